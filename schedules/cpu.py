@@ -165,6 +165,10 @@ class Cpu:
     # speed of a tile of which sums leave registers; less than 28 in one have (Xeon, 2026-11)
     pushed_out: float = 0.96
 
+    # -- dot instructions: beginnings of their names, and operations a second over those of FMAs in float32,
+    # in whole registers of both
+    dots: tuple[tuple[str, float], ...] = (("vpdpb", 4.0), ("vdpbf16ps", 2.0))  # (chosen, 2026-11)
+
     # -- products: cycles for a vector of a panel, beside those of its products
     stream_cost: float = 0.5  # to bring it from the last cache (Zen 4, 2026-11)
     memory_cost: float = 4.0  # to bring it from memory (Zen 4, 2026-11)
@@ -259,6 +263,9 @@ XEON = replace(
     # 14 x 2 tiles in place of 5 x 5 make 49 rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128
     # rows of 3072 steps 1.12 x (Sapphire Rapids, 2026-11)
     panel_wait=0.25,
+    # one core 806, 96 and 253 G operations/s where FMAs do 214; vdpbf16ps takes two cycles (Emerald Rapids,
+    # 2026-11)
+    dots=(("vpdpb", 3.8), ("vpmaddwd", 1.2), ("vdpbf16ps", 0.45)),
 )
 # Mean loss of Winograd's choice against the best option that was measured, weights warm, seven layers of 56,
 # 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2 cores: 4 % (10 % while blocks by columns were counted
@@ -270,6 +277,7 @@ ZEN5 = replace(
     name="zen5",  # LLVM's name also stands for laptop parts that halve registers, which are not told apart
     archs=("znver5",),  # (Zen 5, 2026-11)
     cache_bytes=(48 << 10, 1 << 20, 32 << 20),  # (Zen 5, 2026-11)
+    dots=(("vpdpb", 4.0), ("vdpbf16ps", 1.9)),  # (Zen 5, 2026-11)
     # fitted as said above (Zen 5, 2026-11)
     winograd=Winograd(
         2, 0.0, 1.09, l2_share=0.65, far=0.84, crowd=0.19, last_share=0.5, line=19.0, memory=17.0,
@@ -281,6 +289,7 @@ ZEN3 = replace(
     name="zen3",  # for all processors with AVX2
     archs=("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3"),  # (Zen 3, 2026-11)
     vector_bytes=32,  # (Zen 3, 2026-11)
+    dots=(("vpdpb", 4.0), ("vpmaddwd", 1.3)),  # (chosen, 2026-11)
     vector_registers=16,  # (Zen 3, 2026-11)
     cache_bytes=(32 << 10, 512 << 10, 32 << 20),  # (Zen 3, 2026-11)
     # a fifth more than there are: what is put aside would else be loaded more often (5x5/2: 2 x 2 sums with
@@ -302,6 +311,7 @@ NEOVERSE = replace(
     name="neoverse",  # for all of aarch64; nothing was measured on one (chosen, 2026-11)
     archs=("neoverse-n1", "neoverse-v1", "neoverse-v2"),
     vector_bytes=16,  # (by definition)
+    dots=(*((name, 4.0) for name in ("sdot", "udot", "usdot", "sudot")), ("bfdot", 2.0)),  # (chosen, 2026-11)
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
 OURS = (ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE)

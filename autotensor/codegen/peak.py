@@ -1,35 +1,49 @@
-"""How fast this machine can possibly compute: a loop of fused multiply-adds on registers, nothing else.
+"""How fast this machine can possibly compute: a loop of one instruction on registers, nothing else.
 
-measure_peak()             FLOP/s of one core
-measure_peak(threads=2)    of a team
+measure_peak()                               FLOP/s of one core by fused multiply-adds
+measure_peak(threads=2)                      of a team
+measure_peak(dot=DOTS.get("x86.vpdpbusd.512"))    operations/s by a dot instruction
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from autotensor.base.dtype import DType, float32
+from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target, host
+from autotensor.codegen.dot_instructions import DotInstruction
 from autotensor.codegen.yardstick import Yardstick, load
-from autotensor.ir.expr import Load, Ramp, Var, const
+from autotensor.ir.expr import Dot, Expr, Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.stmt import Alloc, ForKind, Let, Store, for_range, seq
+from autotensor.ir.stmt import Alloc, ForKind, Let, Stmt, Store, for_range, seq
 
 # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
 _CHAINS = {16: 12, 32: 24}
+_TURNS = 8  # after which operands are the same again
 _UNROLL = 4  # so that the loop itself costs nothing
 
 
 def measure_peak(
-    threads: int = 1, *, dtype: DType = float32, target: Target | None = None, seconds: float = 0.3
+    threads: int = 1,
+    *,
+    dtype: DType = float32,
+    dot: DotInstruction | None = None,
+    target: Target | None = None,
+    seconds: float = 0.3,
 ) -> float:
-    """Floating-point operations per second of `threads` threads; a fused multiply-add counts as two.
+    """Operations per second of `threads` threads; a multiplication and an addition are two.
 
-    The best of many short runs within `seconds`. `target` must be this host, perhaps with narrower vectors.
+    By fused multiply-adds, or by the dot instruction. The best of many short runs within `seconds`. `target`
+    must be this host, perhaps with narrower vectors.
     """
-    stick = fma_yardstick(threads, dtype=dtype, target=target)
+    if dot is None:
+        stick = fma_yardstick(threads, dtype=dtype, target=target)
+    else:
+        stick = dot_yardstick(dot, threads, target=target)
     best, stop = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < stop:
         started = time.perf_counter()
@@ -59,24 +73,83 @@ def fma_yardstick(
     return load(_program(threads, chains, lanes, steps, dtype), target, threads, flops, (factors, result))
 
 
+def dot_yardstick(
+    dot: DotInstruction, threads: int = 1, *, target: Target | None = None, steps: int = 20_000
+) -> Yardstick:
+    """Every thread adds `steps` dots to each of its vectors of sums; the amount is operations of all.
+
+    Raises CodegenError for an instruction of tiles, which a vector register does not hold.
+    """
+    target = target or host()
+    if dot.rows > 1:
+        raise CodegenError(f"there is no yardstick for {dot.name}: its operands are tiles.")
+    chains = _CHAINS.get(target.vector_registers, 12)
+    groups = _TURNS + _UNROLL * chains
+    rng = np.random.default_rng(0)
+    sizes = zip((groups * dot.depth, dot.columns * dot.depth), dot.types[1:], strict=True)
+    operands = tuple(rng.integers(1, 3, n).astype(t.numpy) for n, t in sizes)
+    result = np.zeros(threads * chains * dot.columns, dot.sums.dtype.numpy)
+    amount = 2.0 * threads * chains * dot.columns * dot.depth * steps
+    program = _dot_program(dot, threads, chains, groups, steps)
+    return load(program, target, threads, amount, (*operands, result))
+
+
+def _dot_program(dot: DotInstruction, threads: int, chains: int, groups: int, steps: int) -> Program:
+    """Every thread: `chains` independent vectors, each `steps` times v = dot(v, x[…], y).
+
+    Each step reads a group of its own from L1, so that no product is computed once for several.
+    """
+    x_in, y_in = (
+        Buffer("x", (groups * dot.depth,), dot.a.dtype),
+        Buffer("y", (dot.columns * dot.depth,), dot.b.dtype),
+    )
+    out = Buffer("z", (threads * chains * dot.columns,), dot.sums.dtype)
+    y = Var("y0", y_in.dtype.with_lanes(y_in.size))
+
+    def step(sums: Expr, number: int, turn: Var) -> Expr:
+        group = Load(x_in, (Ramp((turn % _TURNS + number) * dot.depth, 1, dot.depth),))
+        return Dot(sums, group, y, 1, dot.group, dot.name)
+
+    known = ((y, Load(y_in, (Ramp(const(0), 1, y_in.size),))),)
+    return _kernel((x_in, y_in), out, known, _team(out, threads, chains, dot.columns, steps, step))
+
+
 def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) -> Program:
     """Every thread: `chains` independent vectors, each `steps` times v = v*x + y."""
     x_in, out = Buffer("x", (128,), dtype), Buffer("y", (threads * chains * lanes,), dtype)
-    acc = Buffer("acc", (chains * lanes,), dtype, Scope.REGISTER)
-    thread, step = Var("thread"), Var("step")
     x, y = (Var(name, dtype.with_lanes(lanes)) for name in ("x0", "y0"))
+    first, second = (Load(x_in, (Ramp(const(n), 0, lanes),)) for n in (0, 1))
+    team = _team(out, threads, chains, lanes, steps, lambda v, *_: v * x + y)
+    return _kernel((x_in,), out, ((x, first), (y, second)), team)
+
+
+def _team(
+    out: Buffer, threads: int, chains: int, lanes: int, steps: int, step: Callable[[Expr, int, Var], Expr]
+) -> tuple[Var, int, Stmt]:
+    """A loop over threads: its variable, its extent and what each of them does."""
+    acc = Buffer("acc", (chains * lanes,), out.dtype, Scope.REGISTER)
+    thread, turn = Var("thread"), Var("step")
     at = [(Ramp(const(c * lanes), 1, lanes),) for c in range(chains)]
-    first = (Ramp(const(0), 0, lanes),)
-    second = (Ramp(const(1), 0, lanes),)
-    start = seq(*(Store(acc, a, const(float(c), x.dtype)) for c, a in enumerate(at)))
-    body = seq(*(Store(acc, a, Load(acc, a) * x + y) for _ in range(_UNROLL) for a in at))
+    vector = out.dtype.with_lanes(lanes)
+    start = seq(*(Store(acc, a, const(float(c), vector)) for c, a in enumerate(at)))
+    numbered = enumerate(at * _UNROLL)  # step number n of a turn
+    body = seq(*(Store(acc, a, step(Load(acc, a), n, turn)) for n, a in numbered))
     end = seq(
         *(
             Store(out, (Ramp(thread * (chains * lanes) + c * lanes, 1, lanes),), Load(acc, a))
             for c, a in enumerate(at)
         )
     )
-    chain = seq(start, for_range(step, steps // _UNROLL, body), end)
-    work = Let(x, Load(x_in, first), Let(y, Load(x_in, second), Alloc(acc, chain)))
-    team = for_range(thread, threads, work, ForKind.PARALLEL)
-    return Program(((x_in, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("peak", (x_in, out), team),))
+    return thread, threads, Alloc(acc, seq(start, for_range(turn, steps // _UNROLL, body), end))
+
+
+def _kernel(
+    inputs: tuple[Buffer, ...], out: Buffer, known: tuple[tuple[Var, Expr], ...], team: tuple[Var, int, Stmt]
+) -> Program:
+    """The program of one kernel; `known` are operands that stay in registers."""
+    thread, threads, work = team
+    for var, value in reversed(known):
+        work = Let(var, value, work)
+    loop = for_range(thread, threads, work, ForKind.PARALLEL)
+    roles = (*((b, Role.INPUT) for b in inputs), (out, Role.OUTPUT))
+    return Program(roles, (), (PrimFunc("peak", (*inputs, out), loop),))

@@ -1,6 +1,6 @@
 """Expressions: values computed from variables, constants and loads.
 
-    Var Const Binary Unary Compare Select Cast Call Load Ramp Broadcast Reduce
+    Var Const Binary Unary Compare Select Cast Call Dot Load Ramp Broadcast Reduce
 
 Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes
 and convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
@@ -145,6 +145,42 @@ class Call(Expr):
 
     def __derive__(self) -> None:
         _set_dtype(self, self.type)
+
+
+class Dot(Expr):
+    """Sums of products, in the three types of an instruction: sums, left and right operands.
+
+        sums[r, c] + Σ_k  a[r, k] * b[k // group, c, k % group]          r in rows, c in columns, k in depth
+
+    All are vectors, in this order; `depth` follows from their lanes. Products and sums are in the type of the
+    sums: integers wrap, floats are rounded after every addition, k by k. An instruction may sum in another
+    order and flush denormals.
+    """
+
+    sums: Expr
+    a: Expr
+    b: Expr
+    rows: int
+    group: int
+    instruction: str  # its name in `codegen.dot_instructions.DOTS`
+
+    @property
+    def columns(self) -> int:
+        return self.sums.dtype.lanes // self.rows
+
+    @property
+    def depth(self) -> int:
+        return self.a.dtype.lanes // self.rows
+
+    def __derive__(self) -> None:
+        rows, lanes = self.rows, (self.sums.dtype.lanes, self.a.dtype.lanes, self.b.dtype.lanes)
+        fits = lanes[0] % rows == lanes[1] % rows == 0 and lanes[2] == lanes[0] // rows * (lanes[1] // rows)
+        if not fits or lanes[1] // rows % self.group:
+            types = f"{self.sums.dtype}, {self.a.dtype} and {self.b.dtype}"
+            raise TensorError(
+                f"operands of a dot of {rows} rows in groups of {self.group} have types {types}."
+            )
+        _set_dtype(self, self.sums.dtype)
 
 
 class Load(Expr):

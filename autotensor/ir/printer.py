@@ -34,6 +34,7 @@ from autotensor.ir.expr import (
     Combiner,
     Compare,
     Const,
+    Dot,
     Expr,
     Load,
     Neg,
@@ -277,6 +278,9 @@ class Printer:
             case Call(name, args, dtype):
                 shown = f"{name}:{dtype}" if self.types else name
                 return f"{shown}({', '.join(self.expr(a, tight) for a in args)})", _ATOM
+            case Dot(sums, a, b):
+                parts = ", ".join(self.expr(x, tight) for x in (sums, a, b))
+                return f"{e.instruction}({parts})", _ATOM
             case Ramp(base, step, lanes):
                 return f"ramp({self.expr(base, tight)}, {step}, {lanes})", _ATOM
             case Broadcast(a, lanes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Unary
+from autotensor.ir.expr import Binary, Call, Const, Dot, Expr, Load, Unary
 from autotensor.ir.func import Scope
 from autotensor.ir.node import children
 from autotensor.ir.stmt import Evaluate, For, If, Let, Seq, Stmt, Store
@@ -43,6 +43,8 @@ def _value_operations(e: Expr) -> int:
         node = stack.pop()
         if isinstance(node, (Binary, Unary, Call)):
             count += node.dtype.lanes
+        if isinstance(node, Dot):
+            count += 2 * node.depth * node.dtype.lanes
         if isinstance(node, Load):
             continue  # its indices
         for child in children(node):

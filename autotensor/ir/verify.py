@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.base.errors import LoweringError
 from autotensor.ir.bounds import Bounds, Interval
-from autotensor.ir.expr import Const, Expr, Load, Ramp, Reduce, Select, Var
+from autotensor.ir.expr import Const, Dot, Expr, Load, Ramp, Reduce, Select, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.lane_offsets import in_lane
 from autotensor.ir.laws.vector_laws import LANE
@@ -158,6 +158,8 @@ class _Verifier:
                     self._access(s, buffer, indices, mask, ctx)
                 case Reduce():
                     self.fail(s, "a reduction is left; it should have become loops")
+                case Dot(sums, a, b) if not _same_kind(sums.dtype, a.dtype, b.dtype):
+                    self.fail(s, f"a dot adds products of {a.dtype} and {b.dtype} to {sums.dtype}")
                 case Select(cond) if not cond.dtype.is_bool or cond.dtype.lanes not in (1, e.dtype.lanes):
                     self.fail(s, f"a select of {e.dtype} has a condition of type {cond.dtype}")
             stack.extend(children(e))
@@ -190,6 +192,13 @@ class _Verifier:
                         "Unroll its loop.",
                     )
         return lanes
+
+
+def _same_kind(sums: DType, a: DType, b: DType) -> bool:
+    """Whether sums hold products: all integers or all floats, operands no wider than the sums."""
+    narrow = max(a.element.bits, b.element.bits) <= sums.element.bits
+    kinds = {t.is_float for t in (sums, a, b)}
+    return narrow and len(kinds) == 1 and not any(t.is_bool for t in (sums, a, b))
 
 
 # -- bounds --------------------------------------------------------------------------------------------------

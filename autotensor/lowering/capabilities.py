@@ -3,6 +3,8 @@
     s[C].tensorize(k, "mma.m16n8k8.tf32")     cuda from sm_80 on: the instruction
                                               interp: the loops, which mean the same
                                               llvm, opencl: refused here, not run a thousand times slower
+    s[C].tensorize(j, "x86.vpdpbusd.512")     llvm, where the processor has it: the instruction
+                                              interp: its meaning; cuda, opencl: vectors, which mean the same
 
 Our own targets do what HONOURED says; a plug-in does what its record's `honours` and `intrinsics` say. What
 is decided while loops are built (pragmas but for unrolling, storage, scan, …) is the same for all.
@@ -16,6 +18,7 @@ from autotensor.base.errors import ScheduleError
 from autotensor.base.plugins import OWN, TargetPlugin, plugin
 from autotensor.base.target import GPU_KINDS, Target
 from autotensor.codegen.c.tensor_intrinsics import FIRST_CAPABILITY, INTRINSICS
+from autotensor.codegen.dot_instructions import available, known_dots
 from autotensor.ir.func import Scope
 from autotensor.lowering.device_features import capability
 from autotensor.schedule.axis import Axis, Mark
@@ -46,8 +49,9 @@ def check_capabilities(state: State, target: Target | None) -> None:
     instructions = _instructions(target, brought)
     for stage in state.live():
         for axis in stage.leaves:
-            if axis.mark is Mark.UNROLLED and axis.thread:
-                if axis.thread not in instructions and kind != "interp":
+            if axis.mark in (Mark.UNROLLED, Mark.VECTORIZED) and axis.thread:
+                meant = axis.thread in instructions or (axis.thread in known_dots() and kind in GPU_KINDS)
+                if not meant and kind != "interp":
                     raise ScheduleError(
                         f"tensorize: target {_name(target)!r} has no instruction {axis.thread!r} for axis "
                         f"{axis.name!r} of stage {stage.name!r}.",
@@ -83,7 +87,9 @@ def _own(kind: str) -> Collection[str]:
 def _instructions(target: Target | None, brought: TargetPlugin | None) -> Collection[str]:
     if brought is not None:
         return brought.intrinsics
-    return INTRINSICS if target is not None and capability(target) >= FIRST_CAPABILITY else ()
+    if target is None or not target.is_gpu:
+        return tuple(dot.name for dot in available(target))
+    return INTRINSICS if capability(target) >= FIRST_CAPABILITY else ()
 
 
 def _name(target: Target | None) -> str:

@@ -33,6 +33,7 @@ from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest.nest import build_program
+from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.join_lanes import join
 from autotensor.lowering.passes.partition import partition
@@ -99,6 +100,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
+    Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize: as long as there are loops
     Pass("join lanes", join, makes=Level.FLAT),
     Pass("vectorize", vectorize, makes=Level.FLAT),
     Pass("simplify vectors", _simplify, makes=Level.FLAT),

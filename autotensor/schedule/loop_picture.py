@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.codegen.dot_instructions import DOTS
 from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer
@@ -50,7 +51,7 @@ class Level:
     parts: tuple[tuple[str, Number], ...]  # axis and trips of what was fused into it, outermost first
     mark: Mark
     kind: AxisKind
-    thread: str = ""  # the GPU thread axis that it is bound to
+    thread: str = ""  # the GPU thread axis that it is bound to, or a dot instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ def _root_of(state: State, stage: Stage) -> Stage:
 
 def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
     trips = _trips(stage, extents)
+    inside = next((n for n, a in enumerate(stage.leaves) if a.thread in DOTS), len(stage.leaves))
     own = tuple(
         Level(
             stage.name,
@@ -127,11 +129,11 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
             extents[stage.name, a.name],
             trips[a.name],
             tuple((p.partition(".")[0], trips[p]) for p in _fused(stage, a.name)),
-            a.mark,
+            Mark.UNROLLED if n > inside else a.mark,  # an instruction does all of a group
             a.kind,
             a.thread,
         )
-        for a in stage.leaves
+        for n, a in enumerate(stage.leaves)
     )
     if not isinstance(stage.place, At):
         return own

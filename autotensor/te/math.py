@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotensor.base.absent_names import absent
-from autotensor.base.dtype import DType, dtype_of, wrap_int
+from autotensor.base.dtype import DType, dtype_of, float32, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.base.functions import FUNCTIONS, binary, unary
 from autotensor.ir import expr as ir
@@ -64,3 +64,18 @@ def min_value(dtype: DType | str) -> Expr:
 def max_value(dtype: DType | str) -> Expr:
     """The greatest number of the type; inf for floats."""
     return ir.max_value(dtype_of(dtype))
+
+
+def requantize(total: Any, scale: Any, zero: Any = 0, dtype: DType | str = "uint8") -> Expr:
+    """`clamp(rint(float32(total) * scale) + zero)`: a sum of integers as a byte, halves to even.
+
+    One multiplication in float32, rounded once; clamped to the ends of `dtype`, an integer type of at most 16
+    bits. A scale of NaN gives 0. The same bits in every schedule and on every backend (docs/numerics.md).
+    Raises TensorError for another type.
+    """
+    t = dtype_of(dtype)
+    if not t.is_int or t.bits > 16:
+        raise TensorError(f"requantize: {t} is no integer type of at most 16 bits.")
+    real = call("round", ir.cast(float32, as_expr(total)) * scale) + ir.cast(float32, as_expr(zero))
+    low, high = (ir.cast(float32, limit(t)) for limit in (min_value, max_value))
+    return ir.cast(t, ir.minimum(ir.maximum(real, low), high))

@@ -12,6 +12,7 @@ from schedules.rules import (
     column_sums,
     constant_stages,
     convolution,
+    dots,
     epilogue,
     fallback,
     few_channels,
@@ -48,6 +49,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
     SketchRule("ranks", one_pass.ranks),
+    # before all other products of register tiles, which it leaves narrow types to that no instruction fits
+    SketchRule("dots", dots.dots),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it knows the whole computation by all its stages

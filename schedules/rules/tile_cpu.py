@@ -31,12 +31,15 @@ from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.cpu import PAGE, cpu_of
 from schedules.kit.block_grain import block_of, cuts
 from schedules.kit.blocked_reduction import blocked_forms
+from schedules.kit.dot_uses import DotUse
 from schedules.kit.operand_copies import (
     Supply,
     beyond_caches,
@@ -46,9 +49,9 @@ from schedules.kit.operand_copies import (
     supply,
     turn_steps,
 )
-from schedules.kit.operand_roles import Roles, assign_roles, distance, padding_in_front
+from schedules.kit.operand_roles import Roles, assign_roles, dimension, distance, padding_in_front
 from schedules.kit.parallel_region import divided, divided_as_one
-from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
+from schedules.kit.partial_sums import ROW_PART, Parts, at_once, in_parts
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import (
@@ -80,8 +83,15 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
         return
     roles = assign_roles(state, op, column_lanes(op, target), target)
-    if roles is None:
-        return
+    if roles is not None:
+        yield from tiled(state, stage, roles, target)
+
+
+def tiled(
+    state: State, stage: Stage, roles: Roles, target: Target, use: DotUse | None = None
+) -> Iterator[Extension]:
+    """The sketches for these roles; `use`: by a dot instruction."""
+    op = stage.op
     pads = padding_in_front(state, op)
     way = supply(op, roles, target) if not pads else Supply.DIRECT
     across = crosswise(op, roles)
@@ -91,8 +101,8 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if front is not None:
         at_block = [_Form(True, rows_inside, front=front) for rows_inside in (True, False)]
         forms = [*at_block, *forms] if front.seems_faster else [*forms[:1], *at_block, *forms[1:]]
-    whole = (_TileSketch(state, stage, roles, target, pads).build(form) for form in forms)
-    cut = () if pads else blocked_forms(state, stage, roles, target)
+    whole = (_TileSketch(state, stage, roles, target, pads, use).build(form) for form in forms)
+    cut = () if pads or use is not None else blocked_forms(state, stage, roles, target)
     made: set[Extension] = set()
     for extension in chain(cut, whole) if way is Supply.BLOCKED else chain(whole, cut):
         if extension not in made:
@@ -154,9 +164,16 @@ class _TileSketch(SketchWriter):
     """Writes one sketch for an anchor stage."""
 
     def __init__(
-        self, state: State, stage: Stage, roles: Roles, target: Target, pads: tuple[Stage, ...]
+        self,
+        state: State,
+        stage: Stage,
+        roles: Roles,
+        target: Target,
+        pads: tuple[Stage, ...],
+        use: DotUse | None = None,
     ) -> None:
         super().__init__()
+        self.use = use
         self.state, self.stage, self.roles, self.target, self.pads = state, stage, roles, target, pads
         # Panels of which data says one: neighbours often ask for the same, so they share a panel, not a row.
         self.looked_up = any(r.looked_up for r in roles.packed)
@@ -219,11 +236,18 @@ class _TileSketch(SketchWriter):
             rest = sorted(
                 (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
             )
-            order = " ".join([f"{along}.0", *map(str, rest), f"{along}.1"])
             far = is_far(self.stage.op, self.roles, r, self.target)
             once = far and self._one_row_of_tiles() and not self.looked_up
             width = self.roles.lanes if once else Ref(tile, 3)
-            self.write(Layout(r.load.buffer.name, ((along, width),), order))
+            cuts: tuple[tuple[int, int | Ref], ...] = ((along, width),)
+            outer, inner = [*map(str, rest)], [f"{along}.1"]
+            if self.use is not None:
+                of = dimension(r, self.use.axis)
+                assert of is not None, "`dot_uses` asked for it"
+                cuts = (*cuts, (of, self.use.dot.group))
+                outer = [*(d for d in outer if d != str(of)), f"{of}.0"]
+                inner = [*inner, f"{of}.1"]
+            self.write(Layout(r.load.buffer.name, cuts, " ".join([f"{along}.0", *outer, *inner])))
 
     def _tile_host(self, host: str, tile: str, best: Option, form: _Form) -> tuple[str, str, str]:
         """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
@@ -324,12 +348,16 @@ class _TileSketch(SketchWriter):
         op, roles = self.stage.op, self.roles
         v = roles.vector.name
         self.split(inner, v, roles.lanes)
-        parts = at_once(op) if roles.rows else in_parts(inner, op, ROW_PART)
+        parts = at_once(op) if roles.rows or self.use is not None else in_parts(inner, op, ROW_PART)
+        if self.use is not None:
+            parts = self._groups(inner, self.use)
         self.write(*parts.cut)
         reduction = list(parts.loops)
         unrolled: list[str] = []
         last = parts.loops[-1]
         options, default = steps_written(parts.inner, self.target)
+        if self.use is not None and self.use.ragged:  # the loop is cut before the last group
+            options = ()
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
             self.hole(hole, singles(options), (default,))
@@ -337,13 +365,22 @@ class _TileSketch(SketchWriter):
             reduction[-1:] = [f"{last}.0", f"{last}.1"]
             unrolled.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
-        self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1")))
-        self.write(*in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1"))
+        group = [] if self.use is None else [f"{self.use.axis}.1"]
+        self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1", *group)))
+        *around, vector = in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1")
+        self.write(*around, vector if self.use is None else Tensorize(inner, f"{v}.1", self.use.dot.name))
         self.write(*parts.mark)
         if terms_left_out(op, v):
             self.write(Pragma(inner, reduction[0], "skip_zeros", "1"))
         if inner == self.stage.name and read_by_choice(self.state, self.stage):
             self.write(Pragma(inner, reduction[0], "skip_unread", "1"))
+
+    def _groups(self, inner: str, use: DotUse) -> Parts:
+        """The reduction loops where the one that an instruction's groups are cut of is innermost."""
+        axes = self.stage.op.reduce_axes
+        loops = (*(a.name for a in axes if a.name != use.axis), f"{use.axis}.0")
+        cut = SplitStep(inner, use.axis, (use.dot.group,))
+        return Parts(loops, ceil(use.extent / use.dot.group), (cut,))
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
         """Padding copied per block or beforehand, row by row in vectors."""

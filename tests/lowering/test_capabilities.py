@@ -14,6 +14,7 @@ from autotensor.base.errors import AutotensorError
 from autotensor.base.plugins import PLUGINS, TargetPlugin
 from autotensor.base.target import Target, parse
 from autotensor.codegen import backend
+from autotensor.codegen.dot_instructions import available
 from autotensor.ir.printer import to_text
 from autotensor.lowering.capabilities import HONOURED, MARKS
 from autotensor.lowering.pipeline import lower
@@ -33,6 +34,7 @@ NO_MMA = (
     "has no instruction 'mma.m16n8k8.tf32' for axis 'k.1' of stage 'C.local'. Leave the step out; it has "
 )
 NO_COPY = "has no instruction 'vdlc.dma_copy2d' for axis 'i' of stage 'B'. Leave the step out; it has "
+DOTS = ", ".join(dot.name for dot in available(parse("llvm"))) or "none"
 MMAS = "mma.m16n8k8.tf32, mma.m16n8k16.f16, mma.m16n8k16.bf16."
 
 
@@ -98,9 +100,8 @@ ASKED: dict[str, tuple[Callable[[bool], Schedule], dict[str, str]]] = {  # who r
     "copy": (
         doubled(lambda s: s["B"].tensorize("i", "vdlc.dma_copy2d")),
         {
-            **dict.fromkeys(
-                ("llvm", "opencl", "opencl -device=gpu", "cuda -arch=sm_75", "bare"), NO_COPY + "none."
-            ),
+            **dict.fromkeys(("opencl", "opencl -device=gpu", "cuda -arch=sm_75", "bare"), NO_COPY + "none."),
+            "llvm": f"{NO_COPY}{DOTS}.",
             "cuda -arch=sm_80": NO_COPY + MMAS,
         },
     ),

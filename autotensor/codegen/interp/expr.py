@@ -25,6 +25,7 @@ from autotensor.ir.expr import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     Load,
     Neg,
@@ -191,6 +192,9 @@ class ExpressionWriter:
                     values = ", ".join([self.expr(a) for a in args])
                     return f"{self.constant(('pow', e.dtype), power(e.dtype))}({values})"
                 return f"_math_{name}({', '.join([self.expr(a) for a in args])})"
+            case Dot(sums, a, b):
+                parts = ", ".join(self.expr(x) for x in (sums, a, b))
+                return f"_dot({parts}, {e.rows}, {e.group})"
             case Load():
                 return self.load(e)
             case Ramp(base, stride, lanes):

@@ -57,6 +57,19 @@ def _maximum(a: Any, b: Any) -> Any:
     return a if a >= b or a != a else b
 
 
+def dot(sums: Any, a: Any, b: Any, rows: int, group: int) -> Any:
+    """A Dot: products and sums in the type of the sums, k by k."""
+    t, columns = sums.dtype, len(sums) // rows
+    total = sums.reshape(rows, columns)
+    left = a.astype(t).reshape(rows, -1)  # [rows, depth]
+    right = (
+        b.astype(t).reshape(-1, columns, group).transpose(0, 2, 1).reshape(-1, columns)
+    )  # [depth, columns]
+    for k in range(left.shape[1]):
+        total = total + left[:, k, None] * right[k]
+    return total.reshape(-1)
+
+
 # the names under which generated code finds them
 GLOBALS: dict[str, Any] = {
     "_minimum": _minimum,
@@ -70,6 +83,7 @@ GLOBALS: dict[str, Any] = {
     "_flat": memory.flat_view,
     "_Tracked": memory.Tracked,
     "_Exchange": memory.Exchange,
+    "_dot": dot,
     "_oob": memory.out_of_bounds,
     "_full": np.full,
     "_zeros": np.zeros,

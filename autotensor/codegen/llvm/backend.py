@@ -19,14 +19,15 @@ import llvmlite.binding as llvm
 from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
+from autotensor.codegen.dot_instructions import DOTS
 from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.denormals import KEPT, flushing
 from autotensor.codegen.llvm.kernel import ALIGNMENT, KernelText, kernel_text
 from autotensor.codegen.llvm.kernel_entry import BARRIER, Call, entry_text, plan_text, shared_text
-from autotensor.ir.expr import Expr
+from autotensor.ir.expr import Dot, Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
-from autotensor.ir.visit import loads, walk
+from autotensor.ir.visit import collect, loads, walk
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
@@ -115,6 +116,12 @@ def needs(target: Target) -> tuple[str, ...]:
     return tuple(n for n in _NEEDS if n in features)
 
 
+def _needs_of_dots(program: Program) -> list[str]:
+    """What the dot instructions of a program need, whatever is known of its target."""
+    kernels = (*program.prepare, *program.run)
+    return [n for f in kernels for dot in collect(f.body, Dot) for n in DOTS.get(dot.instruction).needs]
+
+
 @backend("llvm")
 def compile_program(
     program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
@@ -130,7 +137,7 @@ def compile_program(
         prepare=compiled.prepare,
         args=argument_specs(program, compiled.per_thread_bytes),
         objects=(compiled.object,),
-        needs=needs(target),
+        needs=tuple(dict.fromkeys((*needs(target), *_needs_of_dots(program)))),
         texts={**program.texts, **compiled.texts},
         meta={
             "entry_constants": kept_constants(program),

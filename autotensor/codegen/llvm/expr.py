@@ -21,7 +21,7 @@ from typing import Any
 
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.llvm import intrinsics
+from autotensor.codegen.llvm import dots, intrinsics
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 from autotensor.ir.bounds import Bounds, is_data
 from autotensor.ir.expr import (
@@ -32,6 +32,7 @@ from autotensor.ir.expr import (
     Cmp,
     Compare,
     Const,
+    Dot,
     Expr,
     Load,
     Neg,
@@ -188,6 +189,8 @@ class ValueWriter(FunctionWriter):
                 return self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
                 return self._call(name, args[0].dtype, [self.value(a) for a in args])
+            case Dot(sums, a, b):
+                return dots.emit(self, e, self.value(sums), self.value(a), self.value(b))
             case Ramp(base, stride, lanes):
                 steps = ", ".join(f"{ty(base.dtype)} {k * stride}" for k in range(lanes))
                 return self.op(f"add {ty(e.dtype)} {self.splat(self.value(base), e.dtype)}, <{steps}>")

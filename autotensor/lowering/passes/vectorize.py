@@ -46,7 +46,7 @@ def vectorize(body: Stmt) -> Stmt:
             )
         if _one_element(node):
             return For(node.var, node.begin, node.extent, ForKind.UNROLLED, node.body)
-        return _Vectorizer(node.var, Ramp(node.begin, 1, int(node.extent.value))).stmt(node.body, None)
+        return Vectorizer(node.var, Ramp(node.begin, 1, int(node.extent.value))).stmt(node.body, None)
 
     return transform(body, visit)
 
@@ -62,7 +62,7 @@ def _one_element(loop: For) -> bool:
     )
 
 
-class _Vectorizer:
+class Vectorizer:
     """Replaces one scalar variable by a ramp in everything that depends on it."""
 
     def __init__(self, var: Var, ramp: Ramp) -> None:
@@ -161,15 +161,15 @@ class _Vectorizer:
             case _:
                 raise LoweringError(f"vectorize: {type(s).__name__} inside a vectorized loop.")
 
-    def _with(self, var: Var, wide: Var) -> _Vectorizer:
+    def _with(self, var: Var, wide: Var) -> Vectorizer:
         """The same, where a scalar Let variable has become a vector one."""
         return _Chained(self, var, wide)
 
 
-class _Chained(_Vectorizer):
+class _Chained(Vectorizer):
     """A vectorizer that also knows vector Let variables."""
 
-    def __init__(self, outer: _Vectorizer, var: Var, wide: Var) -> None:
+    def __init__(self, outer: Vectorizer, var: Var, wide: Var) -> None:
         super().__init__(outer.var, outer.ramp)
         self.known: dict[Var, Var] = {**getattr(outer, "known", {}), var: wide}
 

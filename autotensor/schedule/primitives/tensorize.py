@@ -7,6 +7,8 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.base.plugins import plugin
 from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, Mma, intrinsic
+from autotensor.codegen.declared_intrinsics import Declared
+from autotensor.codegen.dot_instructions import DotInstruction, known_dots
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 from autotensor.schedule.step import AxisName, StageName, Word, step
@@ -28,6 +30,12 @@ class Tensorize:
 
         s[C].tensorize("y.1", "vdlc.dma_copy2d")     the loops y.1 and x.1 are one copy
 
+    So may a dot instruction of a CPU (`codegen/dot_instructions.py`); its loop over columns is a vector, and
+    where no whole group is left, vectors do the rest:
+
+        for j.1 in 0..16: for k.1 in 0..4: C[j.1] += i32(A[k.1]) * i32(W[j.1, k.1])
+          ──Tensorize("C.local", "j.1", "x86.vpdpbusd.512")──▶     vpdpbusd
+
     Raises ScheduleError for an unknown instruction, a marked loop, or one over rows of a tensor core's.
     Source: `tensorize` of TVM (Chen et al., OSDI 2018).
     """
@@ -39,7 +47,9 @@ class Tensorize:
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         axis = stage.leaf(self.axis)
-        meant = intrinsic(self.instruction)
+        meant: Mma | Declared | DotInstruction | None = intrinsic(self.instruction)
+        if self.instruction in known_dots():
+            meant = known_dots().get(self.instruction)
         if meant is None:
             raise ScheduleError(
                 f"tensorize: instruction {self.instruction!r} is unknown.",
@@ -55,7 +65,9 @@ class Tensorize:
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
                 fix="An instruction stands for plain loops.",
             )
-        marked = replace(axis, mark=Mark.UNROLLED, thread=self.instruction)
+        in_vectors = isinstance(meant, DotInstruction) and meant.rows == 1
+        mark = Mark.VECTORIZED if in_vectors else Mark.UNROLLED
+        marked = replace(axis, mark=mark, thread=self.instruction)
         return state.with_stage(stage.replacing(axis.name, marked))
 
     def call(self) -> str:
@@ -63,6 +75,6 @@ class Tensorize:
 
 
 def _known(name: str) -> tuple[str, ...]:
-    """Instructions that could be meant: of tensor cores, and of the target that the name begins with."""
+    """Instructions that could be meant: of tensor cores, CPUs and the target that the name begins with."""
     brought = plugin(name.partition(".")[0])
-    return (*INTRINSICS, *(() if brought is None else brought.intrinsics))
+    return (*INTRINSICS, *known_dots(), *(() if brought is None else brought.intrinsics))

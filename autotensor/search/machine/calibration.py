@@ -25,7 +25,8 @@ from autotensor.base import log
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target, usable_cores
-from autotensor.codegen.peak import fma_yardstick
+from autotensor.codegen.dot_instructions import whole
+from autotensor.codegen.peak import dot_yardstick, fma_yardstick
 from autotensor.codegen.yardstick import (
     Yardstick,
     clock_yardstick,
@@ -77,6 +78,9 @@ class Probe:
         return 1.0 / measured.value if self.unit == "s" else measured.value
 
 
+DOT = "dot."  # begins the names of dot instructions' rates
+
+
 def team_sizes(cores: int) -> tuple[int, ...]:
     """1, 2, 4, … and all."""
     sizes = [1]
@@ -124,6 +128,10 @@ def rate_probes(target: Target, threads: int) -> list[Probe]:
     core = ".core" if threads == 1 else end
     arena = _arena(caches[-1])
     out = [Probe(f"flops{core}", "FLOP/s", fma_yardstick(threads, steps=FMA_STEPS))]
+    if threads == 1:
+        out += [
+            Probe(f"{DOT}{dot.name}", "op/s", dot_yardstick(dot, steps=FMA_STEPS)) for dot in whole(target)
+        ]
     for level, size in enumerate(caches):
         each = _footprint(level, size, caches, threads)
         part = arena[: threads * each // 4]
@@ -266,6 +274,7 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
         team[-1],
         kernels=kernels_of(values, target),
         multiplies=per_cycle,
+        dots={n.removeprefix(DOT): v for n, v in values.items() if n.startswith(DOT)},
     )
     if threads == 1:
         return replace(rates, team_flops=rates.flops, team_bandwidths=tuple(levels), region_s=0.0)

@@ -20,7 +20,8 @@ from textwrap import wrap
 from typing import Any
 
 from autotensor.base.target import Target
-from autotensor.search.machine.calibration import BUSY
+from autotensor.codegen.dot_instructions import whole
+from autotensor.search.machine.calibration import BUSY, DOT
 from autotensor.search.machine.cpu_probes import LADDER, TEAM, Pass, product_tiles
 from schedules import cpu as records
 from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
@@ -106,12 +107,16 @@ def _spelled(value: Any) -> str:
     return _short(value) if isinstance(value, float) and 1e6 <= value < inf else repr(value)
 
 
-def _short(x: float) -> str:
-    """Three digits; of what is counted all.
+def _short(x: Any) -> str:
+    """Three digits; of what is counted all; names as they are.
 
     >>> _short(43.38), _short(6012.5), _short(3.67e9), _short(65536)
     ('43.4', '6012', '3.67e9', '65536')
     """
+    if isinstance(x, tuple):
+        return " ".join(map(_short, x))
+    if isinstance(x, str):
+        return x
     if isinstance(x, int) or 1e3 <= x < 1e5:
         return f"{x:.0f}"
     return f"{x:.3g}".replace("e+0", "e").replace("e+", "e")
@@ -208,7 +213,10 @@ class _Field:
     def rounded(self, value: Any, like: Any) -> Any:
         """With the digits that mean something, of the type of another value."""
         if isinstance(value, tuple):
-            return tuple(self.rounded(x, like[0]) for x in value)
+            kinds = like if len(like) == len(value) else like[:1] * len(value)
+            return tuple(self.rounded(x, kind) for x, kind in zip(value, kinds, strict=True))
+        if isinstance(value, str):
+            return value
         kept = float(f"{value:.{self.digits}g}")
         return round(kept) if isinstance(like, int) else kept
 
@@ -241,8 +249,26 @@ def _fields(target: Target) -> tuple[_Field, ...]:
         _Field("panel_wait", _beside("L2", target), 0.15, "FMAs more for a vector from L2", least=1.0),
         _Field("stream_cost", _beside("L3", target), 0.25, "FMAs more for a vector from L3", least=1.0),
         _Field("tile_stream", lambda p: p["kernel.1x4.L3"] / 4, 0.25, "FMAs' time a vector from L3 alone"),
+        _Field("dots", _dots(target), 0.15, "times the operations of FMAs in float32"),
         _Field("halves", _halves, 0.0, "times the columns, from which on halves of registers are faster", 3),
     )
+
+
+def _dots(target: Target) -> Callable[[Pass], tuple[tuple[str, float], ...]]:
+    """Operations of dot instructions over those of FMAs; those that this processor lacks as the nearest has
+    them."""
+
+    def measured(p: Pass) -> tuple[tuple[str, float], ...]:
+        if not any(f"{DOT}{d.name}" in p for d in whole(target)):
+            raise KeyError(DOT)
+        one = p["fma"] * 2 * target.lanes(32) * p["clock"]
+        found = {}
+        for begin, recorded in cpu_of(target, p["fma"]).dots:
+            mine = [d for d in whole(target) if d.name.partition(".")[2].startswith(begin)]
+            found[begin] = max((p[f"{DOT}{d.name}"] / one for d in mine), default=recorded)
+        return tuple(found.items())
+
+    return measured
 
 
 def _levels(p: Pass) -> tuple[float, float, float]:

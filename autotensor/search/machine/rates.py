@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import DotInstruction
 from schedules.cpu import cpu_of
+from schedules.kit.dot_uses import gain
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,6 +76,8 @@ class Rates:
     region_s: float = REGION_S  # fork and join of one parallel region
     kernels: MicroKernels = field(default_factory=MicroKernels)
     multiplies: float | None = None  # FMAs of whole registers a cycle, as measured
+    # operations a second of one core by dot instructions, as measured, by their names; without: as recorded
+    dots: Mapping[str, float] = field(default_factory=dict)
     warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
 
     @staticmethod
@@ -89,6 +93,10 @@ class Rates:
     def peak(self, cores: int) -> float:
         """FLOP/s of all threads of the target together."""
         return self.team_flops if self.team_flops is not None else self.flops * cores
+
+    def gain(self, dot: DotInstruction, target: Target) -> float:
+        """How many times the operations of FMAs in float32 a dot instruction does in a second."""
+        return self.dots[dot.name] / self.flops if dot.name in self.dots else gain(dot, target)
 
     def team_bandwidth(self, level: int, cores: int) -> float:
         """Bytes/s of all threads together from a level of `bandwidths`."""

@@ -22,11 +22,12 @@ from autotensor.schedule.extents import Number
 from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.prior_gpu import predict_gpu
-from autotensor.search.score.register_tile import Tile, full, is_product, tile_of, ways
+from autotensor.search.score.register_tile import Tile, dot_of, full, is_product, tile_of, ways
 from autotensor.search.score.terms import Terms
 from schedules.cpu import Cpu, cpu_of
 
 Floats = npt.NDArray[np.float64]
+LEAST_GAIN = 0.1  # of an instruction of which nothing is known (chosen, 2026-11)
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
@@ -75,7 +76,7 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     steps = _steps(s, count)
     traffic = _traffic(s, count, target, rates)
     per_step, measured = _measured_step(s, tile, lanes, steps, traffic, rates)
-    per_step = np.where(measured, per_step, _step(s, tile, target, cpu)) + _crowding(s, tile, target, cpu)
+    per_step = np.where(measured, per_step, _step(s, tile, target, rates)) + _crowding(s, tile, target, cpu)
     compute = steps * per_step * cycle
     chunks = full(1, count)
     for level in s.levels:
@@ -98,11 +99,14 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     return Terms(compute, moves, chunks, imbalance, tile.size, tile.loads, all_parts, hidden, launch, total)
 
 
-def _step(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
-    """Cycles of the innermost unrolled code, by formula."""
-    work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0)
-    chain = cpu.latency * tile.depth * tile.chained  # else the next tile's sums fill the gaps
-    per_step = np.maximum(np.maximum(work, cpu.prior_load * tile.loads), chain) + cpu.prior_step
+def _step(s: StagePicture, tile: Tile, target: Target, rates: Rates) -> Floats:
+    """Cycles of the innermost unrolled code, by formula; a dot instruction takes a whole group at once."""
+    cpu, dot = cpu_of(target, rates.multiplies), dot_of(s)
+    gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
+    work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0) / gain
+    chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
+    loads = cpu.prior_load * tile.loads / group
+    per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.vector_registers)  # others write as they go
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import DOTS, DotInstruction
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Access
 from autotensor.schedule.loop_picture import Operand, StagePicture
@@ -67,6 +68,13 @@ def shape_of(s: StagePicture, count: int) -> tuple[Floats, Floats, Floats]:
             else:
                 rows = rows * full(level.extent, count)
     return rows, vectors, depth
+
+
+def dot_of(s: StagePicture) -> DotInstruction | None:
+    """The dot instruction of the stage's own loops."""
+    named = (v.thread for v in s.levels[len(s.levels) - s.own :] if v.thread in DOTS)
+    name = next(named, None)
+    return None if name is None else DOTS.get(name)
 
 
 def root(axis: str) -> str:

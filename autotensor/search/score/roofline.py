@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import available
+from autotensor.ir.expr import Binary, Const, Op
+from autotensor.ir.node import Node
+from autotensor.ir.visit import any_node
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.machine.rates import Rates
 from autotensor.search.task import Task
+from autotensor.te.dag import ComputeDAG
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:
@@ -19,6 +25,26 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
     """
     dag = task.workload.dag
     other = any(algorithms_of(sketch.steps) for sketch in sketches)
-    operations = dag.flops() * (FEWEST_OPERATIONS if other else 1.0)
+    fastest = fastest_gain(dag, rates, task.target)
+    operations = (dag.flops() + products_of_integers(dag)) * (FEWEST_OPERATIONS if other else 1.0) / fastest
     weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
     return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
+
+
+def fastest_gain(dag: ComputeDAG, rates: Rates, target: Target) -> float:
+    """Times the operations of FMAs in float32 that the fastest instruction for some stage's types does."""
+    gains = [1.0]
+    for op in dag.stages:
+        types = {load.buffer.dtype for load in op.loads()} | {b.dtype for b in op.buffers}
+        gains += [rates.gain(dot, target) for dot in available(target) if types & {*dot.types[1:]}]
+    return max(gains)
+
+
+def products_of_integers(dag: ComputeDAG) -> int:
+    """Multiplications and additions of sums of integers' products; those of floats count as FLOPs."""
+    whole = (op for op in dag.stages if op.is_reduction and op.buffers[0].dtype.is_int)
+    return sum(2 * op.points() for op in whole if any_node(op.bodies[0], _multiplies))
+
+
+def _multiplies(node: Node) -> bool:
+    return isinstance(node, Binary) and node.op is Op.MUL and not isinstance(node.b, Const)

@@ -64,6 +64,20 @@ def test_a_planted_machine_gives_its_own_record_back(machine: Cpu) -> None:
     assert (found.record.name, found.record.archs) == ("madeup1", ("madeup1",))
 
 
+def test_dot_instructions_are_told_by_operations_over_those_of_fmas() -> None:
+    target = replace(target_of(PLANTED), features="+avx512bw,+avx512vnni")
+    machine = replace(PLANTED, vector_bytes=64, vector_registers=32)
+    one = machine.multiplies * 2 * 16 * machine.clock
+    rates = {
+        "dot.x86.vpdpbusd.512": 2.0 * one,
+        "dot.x86.vpdpbsud.512": 1.9 * one,
+        "dot.x86.vpmaddwd.512": one,
+    }
+    found = characterise(target, [planted(machine) | rates] * 3)
+    assert found.record.dots == (("vpdpb", 2.0), ("vpmaddwd", 1.0), ("vdpbf16ps", 0.45))
+    assert new(found.python(WHERE)).dots == found.record.dots
+
+
 def test_the_nearest_is_the_one_with_as_many_multiplies() -> None:
     like = {"vector_bytes": 64, "vector_registers": 32, "cache_bytes": ZEN4.cache_bytes}
     assert found_of(replace(HALVING, **like)).nearest is ZEN4

@@ -1,0 +1,106 @@
+"""Dot instructions of processors: sums of products of groups, by what they compute, need and are written as.
+
+    vpdpbusd      C[j] += Σ_q  i32(A[q]) * i32(B[j, q])      j in 16 lanes, q in a group of 4
+    tdpbusd       C[i, j] += Σ_k Σ_q  i32(A[i, 4k + q]) * i32(B[k, j, q])          tiles of 16 x 16
+
+The table is here, so that a trace can name an instruction and a backend can write it; the instructions are
+in `autotensor/instructions/`, a file each, with their meaning as te functions. A nest of loops is an
+instruction's if it takes the same steps through memory in each of its loops (`lowering/passes/dots.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from autotensor.base.dtype import DType
+from autotensor.base.registry import Registry
+from autotensor.base.target import Target
+
+# (writer, Dot, registers of its sums and operands) → the register of the result
+Spelling = Callable[[Any, Any, str, str, str], str]
+
+# features of processors that are stated by name only; LLVM knows more, and is not asked here
+_VNNI = ("avx2", "avx512bw", "avx512vnni")
+_NAMED = {
+    "x86-64-v3": ("avx2",),
+    **dict.fromkeys(("haswell", "broadwell", "skylake", "znver1", "znver2", "znver3"), ("avx2",)),
+    **dict.fromkeys(("alderlake", "raptorlake", "sierraforest"), ("avx2", "avxvnni")),
+    **dict.fromkeys(("x86-64-v4", "skylake-avx512"), ("avx2", "avx512bw")),
+    **dict.fromkeys(("cascadelake", "icelake-client", "icelake-server", "tigerlake"), _VNNI),
+    **dict.fromkeys(("cooperlake", "znver4"), (*_VNNI, "avx512bf16")),
+    "znver5": (*_VNNI, "avx512bf16", "avxvnni"),
+    **dict.fromkeys(
+        ("sapphirerapids", "emeraldrapids", "graniterapids"),
+        (*_VNNI, "avx512bf16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"),
+    ),
+    **dict.fromkeys(("cortex-a76", "neoverse-n1", "apple-m1"), ("dotprod",)),
+    **dict.fromkeys(("neoverse-n2", "neoverse-v1", "neoverse-v2", "apple-m2"), ("dotprod", "i8mm", "bf16")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of the meaning: its type, and elements from one turn of each loop to the next."""
+
+    dtype: DType
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DotInstruction:
+    """One instruction. Loops of the meaning: rows (of more than one), columns, groups (likewise), a group."""
+
+    name: str
+    loops: tuple[int, ...]  # extents
+    sums: Operand
+    a: Operand
+    b: Operand
+    rows: int
+    columns: int
+    group: int
+    needs: tuple[str, ...]  # features of the processor, in LLVM's names
+    write: Spelling
+
+    @property
+    def depth(self) -> int:
+        """Products that are added to each sum."""
+        return prod(self.loops) // (self.rows * self.columns)
+
+    @property
+    def types(self) -> tuple[DType, DType, DType]:
+        """Of the sums, the left and the right operand."""
+        return self.sums.dtype, self.a.dtype, self.b.dtype
+
+
+DOTS: Registry[DotInstruction] = Registry("dot instruction")
+
+
+def known_dots() -> Registry[DotInstruction]:
+    """The table, with all instructions in it. They are te functions, which this package does not know."""
+    importlib.import_module("autotensor.instructions")
+    return DOTS
+
+
+def features(target: Target) -> frozenset[str]:
+    """What a processor is known to have, in LLVM's names."""
+    if target.features:
+        return frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
+    return frozenset(_NAMED.get(target.arch, ()))
+
+
+def available(target: Target | None) -> tuple[DotInstruction, ...]:
+    """The dot instructions of a target; none on a GPU. None is any CPU, which has none of its own."""
+    if target is None or target.kind != "llvm":
+        return ()
+    has = features(target)
+    return tuple(dot for _, dot in known_dots().items() if has.issuperset(dot.needs))
+
+
+def whole(target: Target) -> tuple[DotInstruction, ...]:
+    """Those of a target whose sums fill its vector registers."""
+    fill = (dot for dot in available(target) if dot.rows == 1)
+    return tuple(dot for dot in fill if dot.columns * dot.sums.dtype.bytes == target.vector_bytes)

@@ -1,0 +1,92 @@
+"""Dots in LLVM IR: the spellings of instructions, and an operand that all columns share.
+
+A row's group of elements (4 bytes as a rule) is one word for LLVM, which every lane of a vector then has: a
+load that broadcasts.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.dtype import DType
+from autotensor.codegen.dot_instructions import DOTS, Spelling
+from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
+from autotensor.ir.expr import Dot
+
+
+def emit(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
+    """The register that holds the dot of these operands."""
+    if e.rows == 1 and e.a.dtype.lanes < e.b.dtype.lanes:
+        a = _for_every_column(w, e.a.dtype, a, e.columns)
+    return DOTS.get(e.instruction).write(w, e, sums, a, b)
+
+
+def call(name: str, part: str, swapped: bool = False) -> Spelling:
+    """One call of an LLVM function that takes sums and operands, as vectors of `part`, and gives new sums.
+
+    swapped: it takes the right operand first.
+    """
+
+    def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
+        operands = as_parts(w, e, part, a, b)
+        return called(w, name, ty(e.dtype), (ty(e.dtype), sums), *(operands[::-1] if swapped else operands))
+
+    return write
+
+
+def call_and_add(name: str, part: str) -> Spelling:
+    """One call of an LLVM function that gives sums of products, and an addition of integers."""
+
+    def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
+        t = ty(e.dtype)
+        return w.op(f"add {t} {sums}, {called(w, name, t, *as_parts(w, e, part, a, b))}")
+
+    return write
+
+
+def call_on_tiles(name: str) -> Spelling:
+    """One call of an LLVM function of tiles, which are vectors of words before and after it."""
+
+    def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
+        operands = ((e.dtype, sums), (e.a.dtype, a), (e.b.dtype, b))
+        tiles = [("x86_amx", _tile(w, t, x)) for t, x in operands]
+        row = e.depth * e.a.dtype.element.bits // 8
+        sizes = [("i16", str(n)) for n in (e.rows, e.dtype.element.bits // 8 * e.columns, row)]
+        result = called(w, name, "x86_amx", *sizes, *tiles)
+        words = f"<{_words(e.dtype)} x i32>"
+        back = called(w, f"llvm.x86.cast.tile.to.vector.v{_words(e.dtype)}i32", words, ("x86_amx", result))
+        return back if words == ty(e.dtype) else w.op(f"bitcast {words} {back} to {ty(e.dtype)}")
+
+    return write
+
+
+def _tile(w: FunctionWriter, t: DType, x: str) -> str:
+    """A vector as a tile."""
+    words = f"<{_words(t)} x i32>"
+    x = x if words == ty(t) else w.op(f"bitcast {ty(t)} {x} to {words}")
+    return called(w, f"llvm.x86.cast.vector.to.tile.v{_words(t)}i32", "x86_amx", (words, x))
+
+
+def _words(t: DType) -> int:
+    return t.lanes * t.element.bits // 32
+
+
+def called(w: FunctionWriter, name: str, result: str, *args: tuple[str, str]) -> str:
+    """A call of an LLVM function, which is declared; arguments are (type, operand)."""
+    w.declared.setdefault(name, f"declare {result} @{name}({', '.join(t for t, _ in args)})")
+    return w.op(f"call {result} @{name}({', '.join(f'{t} {x}' for t, x in args)})")
+
+
+def as_parts(w: FunctionWriter, e: Dot, part: str, a: str, b: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Both operands with their types, as vectors of `part`; the left one is as wide as the right one."""
+    t = e.b.dtype
+    own, wanted = (f"<{t.lanes} x i{t.element.bits}>", f"<{t.lanes} x {part}>")
+    if own == wanted:
+        return (wanted, a), (wanted, b)
+    return tuple((wanted, w.op(f"bitcast {own} {x} to {wanted}")) for x in (a, b))  # type: ignore[return-value]
+
+
+def _for_every_column(w: FunctionWriter, t: DType, group: str, columns: int) -> str:
+    """A group of elements, again for each column."""
+    bits = t.lanes * t.element.bits
+    word = w.op(f"bitcast {ty(t)} {group} to i{bits}")
+    every = w.splat(word, DType("uint", bits, columns))
+    return w.op(f"bitcast <{columns} x i{bits}> {every} to {ty(t.with_lanes(t.lanes * columns))}")

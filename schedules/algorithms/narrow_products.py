@@ -1,0 +1,143 @@
+"""Sums of products of bytes less zero points, as sums of the plain products that dot instructions take.
+
+    C[i, j] = Σ_k (A[i, k] - z) * (W[k, j] - y)
+
+        ──▶   A.to_uint8[i, k] = u8(A[i, k]) ^ 128      where instructions want other signs
+              C.sums[j]     = Σ_k W[k, j]               prepared, if W is constant
+              C.sums1[i]    = Σ_k A.to_uint8[i, k]      only where y is not 0
+              C.plain[i, j] = Σ_k A.to_uint8[i, k] * W[k, j]
+              C[i, j]       = C.plain[i, j] - z' * C.sums[j] - y * C.sums1[i] + K * z' * y
+
+Flipping the highest bit of a signed byte adds 128 to it, of an unsigned one takes 128 away; z' is z moved as
+far. Sums of 32 bits wrap, so that all of it is exact. `narrow_products` leaves bytes, of which one operand
+ends up signed and the other unsigned; `narrow_products_16` widens both to 16 bits, for vpmaddwd.
+Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference" (CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+from autotensor.base.dtype import DType, int8, int16, int32, uint8
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, cast, const
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import free_vars
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import StageOp
+from autotensor.te.stage import IterDef
+from autotensor.te.tensor import AxisKind
+
+BYTES = (int8, uint8)
+# by the type of a byte: the other one, and what flipping the highest bit adds
+FLIPPED = {int8: (uint8, 128), uint8: (int8, -128)}
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """(load - zero) of each term; `zero` depends on no axis that is summed over."""
+
+    load: Load
+    zero: Expr
+
+
+def factors(op: StageOp) -> tuple[Factor, Factor] | None:
+    """The operand that the last axis has no say in, and the one that it walks; None for other sums."""
+    if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
+        return None
+    if op.buffers[0].dtype != int32:
+        return None
+    match op.bodies[0]:
+        case Binary(Op.MUL, a, b):
+            found = _factor(op, a), _factor(op, b)
+        case _:
+            return None
+    along = op.axes[-1].var
+    ordered = sorted((f for f in found if f is not None), key=lambda f: along in free_vars(f.load))
+    if len(ordered) < 2 or [along in free_vars(f.load) for f in ordered] != [False, True]:
+        return None
+    return ordered[0], ordered[1]
+
+
+def _factor(op: StageOp, e: Expr) -> Factor | None:
+    match e:
+        case Binary(Op.SUB, a, zero):
+            pass
+        case Binary(Op.ADD, a, Const(value, t)):
+            zero = const(-int(value), t)
+        case a:
+            zero = const(0, int32)
+    summed = {x.var for x in op.reduce_axes}
+    match a:
+        case Cast(_, Load(buffer, _, None) as load) if a.dtype == int32 and buffer.dtype in BYTES:
+            return Factor(load, zero) if free_vars(zero).isdisjoint(summed) else None
+    return None
+
+
+def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[StageOp, ...] | None:
+    """The stages of the picture above; None where the stage is no such sum, or is one of plain products."""
+    op, names = stage.op, set(state.names)
+    found = factors(op)
+    if found is None:
+        return None
+    a, w = found
+    made: list[StageOp] = []
+    if wide:
+        a, w = (_converted(x, int16, 0, names, made) for x in found)
+    elif a.load.buffer.dtype == w.load.buffer.dtype:
+        a = _converted(a, *FLIPPED[a.load.buffer.dtype], names, made)
+    zeros = [_number(f.zero) for f in (a, w)]
+    left, right = cast(int32, a.load), cast(int32, w.load)
+    body = Binary(Op.MUL, left, right)
+    if not made and op.bodies[0] in {body, Binary(Op.MUL, right, left)}:  # (x - 0) * w is not plain yet
+        return None
+    name = fresh(f"{op.name}.plain", names)
+    plain = Buffer(name, op.buffers[0].shape, int32)
+    total: Expr = Load(plain, tuple(x.var for x in op.axes))
+    for factor, other, zero in ((a, w, zeros[0]), (w, a, zeros[1])):
+        if zero != 0:
+            total = total - factor.zero * _sums(op, other.load, names, made)
+    if 0 not in zeros:
+        total = total + a.zero * w.zero * prod(x.extent for x in op.reduce_axes)
+    made.append(replace(op, name=name, bodies=(body,), buffers=(plain,)))
+    return (*made, StageOp(op.name, op.axes, (), (total,), None, op.buffers, op.tag))
+
+
+def _number(e: Expr) -> int | None:
+    """The value of a constant; None if it is not known."""
+    return int(e.value) if isinstance(e, Const) else None
+
+
+def _converted(f: Factor, to: DType, by: int, names: set[str], made: list[StageOp]) -> Factor:
+    """The factor with its tensor copied as another type; every element and the zero grow by `by`."""
+    old = f.load.buffer
+    axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
+    value: Expr = Load(old, tuple(x.var for x in axes))
+    if by:
+        value = Binary(Op.XOR, Cast(uint8, value) if old.dtype == int8 else value, const(128, uint8))
+    value = cast(to, value)
+    new = Buffer(fresh(f"{old.name}.to_{to}", names), old.shape, to)
+    names.add(new.name)
+    made.append(StageOp(new.name, axes, (), (value,), None, (new,)))
+    return Factor(Load(new, f.load.indices), f.zero + by if by else f.zero)
+
+
+def _sums(op: StageOp, load: Load, names: set[str], made: list[StageOp]) -> Expr:
+    """The operand's sum at a point of the stage, by a stage over the axes that it has."""
+    used = tuple(x for x in op.axes if x.var in free_vars(load))
+    summed = tuple(replace(x, kind=AxisKind.REDUCE) for x in op.reduce_axes)
+    assert op.combiner is not None
+    sums = Buffer(fresh(f"{op.name}.sums", names), tuple(x.extent for x in used), int32)
+    names.add(sums.name)
+    body = cast(int32, load)
+    made.append(StageOp(sums.name, used, summed, (body,), op.combiner, (sums,)))
+    return Load(sums, tuple(x.var for x in used))
+
+
+NAMES = ("narrow_products", "narrow_products_16")
+ALGORITHMS.add(NAMES[0], Algorithm(NAMES[0], narrow_products))
+ALGORITHMS.add(NAMES[1], Algorithm(NAMES[1], partial(narrow_products, wide=True)))

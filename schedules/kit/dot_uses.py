@@ -1,0 +1,111 @@
+"""Which dot instructions carry out a stage, and how: the axis their groups are cut of, the operand in panels.
+
+    C[i, j] += i32(A[i, k]) * i32(W[k, j])        x86.vpdpbusd.512: groups of 4 of k, A shared, W in panels
+                                                  [j.0, k.0, j.1, k.1]
+
+Neighbours along the axis lie side by side in the operand that columns share, so that a group is one word of
+it. The other one runs along the columns and is packed; if it is no constant, in every call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import DotInstruction, available
+from autotensor.ir.expr import Binary, Cast, Expr, Load, Op
+from autotensor.schedule.state import State
+from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
+from schedules.kit.body_work import PRODUCT
+from schedules.kit.convolutions import constants
+from schedules.kit.operand_roles import Roles, assign_roles, dimension
+from schedules.kit.stage_analysis import Read, packable
+
+
+@dataclass(frozen=True, slots=True)
+class DotUse:
+    """An instruction for a stage, and the roles of the stage's operands for it."""
+
+    dot: DotInstruction
+    axis: str  # of the reduction, that groups are cut of
+    extent: int  # of this axis
+    roles: Roles  # the panel is packed; depth in groups
+    gain: float  # operations a second over those of FMAs in float32, as the processor's record has it
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last group is not whole."""
+        return self.extent % self.dot.group != 0
+
+
+def dot_uses(state: State, op: StageOp, target: Target) -> tuple[DotUse, ...]:
+    """Those that fit, the fastest first."""
+    if not available(target) or not is_sum_of_products(op):
+        return ()
+    found = (_use(state, op, dot, target) for dot in available(target) if dot.rows == 1)
+    return tuple(sorted((use for use in found if use is not None), key=lambda use: -use.gain))
+
+
+def is_sum_of_products(op: StageOp) -> bool:
+    """Whether a stage adds up products of two loads, each widened or as it is."""
+    if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
+        return False
+    return factors(op) is not None
+
+
+def factors(op: StageOp) -> tuple[Load, Load] | None:
+    """What the two factors of each term are loaded from."""
+    match op.bodies[0]:
+        case Binary(Op.MUL, a, b):
+            left, right = widened(a), widened(b)
+            return None if left is None or right is None or left is right else (left, right)
+    return None
+
+
+def widened(e: Expr) -> Load | None:
+    """The load below casts that keep its value; None for anything else."""
+    while isinstance(e, Cast) and holds(e):
+        e = e.a
+    return e if isinstance(e, Load) and e.mask is None else None
+
+
+def holds(cast: Cast) -> bool:
+    """Whether the type of a cast has all values of the one before."""
+    new, old = cast.dtype, cast.a.dtype
+    if new.is_float or old.is_float:
+        return new.is_float and old.is_float and new.bits > old.bits
+    return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
+
+
+def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotUse | None:
+    types = {load.buffer.dtype for load in op.loads()}
+    if op.buffers[0].dtype != dot.sums.dtype or types != {dot.a.dtype, dot.b.dtype}:
+        return None
+    roles = assign_roles(state, op, dot.columns, target)
+    if roles is None or len(roles.standing) != 1:
+        return None
+    (standing,) = roles.standing
+    (panel,) = (*roles.packed, *roles.direct, *roles.turned)
+    if standing.load.buffer.dtype != dot.a.dtype or panel.load.buffer.dtype != dot.b.dtype:
+        return None
+    axis = next((a for a in op.reduce_axes if standing.strides.get(a.name) == 1), None)
+    if axis is None or axis.extent < dot.group or not _can_pack(state, panel, roles, axis.name):
+        return None
+    groups = ceil(axis.extent / dot.group) * (roles.depth // axis.extent)
+    roles = replace(roles, packed=(panel,), direct=(), turned=(), depth=groups, work=PRODUCT)
+    return DotUse(dot, axis.name, axis.extent, roles, gain(dot, target))
+
+
+def _can_pack(state: State, panel: Read, roles: Roles, axis: str) -> bool:
+    """Whether panels of groups can be made: beforehand, or in every call of an input."""
+    known = panel.load.buffer.name in constants(state) or panel.load.buffer in state.dag.inputs
+    return known and packable(panel, roles.vector.name) and dimension(panel, axis) is not None
+
+
+def gain(dot: DotInstruction, target: Target) -> float:
+    """How many times the operations of FMAs of whole registers an instruction does in a second."""
+    _, _, word = dot.name.partition(".")
+    known = max((g for begin, g in cpu_of(target).dots if word.startswith(begin)), default=0.0)
+    return known * dot.columns * dot.sums.dtype.bytes / target.vector_bytes

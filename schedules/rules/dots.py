@@ -1,0 +1,103 @@
+"""Products of narrow types by dot instructions: register tiles whose steps are groups of the reduction.
+
+    parallel over blocks, column tiles, row tiles          as in `tile_cpu`
+      acc[rows, nv*columns] in registers
+      for groups of the reduction: acc = dot(acc, a word of each row, nv vectors of a panel)
+
+Panels hold the elements of a group side by side. An instruction that the processor's record says to be faster
+than FMAs in float32 is the default; others are sketches for the search to try, as are the loops without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import available
+from autotensor.schedule.algorithm import ALGORITHMS
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.compute_at import Inline
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.step import Step
+from schedules.algorithms.channels_last import NAME as CHANNELS_LAST
+from schedules.algorithms.narrow_products import NAMES
+from schedules.cpu import cpu_of
+from schedules.kit.convolutions import constants
+from schedules.kit.dot_uses import DotUse, dot_uses
+from schedules.kit.stage_analysis import epilogue, untouched
+from schedules.registry import Extension
+from schedules.rules.tile_cpu import tiled
+
+Way = tuple[float, Iterator[Extension]]  # operations a second over those of FMAs, and sketches
+
+
+def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    if target.kind != "llvm" or len(stage.op.buffers) != 1 or not untouched(stage) or not available(target):
+        return
+    ways = [*_ways(state, stage, target), *_with_channels_last(state, stage, target)]
+    if not ways:
+        return
+    ways.sort(key=lambda way: -way[0])
+    for _, extensions in (way for way in ways if way[0] > 1.0):
+        yield from extensions
+    yield Extension(onward=True)
+    for _, extensions in (way for way in ways if way[0] <= 1.0):
+        yield from extensions
+
+
+def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    yield from _as_written(state, stage, target)
+    yield from _as_plain_products(state, stage, target)
+
+
+def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    """Where channels come first: data and result are transposed, the latter by what reads it, if that may."""
+    if not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if ALGORITHMS.get(CHANNELS_LAST).expand(state, stage) is None:
+        return
+    step = UseAlgorithm(stage.name, CHANNELS_LAST)
+    after = step.apply(state)
+    copy, convolution = (s.name for s in after.stages if s.name not in state.names)
+    for faster, extensions in _ways(after, after.stage(convolution), target):
+        found = _behind((step,), convolution, (copy,), extensions)
+        yield faster, (replace(e, again=(*e.again, stage.name)) for e in found)
+
+
+def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    for use in dot_uses(state, stage.op, target):
+        yield _gain(state, use, target), tiled(state, stage, use.roles, target, use)
+
+
+def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    """Where instructions want other types, or terms have zero points: these are added behind the sums."""
+    if not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    for name in NAMES:
+        if ALGORITHMS.get(name).expand(state, stage) is None:
+            continue
+        steps: tuple[Step, ...] = (UseAlgorithm(stage.name, name),)
+        after = steps[0].apply(state)
+        *made, plain = (s.name for s in after.stages if s.name not in state.names)
+        if epilogue(after, after.stage(stage.name)) is not None:
+            steps = (*steps, Inline(stage.name))
+            after = steps[1].apply(after)
+        for use in dot_uses(after, after.stage(plain).op, target):
+            tiles = tiled(after, after.stage(plain), use.roles, target, use)
+            yield _gain(after, use, target), _behind(steps, stage.name, tuple(made), tiles)
+
+
+def _behind(
+    steps: tuple[Step, ...], stage: str, made: tuple[str, ...], tiles: Iterator[Extension]
+) -> Iterator[Extension]:
+    """The extensions after steps that have `made` stages, which keep loops of their own."""
+    for e in tiles:
+        yield replace(e, steps=(*steps, *e.steps), done=(*e.done, stage), stays=(*e.stays, *made))
+
+
+def _gain(state: State, use: DotUse, target: Target) -> float:
+    """The instruction's, where panels are packed beforehand or enough rows use them."""
+    rows = use.roles.outer * use.roles.inner
+    constant = use.roles.packed[0].load.buffer.name in constants(state)
+    return use.gain if constant or rows >= cpu_of(target).copy_rows else 0.0
