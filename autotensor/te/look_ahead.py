@@ -138,8 +138,8 @@ def _number(e: Expr) -> float | None:
         case Const(value, dtype):
             return float(np.float32(value) if dtype is float32 else value)
         case Unary(Neg.NEG, Const() as inside):
-            value = _number(inside)
-            return None if value is None else -value
+            own = _number(inside)
+            return None if own is None else -own
     return None
 
 

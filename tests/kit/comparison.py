@@ -228,8 +228,8 @@ def agree(dag: ComputeDAG, inputs: Arrays, want: Arrays, got: Arrays) -> None:
 
 
 def is_exact(dag: ComputeDAG) -> bool:
-    """Whether small integers stay integers: no divisions, no functions; in steps of a scan no fractions, whose
-    powers need more bits than there are."""
+    """Whether small integers stay integers: no divisions, no functions; in scans no fractions, whose powers
+    need more bits than there are."""
 
     def rounds(n: Node) -> bool:
         if dag.carried and isinstance(n, Const) and n.dtype.is_float and n.value != int(n.value):
