@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from autotensor import te
+from autotensor.base.errors import TensorError
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.infer_types import compute_te
 from autotensor.graph.ir import Apply, GraphNode, topological
@@ -39,9 +40,11 @@ def over_steps(
 
     step: the states and one step of each sequence ──▶ the next states, all of one shape and type.
     states: before the first step. reverse: from the last step of the sequences to the first.
-    Raises TensorError where states of many steps differ in shape or type.
+    Raises TensorError where states of many steps differ in shape or type, and for sequences of no steps.
     """
     steps = sequences[0].shape[0]
+    if steps == 0:
+        raise TensorError("over_steps: the sequences have no steps.", fix="Give at least one.")
     if steps > MOST_WRITTEN_OUT:
         found = _scanned(step, states, sequences, reverse)
         return found, tuple(at_step(s, 0 if reverse else steps - 1) for s in found)

@@ -8,11 +8,14 @@ and so does whatever a step computes on its way.
 
 from __future__ import annotations
 
+from math import prod
+
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
 from autotensor.schedule.state import Fuse, Split, Stage, State
 from autotensor.te.dag import StageOp
+from autotensor.te.look_ahead import least_distance
 from autotensor.te.scan import first_steps, steps_of
 
 
@@ -29,13 +32,14 @@ def check_scans(state: State) -> None:
 
 def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
     t = host.op.axes[0].name
-    leaf = next((a for a in host.leaves if a.name == t), None)
-    if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED):
+    steps = steps_loop(host)
+    leaf = next((a for a in host.leaves if a.name == steps), None)
+    if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED) or not _is_apart(state, host):
         raise ScheduleError(
             f"stage {host.name!r} carries state along axis {t!r}: that loop stays whole and serial.",
             fix="Schedule its other axes.",
         )
-    at = host.position(t)
+    at = host.position(leaf.name)
     free = {a.name for n, a in enumerate(host.op.axes) if n in apart(host.op, inside, state.dag.carried)}
     for other in host.leaves[:at]:
         if not axes_of(host, other.name) <= free:
@@ -52,10 +56,35 @@ def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
             )
 
 
+def steps_loop(host: Stage) -> str:
+    """The loop over the steps of a scan: whole, or over groups of steps that do not wait for one another."""
+    t = host.op.axes[0].name
+    split = next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
+    return split.children[0] if split else t
+
+
+def _is_apart(state: State, host: Stage) -> bool:
+    """Whether no group of steps, if the loop is split into such, reads a step of its own."""
+    t = host.op.axes[0].name
+    split = next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
+    if split is None:
+        return True
+    sizes = [f for f in split.factors if isinstance(f, int)]
+    inner = [a for a in host.leaves if a.name in split.children[1:]]
+    after = host.position(split.children[0]) if any(a.name == split.children[0] for a in host.leaves) else -1
+    return (
+        split.nparts is None
+        and len(sizes) == len(split.factors) == len(inner)
+        and prod(sizes) <= least_distance(host.op, state.dag.carried)
+        and all(host.position(a.name) > after >= 0 for a in inner)
+    )
+
+
 def steps_given(state: State, stage: Stage, axis: str) -> int:
-    """How many steps of a scan its init gives, if the axis is the stage's loop over steps; else 0."""
+    """How many turns of a scan's loop over steps are unlike the others: steps that init gives, groups that
+    would look back beyond them; 0 for other loops."""
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
-    if not carries or stage.op.axes[0].name != axis:
+    if not carries or steps_loop(stage) != axis:
         return 0
     return first_steps(state.dag.stage(stage.name))
 

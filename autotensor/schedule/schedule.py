@@ -26,6 +26,7 @@ from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, In
 from autotensor.schedule.primitives.double_buffer import DoubleBuffer
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.look_ahead import LookAhead
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
@@ -326,6 +327,10 @@ class StageRef:
     def scan(self, axis: AxisLike) -> None:
         """Each element of a running reduction continues the one before it (docs/schedule-language.md)."""
         self.schedule.do(Scan(self.name, self._axis(axis)))
+
+    def look_ahead(self, steps: int) -> None:
+        """Steps of a scan read their state that many steps back (docs/schedule-language.md)."""
+        self.schedule.do(LookAhead(self.name, steps))
 
     def sort(self, axis: AxisLike) -> None:
         """Ranks along the axis are found by sorting (docs/schedule-language.md)."""

@@ -123,7 +123,7 @@ def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: C
                 )
             for load in s.loads():
                 if load.buffer in before:
-                    back = _back(load, s)
+                    back = steps_back(load, s)
                     if back is None or not 1 <= back <= first:
                         raise TensorError(
                             f"scan {host.name!r}: {s.name!r} reads its state at {load.indices[0]}; it can "
@@ -149,7 +149,7 @@ def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: C
             )
 
 
-def _back(load: Load, s: StageOp) -> int | None:
+def steps_back(load: Load, s: StageOp) -> int | None:
     """How many steps before its own a stage reads; None for anything else."""
     a = affine(load.indices[0])
     if a is None or dict(a.terms) != {s.axes[0].var: 1}:

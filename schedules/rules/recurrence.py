@@ -4,22 +4,30 @@
       for t:                                     what a step computes on its way, in vectors
         the part, in vectors
 
+A single line whose steps can be joined (running sums and extremes, filters) is a loop over vectors of steps:
+
+    for t.0:                                   each element reads the one a vector before it (`look_ahead`)
+      t.1, in one vector
+
 Where no axis keeps steps apart (a recurrent layer), one thread goes through the steps. Cheap pointwise stages
 of a step are inlined; sums are computed where the step begins.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from functools import reduce
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.carried import apart
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.look_ahead import LookAhead
 from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.look_ahead import is_exact, joined
 from autotensor.te.scan import steps_of
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
@@ -45,7 +53,8 @@ def recurrence(state: State, stage: Stage, target: Target) -> tuple[Extension, .
     if not stage.carries or stage.relations:
         return ()
     inside = steps_of(stage.op, [s.op for s in state.live()], state.dag.carried)
-    return (_Steps(state, stage, inside, target).build(),)
+    ahead = _Steps(state, stage, inside, target).looking_ahead()
+    return (*ahead, _Steps(state, stage, inside, target).build())
 
 
 class _Steps(SketchWriter):
@@ -84,6 +93,27 @@ class _Steps(SketchWriter):
         for s in kept:
             self._inner(s)
         return self.extension(host, *(s.name for s in self.inside))
+
+    def looking_ahead(self) -> tuple[Extension, ...]:
+        """The steps of one line in vectors, each of which reads the vectors before it; none where steps wait
+        for one another in other ways, or sums may not be added in another order."""
+        host, op, carried = self.host.name, self.host.op, self.state.dag.carried
+        lanes = lanes_of(op, self.target)
+        cheap = all(self._is_inlined(s) for s in self.inside[:-1])
+        line = prod(a.extent for a in op.axes[1:]) == 1 and op.axes[0].extent > 2 * lanes
+        if not self.vectors or not cheap or not line:
+            return ()
+        gone = [Inline(s.name) for s in reversed(self.inside[:-1])]
+        whole = reduce(lambda s, i: i.apply(s), gone, self.state).stage(host).op
+        if self.target.numerics == "strict" and not is_exact(whole, carried):
+            return ()
+        if joined(whole, carried, lanes) is None:
+            return ()
+        t, rest = op.axes[0].name, [a.name for a in op.axes[1:]]
+        self.write(*gone, LookAhead(host, lanes))
+        self.split(host, t, lanes)
+        self.write(Reorder(host, (f"{t}.0", *rest, f"{t}.1")), Vectorize(host, f"{t}.1"))
+        return (self.extension(host, *(s.name for s in self.inside)),)
 
     def _is_inlined(self, op: StageOp) -> bool:
         """Whether a stage of a step is cheap, and read at its own point."""

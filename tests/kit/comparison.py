@@ -22,7 +22,7 @@ from autotensor.base.target import Target, host
 from autotensor.codegen import backend
 from autotensor.codegen.interp.interpreter import run_program
 from autotensor.compiler import te_text
-from autotensor.ir.expr import Binary, Call, Load, Op, Select
+from autotensor.ir.expr import Binary, Call, Const, Load, Op, Select
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
@@ -228,9 +228,12 @@ def agree(dag: ComputeDAG, inputs: Arrays, want: Arrays, got: Arrays) -> None:
 
 
 def is_exact(dag: ComputeDAG) -> bool:
-    """Whether small integers stay integers: no divisions, no functions."""
+    """Whether small integers stay integers: no divisions, no functions; in scans no fractions, whose powers
+    need more bits than there are."""
 
     def rounds(n: Node) -> bool:
+        if dag.carried and isinstance(n, Const) and n.dtype.is_float and n.value != int(n.value):
+            return True
         return (isinstance(n, Call) and n.name != "abs") or (isinstance(n, Binary) and n.op is Op.DIV)
 
     return not any(any_node(b, rounds) for s in dag.stages for b in s.bodies)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import autotensor as at
+from autotensor.base.errors import TensorError
 from autotensor.graph import steps as step_loops
 from autotensor.graph.ir import Constant, GraphNode, topological
 from autotensor.models import recurrent
@@ -87,3 +88,8 @@ def test_a_step_whose_state_stays() -> None:
     np.testing.assert_allclose(got[0], expected, atol=1e-6)
     np.testing.assert_array_equal(got[1], np.broadcast_to(arrays[2], (80, 3, 4)))
     np.testing.assert_allclose(got[2], state, atol=1e-6)
+
+
+def test_a_loop_of_no_steps_is_refused() -> None:
+    with pytest.raises(TensorError, match="the sequences have no steps"):
+        step_loops.over_steps(lambda h, x: [h], [at.input((2, 3))], [at.input((0, 2, 3))])

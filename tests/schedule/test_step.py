@@ -219,7 +219,22 @@ def by_algorithm() -> Schedule:
     return s
 
 
-EVERY = {**CASES, **GPU_CASES, "passes": passes, "by_algorithm": by_algorithm}
+def by_looking_ahead() -> Schedule:
+    x, y = te.placeholder((64,), name="x"), te.placeholder((64,), name="before")
+    first = te.compute((1,), lambda t: x[t], name="first")
+    s = create_schedule(te.scan(first, te.compute((64,), lambda t: y[t - 1] + x[t], name="u"), y, name="y"))
+    s["u"].compute_inline()
+    s["y"].look_ahead(8)
+    return s
+
+
+EVERY = {
+    **CASES,
+    **GPU_CASES,
+    "passes": passes,
+    "by_algorithm": by_algorithm,
+    "by_looking_ahead": by_looking_ahead,
+}
 
 
 def test_every_step_stands_in_a_schedule() -> None:

@@ -248,7 +248,7 @@ class _Nest:
         )
         body = self._guarded(loops, leaf, ready, body)
         if first := steps_given(self.state, stage, leaf.name):
-            body = If(loops.values[leaf.name] >= first, body, body)  # the loop is cut there
+            body = If(leaf_var(stage.name, leaf.name) >= first, body, body)  # the loop is cut there
         if leaf.name in stage.solved or leaf.name == stage.scanned:
             seen = self._body(loops, ranges).redirected
             return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)

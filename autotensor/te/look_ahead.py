@@ -1,0 +1,274 @@
+"""Recurrences whose steps are joined: state is read many steps back instead of one.
+
+    y[t] = a*y[t-1] + x[t]        ──▶   y[t] = x[t] + a*x[t-1] + … + a**(n-1)*x[t-n+1] + a**n*y[t-n]
+    y[t] = max(y[t-1], x[t])      ──▶   y[t] = max(x[t], x[t-1], …, y[t-n])
+
+n neighbouring steps no longer wait for one another. A step may be affine in the step before it, with any
+coefficient; affine in several with constant ones; or a maximum or minimum of the step before and others.
+Of constant coefficients the characteristic polynomial D(z) is multiplied by the N(z) that leaves powers of
+z**n alone: its poles are those of D to the power n, so what was stable stays so. Source: Parhi and
+Messerschmitt, "Pipeline interleaving and parallelism in recursive digital filters" (scattered look-ahead),
+IEEE Trans. ASSP 1989.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from autotensor.base.dtype import float32, float64
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Neg, Op, Select, Unary, compare, const, select
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.te.scan import Carried, first_steps, steps_back
+from autotensor.te.stage import StageOp
+
+Terms = Mapping[int, Expr]  # of a step: what it has of which step before; 0: what it adds itself
+WATCHED = 1024  # steps over which rounding errors are followed
+GROWTH = 4.0  # how much larger than in single steps they may become
+SMALLEST = 1e-30  # a coefficient below it would make an infinity not-a-number
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one step does with those before it: a sum of coefficient × state, or an extreme of both."""
+
+    terms: Terms
+    extreme: Op | None = None
+
+
+def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
+    """The stage of a scan reading its state at `steps` before and multiples of it; None where it cannot be
+    told so, or where rounding errors would grow."""
+    before = [b for b, after in carried if after in host.buffers]
+    given = first_steps(host)
+    body = host.bodies[0]
+    if len(host.bodies) != 1 or len(before) != 1 or not isinstance(body, Select) or steps <= given:
+        return None
+    step = _of_extreme(body.otherwise, host, before) or _of_sum(body.otherwise, host, before)
+    if step is None or not any(step.terms.keys() - {0}):
+        return None
+    writer = _Writer(host, body.then, before[0], given, step)
+    later = writer.extreme(steps) if step.extreme else writer.sum(steps)
+    return None if later is None else replace(host, bodies=(Select(body.cond, body.then, later),))
+
+
+def is_exact(host: StageOp, carried: Carried) -> bool:
+    """Whether joined steps give the same bits: extremes do."""
+    before = [b for b, after in carried if after in host.buffers]
+    body = host.bodies[0]
+    return isinstance(body, Select) and _of_extreme(body.otherwise, host, before) is not None
+
+
+def least_distance(host: StageOp, carried: Carried) -> int:
+    """How many steps before its own a step reads at least; that many at a time do not wait for another."""
+    ours = {b for b, after in carried if after in host.buffers}
+    found = [steps_back(load, host) for load in host.loads() if load.buffer in ours]
+    return min((n or 1 for n in found), default=host.axes[0].extent)
+
+
+# -- what a step does --------------------------------------------------------------------------------------
+
+
+def _of_extreme(e: Expr, host: StageOp, before: Collection[Buffer]) -> _Step | None:
+    if not isinstance(e, Binary) or e.op not in (Op.MAX, Op.MIN):
+        return None
+    for state, other in ((e.a, e.b), (e.b, e.a)):
+        at = _state(state, host, before)
+        if at == 1 and not _reads(other, before):
+            return _Step({0: other, 1: state}, e.op)
+    return None
+
+
+def _of_sum(e: Expr, host: StageOp, before: Collection[Buffer]) -> _Step | None:
+    if e.dtype not in (float32, float64):
+        return None
+    terms = _affine(e, host, before)
+    return None if terms is None else _Step(terms)
+
+
+def _affine(e: Expr, host: StageOp, before: Collection[Buffer]) -> dict[int, Expr] | None:
+    """The expression as a sum of coefficient × state and what is left."""
+    if not _reads(e, before):
+        return {0: e}
+    at = _state(e, host, before)
+    if at is not None:
+        return {at: const(1.0, e.dtype)}
+    match e:
+        case Unary(Neg.NEG, a):
+            found = _affine(a, host, before)
+            return found and {n: -x for n, x in found.items()}
+        case Binary(Op.ADD | Op.SUB as op, a, b):
+            left, right = _affine(a, host, before), _affine(b, host, before)
+            if left is None or right is None:
+                return None
+            right = right if op is Op.ADD else {n: -x for n, x in right.items()}
+            return {n: _added(left.get(n), right.get(n)) for n in {**left, **right}}
+        case Binary(Op.MUL, a, b):
+            for state, factor in ((a, b), (b, a)):
+                if not _reads(factor, before):
+                    found = _affine(state, host, before)
+                    return found and {n: _times(factor, x) for n, x in found.items()}
+    return None
+
+
+def _added(a: Expr | None, b: Expr | None) -> Expr:
+    if a is None or b is None:
+        found = a if b is None else b
+        assert found is not None
+        return found
+    x, y = _number(a), _number(b)
+    return a + b if x is None or y is None else const(x + y, a.dtype)
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    x, y = _number(a), _number(b)
+    if x == 1.0 or y == 1.0:
+        return b if x == 1.0 else a
+    return a * b if x is None or y is None else const(x * y, a.dtype)
+
+
+def _number(e: Expr) -> float | None:
+    """A constant's value as code has it: rounded to its type."""
+    match e:
+        case Const(value, dtype):
+            return float(np.float32(value) if dtype is float32 else value)
+        case Unary(Neg.NEG, Const() as inside):
+            own = _number(inside)
+            return None if own is None else -own
+    return None
+
+
+def _reads(e: Expr, before: Collection[Buffer]) -> bool:
+    return any_node(e, lambda n: isinstance(n, Load) and n.buffer in before)
+
+
+def _state(e: Expr, host: StageOp, before: Collection[Buffer]) -> int | None:
+    """How many steps back the expression is the state at the step's own place; None: it is something else."""
+    if not isinstance(e, Load) or e.buffer not in before:
+        return None
+    own = all(i is a.var for i, a in zip(e.indices[1:], host.axes[1:], strict=True))
+    return steps_back(e, host) if own else None
+
+
+# -- the joined step ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the sum of many steps at once; nothing is taken from steps before the first."""
+
+    host: StageOp
+    first: Expr
+    before: Buffer
+    given: int
+    step: _Step
+
+    def extreme(self, steps: int) -> Expr:
+        assert self.step.extreme is not None
+        found = own = self.driven(0)
+        for n in range(1, steps + 1):
+            found = Binary(self.step.extreme, found, self.taken(n, self.at_step(n, steps), own))
+        return found
+
+    def sum(self, steps: int) -> Expr | None:
+        back_to = self.step.terms.keys() - {0}
+        numbers = {n: _number(self.step.terms[n]) for n in back_to}
+        if any(v is None for v in numbers.values()):
+            return self.varying(steps) if back_to == {1} and self.given == 1 else None
+        order = max(back_to)
+        if order != self.given:
+            return None
+        found = _scattered(tuple(numbers.get(n, 0.0) or 0.0 for n in range(1, order + 1)), steps)
+        if found is None:
+            return None
+        taps, feedback = found
+        nothing = const(-0.0, self.first.dtype)
+        total = self.driven(0)
+        for n, c in taps:
+            total = total + self.taken(n, self.scaled(c, self.driven(n)), nothing)
+        for n, c in feedback:
+            total = total + self.taken(n, self.scaled(c, self.state(n)), nothing)
+        return total
+
+    def varying(self, steps: int) -> Expr:
+        """x[t] + a[t]*x[t-1] + a[t]*a[t-1]*x[t-2] + …"""
+        nothing = const(-0.0, self.first.dtype)
+        total, factor = self.driven(0), self.step.terms[1]
+        for n in range(1, steps + 1):
+            total = total + self.taken(n, factor * self.at_step(n, steps), nothing)
+            factor = factor * self.at(self.step.terms[1], n)
+        return total
+
+    def at_step(self, n: int, steps: int) -> Expr:
+        return self.state(n) if n == steps else self.driven(n)
+
+    def taken(self, n: int, term: Expr, neutral: Expr) -> Expr:
+        """What is joined of n steps before, if there is such a step."""
+        return select(compare(Cmp.LE, const(n), self.host.axes[0].var), term, neutral)
+
+    def scaled(self, c: float, e: Expr) -> Expr:
+        return _times(const(c, e.dtype), e)
+
+    def state(self, n: int) -> Expr:
+        t, *rest = (a.var for a in self.host.axes)
+        return Load(self.before, (t - n, *rest))
+
+    def at(self, e: Expr, n: int) -> Expr:
+        t = self.host.axes[0].var
+        return substitute(e, {t: t - n}) if n and t in free_vars(e) else e
+
+    def driven(self, n: int) -> Expr:
+        """What the step n before adds: a step that is given, itself without what the others make of it."""
+        t = self.host.axes[0].var - n
+        own = self.step.terms.get(0, const(0.0, self.first.dtype))
+        found = self.at(own, n)
+        for g in reversed(range(self.given)):
+            value = self.given_step(g)
+            if self.step.extreme is None:
+                for back_to, c in sorted(self.step.terms.items()):
+                    if 0 < back_to <= g:
+                        value = value - _times(c, self.given_step(g - back_to))
+            found = select(compare(Cmp.LE, t, const(g)), value, found)
+        return found
+
+    def given_step(self, g: int) -> Expr:
+        return substitute(self.first, {self.host.axes[0].var: const(g)})
+
+
+Taps = tuple[tuple[int, float], ...]
+
+
+@lru_cache(maxsize=256)
+def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps] | None:
+    """(what is added of how many steps before, what is taken of the state how many steps before)."""
+    poly = np.array([1.0, *(-c for c in coefficients)])  # of z**-1
+    with np.errstate(all="ignore"):  # what is not finite is refused below
+        far = np.real(np.poly(np.roots(poly) ** steps))  # of z**-steps
+        spread = np.zeros(steps * (len(far) - 1) + 1)
+        spread[::steps] = far
+        taps, rest = np.polydiv(spread, poly)
+    numbers = np.abs(np.concatenate([taps, far]))
+    known = np.isfinite(numbers) & ((numbers > SMALLEST) | (numbers == 0))
+    if not known.all() or np.abs(rest).max() > 1e-9 * max(1.0, numbers.max()):
+        return None
+    if _gain(spread) > GROWTH * _gain(poly):
+        return None
+    added = tuple((n, float(c)) for n, c in enumerate(taps) if n and c != 0)
+    return added, tuple((n * steps, -float(c)) for n, c in enumerate(far) if n and c != 0)
+
+
+def _gain(poly: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """How large errors of 1 at each step become together: the sum of the impulse response of 1 / poly."""
+    response = np.zeros(WATCHED)
+    lags = [int(n) for n in np.flatnonzero(poly) if n]
+    for t in range(WATCHED):
+        own = float(t == 0)
+        response[t] = reduce(lambda s, n: s - poly[n] * response[t - n], (n for n in lags if n <= t), own)
+        if not abs(response[t]) < 1e30:
+            return float("inf")
+    return float(np.abs(response).sum())

@@ -1,0 +1,133 @@
+"""Scans whose steps are joined, against the same recurrence step by step in float64."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.base.errors import ScheduleError
+from autotensor.base.target import parse
+from autotensor.schedule.primitives.look_ahead import LookAhead
+from autotensor.schedule.schedule import Schedule
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+Step = Callable[[list[Any], Any, Any], Any]  # (states, the last one first; x[t]; c[t]) → the next state
+
+BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
+    "sum": (1, lambda s, x, c: s[0] + x),
+    "difference": (1, lambda s, x, c: x - s[0]),
+    "one pole": (1, lambda s, x, c: 0.9 * s[0] + 0.25 * x),
+    "growing": (1, lambda s, x, c: (s[0] + x) * (1 + 2.0**-10)),
+    "two poles": (2, lambda s, x, c: 1.6 * s[0] - 0.8 * s[1] + x),
+    "three poles": (3, lambda s, x, c: 0.5 * s[0] + 0.1 * s[1] - 0.2 * s[2] + x),
+    "second alone": (2, lambda s, x, c: 0.7 * s[1] + x),
+    "sum of sums": (2, lambda s, x, c: 2.0 * s[0] - s[1] + x),
+    "varying": (1, lambda s, x, c: c * s[0] + x),
+    "product": (1, lambda s, x, c: s[0] * (1.0 + 0.01 * x)),
+}
+
+
+def scan(order: int, step: Step, n: int, dtype: str = "float32") -> list[Any]:
+    x, c, s = (te.placeholder((n,), dtype, name=v) for v in "xcs")
+    first = te.compute((order,), lambda t: x[t] + c[t], name="first")
+    update = te.compute((n,), lambda t: step([s[t - k] for k in range(1, order + 1)], x[t], c[t]), name="u")
+    return [x, c, te.scan(first, update, s, name="y")]
+
+
+def expected(order: int, step: Step, x: Any, c: Any) -> Any:
+    x, c = x.astype(np.float64), c.astype(np.float64)
+    y = [*(x + c)[:order]]
+    for t in range(order, len(x)):
+        y.append(step(y[-1 : -order - 1 : -1], x[t], c[t]))
+    return np.array(y)
+
+
+def looks_ahead(trace: Any) -> bool:
+    return any(isinstance(s, LookAhead) for s in trace.steps)
+
+
+@pytest.mark.parametrize("target", ["llvm -threads=2", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("name", BODIES)
+def test_joined_steps_give_what_single_ones_do(name: str, target: str) -> None:
+    (order, step), rng = BODIES[name], random.Random(name + target)
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    joined = 0
+    for n in (order, order + 1, 16, 17, 33, 64, rng.randrange(65, 300), 1000):
+        dtype = rng.choice(("float32", "float64"))
+        args = scan(order, step, n, dtype)
+        x, c = (numbers.uniform(-1, 1, n).astype(dtype) for _ in range(2))
+        true = expected(order, step, x, c)
+        dag = ComputeDAG.of(args)
+        for sketch in generate(dag, parse(target)):
+            trace = sketch.fill(sketch.defaults())
+            joined += looks_ahead(trace)
+            y = at.build(Schedule(dag, trace), args, target)(x, c)
+            room = 1e-5 if dtype == "float32" else 1e-12
+            np.testing.assert_allclose(y, true, rtol=room, atol=room * max(1.0, np.abs(true).max()))
+    assert joined
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_spreads_as_step_by_step(bad: float) -> None:
+    for name in ("sum", "one pole", "two poles", "varying"):
+        order, step = BODIES[name]
+        args = scan(order, step, 200)
+        x, c = np.ones(200, np.float32), np.full(200, 0.5, np.float32)
+        x[77] = bad
+        y = at.build(args, "llvm")(x, c)
+        with np.errstate(invalid="ignore"):
+            true = expected(order, step, x, c)
+        np.testing.assert_array_equal(np.isfinite(y), np.isfinite(true))
+
+
+def test_extremes_are_joined_whatever_the_numerics() -> None:
+    x, s = te.placeholder((500,), "int32", name="x"), te.placeholder((500,), "int32", name="s")
+    first = te.compute((1,), lambda t: x[t], name="first")
+    y = te.scan(first, te.compute((500,), lambda t: te.maximum(x[t], s[t - 1]), name="u"), s, name="y")
+    strict = "llvm -numerics=strict"
+    assert looks_ahead(default_trace(ComputeDAG.of([x, y]), parse(strict)))
+    given = np.random.default_rng(0).integers(-1000, 1000, 500, np.int32)
+    given[:50] = -5000
+    np.testing.assert_array_equal(at.build([x, y], strict)(given), np.maximum.accumulate(given))
+
+
+def test_strict_numerics_add_in_the_order_that_was_written() -> None:
+    args = scan(*BODIES["sum"], 300)
+    strict = parse("llvm -numerics=strict")
+    assert not any(looks_ahead(s.fill(s.defaults())) for s in generate(ComputeDAG.of(args), strict))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s, x, c: te.tanh(s[0]) + x,
+        lambda s, x, c: s[0] * s[0] + x,
+        lambda s, x, c: 1e-6 * s[0] + x,  # its powers vanish: infinity times 0
+        lambda s, x, c: 1.2e30 * s[0] + x,
+    ],
+)
+def test_other_steps_are_left_alone(step: Step) -> None:
+    dag = ComputeDAG.of(scan(1, step, 100))
+    assert not looks_ahead(default_trace(dag, parse("llvm")))
+
+
+def test_groups_of_steps_do_not_wait_for_one_another() -> None:
+    args = scan(*BODIES["sum"], 100)
+    for ahead, size, fits in ((8, 8, True), (8, 4, True), (8, 9, False), (2, 4, False)):
+        s = te.create_schedule(args[-1])
+        s["u"].compute_inline()
+        s["y"].look_ahead(ahead)
+        _, inner = s["y"].split("t", size)
+        s["y"].vectorize(inner)
+        if fits:
+            at.build(s, args)
+        else:
+            with pytest.raises(ScheduleError, match="carries state along axis 't'"):
+                at.build(s, args)
