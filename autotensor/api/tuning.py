@@ -33,15 +33,15 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
 
     until, store, target = run.deadline, run.store, run.tasks[0].target
     if measurer is not None:
-        rates, _ = known_rates(store, here(target).fingerprint, target)
+        rates = known_rates(store, here(target).fingerprint, target)
         return loop.tune(run, checked_measurer(measurer), rates)
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(run.tasks, LATE)
     check_measurable(target)  # before seconds go into calibrating a processor
     kernels = run.options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
-    if target.is_gpu and not target.on_cores:
-        rates = Rates.guess(target)
+    if target.on_card:
+        rates = Rates.guess(target)  # no card's rates are measured: the run's session says so
     else:  # OpenCL's blocks run on this processor
         processor = host().with_threads(target.num_cores) if target.is_gpu else target
         rates = calibrated(store, processor, kernels=kernels, brief=brief, patience=until.share(WAIT_SHARE))

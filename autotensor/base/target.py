@@ -83,6 +83,11 @@ class Target:
         """
         return self.is_gpu and self.warp_size == 1
 
+    @property
+    def on_card(self) -> bool:
+        """Whether kernels are made for a card: blocks run on its multiprocessors, their threads in warps."""
+        return self.is_gpu and not self.on_cores
+
     def processor(self) -> Target:
         """The target whose schedules suit this one: where blocks run on cores, those of the same processor.
 
@@ -93,7 +98,7 @@ class Target:
     def key(self) -> str:
         """Name in the tuning log: kind, architecture, vector width, thread count, numerics if strict."""
         plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
-        if self.kind == "opencl" and not self.on_cores:
+        if self.kind == "opencl" and self.on_card:
             plain += "/gpu"
         return plain if self.numerics == "fast" else f"{plain}/{self.numerics}"
 

@@ -10,14 +10,16 @@ from autotensor.base.target import Target
 BEST = 6  # micro-kernels that are shown
 
 
-def measured_peak(db: str | None, cores: int) -> float | None:
-    """FLOP/s of so many cores, as calibrated."""
+def measured_peak(db: str | None, target: Target) -> float | None:
+    """FLOP/s of the target's cores, as calibrated; None of a card, which nobody calibrates."""
     from autotensor.api.log import open_existing
     from autotensor.base.machine import host_machine
 
+    if target.on_card:
+        return None
     with open_existing(db) as store:
         known = {} if store is None else store.calibration(host_machine().fingerprint)
-    return known["flops.core"].value * cores if "flops.core" in known else None
+    return known["flops.core"].value * target.num_cores if "flops.core" in known else None
 
 
 def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:

@@ -41,7 +41,7 @@ def describe(
 ) -> dict[str, Any]:
     """Everything that was found, as JSON data; seconds and operations a second."""
     tuning = report.tuning
-    peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
+    peak = measured_peak(db, tuning.tasks[0].task.target)
     inside = {t.key: t.inside_s for t in report.times}
     return {
         "model": model,

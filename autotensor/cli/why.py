@@ -56,7 +56,7 @@ def explained(
         subject = of_schedule(found.workload, where, store, default=default)
     if ablate:
         _check_ablation(subject)
-    peak = measured_peak(db, subject.target.num_cores) if subject.here else None
+    peak = measured_peak(db, subject.target) if subject.here else None
     document = schedule_document(subject, store, peak)
     if steps:
         document["steps"] = _steps(subject)
@@ -142,7 +142,12 @@ def _notes(s: Subject, store: TrialStore | None) -> list[str]:
             f"measured on another machine, {cpu or s.machine}: predictions are with its rates, and it is "
             "never used here."
         )
-    if s.guessed:
+    if s.rates.guessed and s.target.on_card:
+        notes.append(
+            "no card's rates are measured: predictions and bound are with those of a multiprocessor by data "
+            "sheets."
+        )
+    elif s.rates.guessed:
         whose = "this machine" if s.here else "that machine"
         notes.append(
             f"the log has no rates of {whose}, so predictions and bound are with guessed ones "

@@ -43,7 +43,6 @@ class Subject:
     origin: str  # what it is, for people: "trial 17", "the default schedule"
     machine: str  # fingerprint of the one that the rates and the time are of
     rates: Rates
-    guessed: bool  # the rates are: that machine was never calibrated
     sketches: tuple[Sketch, ...]  # of the task, by today's rules, and what is shipped
     sketch: Sketch | None = None  # that the trace comes from; None: today's rules do not make it
     decisions: Mapping[str, Option] = field(default_factory=dict)
@@ -77,10 +76,10 @@ def of_trial(store: TrialStore, row: TrialRecord, workload: Workload) -> Subject
     sketch = next((s for s in sketches if s.hash == row.sketch_hash), None)
     if sketch is not None and not _fits(sketch, decisions):
         sketch = None
-    rates, guessed = known_rates(store, row.machine, target)
+    rates = known_rates(store, row.machine, target)
     rates = replace(rates, warm_weights=_warm(row, workload, rates))
     return Subject(
-        workload, target, trace, f"trial {row.id}", row.machine, rates, guessed, sketches, sketch,
+        workload, target, trace, f"trial {row.id}", row.machine, rates, sketches, sketch,
         decisions, row,
     )  # fmt: skip
 
@@ -99,12 +98,12 @@ def of_schedule(
     usual = trace == sketches[0].fill(decisions)
     trial = None if store is None else _measured(store, workload, target, trace)
     what = "the default schedule" if usual or default else f"the {found.source} schedule"
-    rates, guessed = known_rates(store, place.fingerprint, target)
+    rates = known_rates(store, place.fingerprint, target)
     if trial is not None:
         rates = replace(rates, warm_weights=_warm(trial, workload, rates))
     what = what if trial is None else f"{what}, trial {trial.id}"
     return Subject(
-        workload, target, trace, what, place.fingerprint, rates, guessed, sketches,
+        workload, target, trace, what, place.fingerprint, rates, sketches,
         sketches[0] if usual else None, decisions if usual else {}, trial,
     )  # fmt: skip
 

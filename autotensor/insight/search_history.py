@@ -67,12 +67,12 @@ def history(
     target = place.target
     default = safe_default(workload, target).hash
     defaults = [r.median_s for r in rows if r.median_s is not None and r.trace_hash == default]
-    rates, guessed = known_rates(store, place.fingerprint, target)
+    rates = known_rates(store, place.fingerprint, target)
     cold = not any(s.residency == "hot" for r in rows for s in r.samples)
     bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=generate(workload.dag, target))
     points = tuple(Point(r.id or 0, r.median_s, r.predicted, r.made_by or UNNAMED) for r in rows)
     default_s = defaults[0] if defaults else None
-    return History(name or workload.name, weight, points, default_s, None if guessed else bound)
+    return History(name or workload.name, weight, points, default_s, None if rates.guessed else bound)
 
 
 def best_so_far(seconds: Sequence[float | None]) -> list[float | None]:

@@ -46,7 +46,7 @@ class Place:
 @lru_cache(maxsize=64)
 def here(target: Target) -> Place:
     """The target on this machine; with a card that cannot be asked, on no card that ever measured."""
-    if not target.is_gpu or target.on_cores:
+    if not target.on_card:
         return Place(host_machine(), target)
     try:
         return Place(host_machine(), target, device_of(target).identity)

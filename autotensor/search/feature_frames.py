@@ -101,7 +101,7 @@ class _Space:
         self.texts = {w.key: w for w in store.workloads()}
         self.targets = {t.key: t.text for t in store.targets()}
         self.sketches = lru_cache(maxsize=256)(self._sketches)
-        self.rates = lru_cache(maxsize=256)(lambda machine, target: known_rates(store, machine, target)[0])
+        self.rates = lru_cache(maxsize=256)(lambda machine, target: known_rates(store, machine, target))
         self.rates_of = lru_cache(maxsize=256)(self._rates_of)
 
     def _sketches(self, workload: str, target: str) -> Mapping[str, tuple[Sketch, Any, Target]]:

@@ -15,7 +15,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions
-from autotensor.base.target import Target
 from autotensor.resolve import Metric, median_s
 from autotensor.runtime.place import here
 from autotensor.schedule.sketch import Sketch
@@ -30,6 +29,7 @@ from autotensor.search.machine.machine_entry import (
     know_machine,
     work_here,
 )
+from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.measure_request import MeasureResult, Who
 from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
@@ -216,12 +216,11 @@ class Journal:
         )
 
 
-GUESSED_OF_A_CARD = "rates of data sheets: measured on no card"
-
-
 @contextmanager
-def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
+def opened_journal(run: TuningRun, key: str, rates: Rates) -> Iterator[Journal]:
     """The session of a run key, ours inside the block: the earlier one continued, or a new one.
+
+    Its options say whether the rates behind the prior were measured, or guessed.
 
     While another process works on the run, it is waited for, as long as there is time. Raises WorkedOn if it
     then still does.
@@ -241,7 +240,7 @@ def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
             machine=machine,
             environment=environment,
             owner=owner,
-            options={**options.plain(), **prior_of(run.tasks[0].target)},
+            options=options.plain() | {"rates": "guessed" if rates.guessed else "measured"},
             fresh=options.fresh,
             gone=surely_gone,
         )
@@ -260,11 +259,6 @@ def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
             found.ended_before,
             work_here(store, found.session.id),
         )
-
-
-def prior_of(target: Target) -> dict[str, str]:
-    """What a run's record says of its analytic prior: a card's has never met a measurement."""
-    return {"prior": GUESSED_OF_A_CARD} if target.is_gpu and not target.on_cores else {}
 
 
 def what_is_asked(run: TuningRun, key: str) -> Run:

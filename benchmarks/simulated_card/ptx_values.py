@@ -142,8 +142,8 @@ _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 def _conversion(words: list[str]) -> Operation:
     to, of = words[-2:]
     whole = next((_ROUND[w] for w in words if w in _ROUND), None)
-    if to == "tf32":  # rna: to the nearest, ties away from zero, of 10 bits of mantissa
-        return Operation(lambda a: (a + np.uint32(0x1000)) & np.uint32(0xFFFFE000), ("u32",), "u32")
+    if to == "tf32":
+        return Operation(_to_tf32, ("u32",), "u32")
     if to == "bf16":
         return Operation(_to_bf16, ("u32",), "u16")
     if of == "bf16":
@@ -157,6 +157,13 @@ def _conversion(words: list[str]) -> Operation:
             )
         return Operation(lambda a: (whole(a) if whole else a).astype(TYPES[to]), (of,), to)
     return Operation(lambda a: a.astype(TYPES[to]), (of,), to)
+
+
+def _to_tf32(bits: Array) -> Array:
+    """.rna: to the nearest of 10 bits of mantissa, ties away from zero; NaN is 0x7fffffff."""
+    near = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    nan = (bits & np.uint32(0x7FFFFFFF)) > 0x7F800000
+    return np.where(nan, np.uint32(0x7FFFFFFF), near)
 
 
 def _to_bf16(bits: Array) -> Array:

@@ -143,6 +143,7 @@ def test_shared_memory_of_a_card(log: Path) -> None:
     assert all(t["trips"] >= t["least"] >= 1 for t in d["shared_memory"])
     said = cli("explain", "mlp/0", "--default", "--target", "cuda")
     assert "Shared memory, trips of a warp" in said.out
+    assert "no card's rates are measured" in said.out
     assert json.loads(cli("explain", "mlp/0", "--default", "--json").out)["shared_memory"] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from autotensor.base.device_identity import ABSENT, DeviceIdentity
@@ -11,6 +12,7 @@ from autotensor.base.errors import TargetError
 from autotensor.base.machine import HostMachine, host_machine
 from autotensor.base.target import parse
 from autotensor.runtime import place
+from autotensor.runtime.device.devices import open_device
 from autotensor.runtime.place import Place, here
 
 MACHINE = HostMachine("Some CPU (1/2/3)", ("avx2", "fma"), 8, (32768, 1048576))
@@ -66,3 +68,10 @@ def test_a_device_that_stands_for_a_card_has_its_own_fingerprint() -> None:
     assert found.device.units > 0
     assert found.fingerprint != host_machine().fingerprint
     assert here(parse("opencl")).fingerprint == host_machine().fingerprint  # the processor's schedules
+
+
+@pytest.mark.opencl
+def test_a_processor_that_stands_for_a_card_is_the_same_whatever_memory_is_free() -> None:
+    """PoCL's own number differs from process to process: a run would not find what it had measured."""
+    device = open_device("opencl", "Portable Computing", card=True)
+    assert device.identity.memory == psutil.virtual_memory().total

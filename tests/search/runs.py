@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fakes import TARGET, FakeMeasurer, task
@@ -19,7 +20,7 @@ from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore, connect
 
-RATES = Rates.guess(TARGET)
+RATES = replace(Rates.guess(TARGET), guessed=False)  # as if they were measured: they bound a search
 PRODUCT, SMALL_PRODUCT, CONVOLUTION = gemm(96, 192, 64), gemm(24, 64, 40), conv(9, 5, 40, 3)
 
 
@@ -30,6 +31,7 @@ def run(
     measurer: FakeMeasurer | None = None,
     listener: Listener = silent,
     stopped: Callable[[], bool] = lambda: False,
+    rates: Rates = RATES,
     **options: Any,
 ) -> TuneReport:
     asked = TuningRun(
@@ -40,4 +42,4 @@ def run(
         listener,
         stopped=stopped,
     )
-    return tune(asked, measurer or FakeMeasurer(), RATES)
+    return tune(asked, measurer or FakeMeasurer(), rates)

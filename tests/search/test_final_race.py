@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,17 @@ def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
     (t,) = run([PRODUCT], 100, measurer=Disturbed()).tasks
     assert t.best_s == pytest.approx(1.5 * limit)
     assert t.reason == "one trial came within 3 % of the limit"
+
+
+def test_a_limit_that_nobody_measured_stops_nothing() -> None:
+    """A card may be faster than its data sheet is read: the search goes on below such a bound."""
+    limit = lower_bound(task(PRODUCT), RATES, cold=True)
+    guessed = replace(RATES, guessed=True)
+    (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit / 2), rates=guessed).tasks
+    assert "limit" not in t.reason
+    assert t.trials > 16
+    (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit / 2)).tasks
+    assert (t.reason, t.trials) == ("within 3 % of the machine's limit", 8)
 
 
 def test_a_task_with_one_candidate_is_not_raced() -> None:

@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TrialStore:
 
 def journal_in(store: TrialStore, fresh: bool = False) -> AbstractContextManager[Journal]:
     asked = TuningRun([TASK], TuneOptions(fresh=fresh), store, NEVER, residency="hot")
-    return opened_journal(asked, run_key([TASK], TARGET.key(), {}, 0))
+    return opened_journal(asked, run_key([TASK], TARGET.key(), {}, 0), RATES)
 
 
 def tuner() -> Tuner:

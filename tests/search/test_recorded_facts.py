@@ -13,7 +13,7 @@ from subprocess import run as call
 
 import pytest
 from fakes import TARGET, FakeMeasurer
-from runs import PRODUCT, SMALL_PRODUCT, run
+from runs import PRODUCT, RATES, SMALL_PRODUCT, run
 from zoo import log_cosh_pool
 
 from autotensor.base.machine import host_machine
@@ -68,6 +68,14 @@ def test_who_measured_and_with_which_code(store: TrialStore) -> None:
     assert {t["workload"] for t in known.tasks} == {PRODUCT.key, UNFORESEEN.key}
     assert store.hosts()[0].name == host.name
     assert store.codes()[0].sources == code.sources
+
+
+@pytest.mark.parametrize("said", ["guessed", "measured"])
+def test_a_session_says_whether_its_rates_were_measured(said: str) -> None:
+    store = connect(":memory:")
+    run([SMALL_PRODUCT], 8, store, rates=replace(RATES, guessed=said == "guessed"))
+    (session,) = store.sessions(SessionKind.SEARCH)
+    assert session.options["rates"] == said
 
 
 def test_every_start_of_the_command_is_kept() -> None:

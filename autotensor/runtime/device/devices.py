@@ -14,7 +14,7 @@ from autotensor.runtime.files.launches import DEVICE_KINDS
 def device_of(target: Target) -> Device:
     """The device that a target means; of OpenCL the target may name the platform, and says what it suits."""
     if target.kind == "opencl":
-        return open_device("opencl", target.arch, card=not target.on_cores)
+        return open_device("opencl", target.arch, card=target.on_card)
     return open_device(target.kind)
 
 

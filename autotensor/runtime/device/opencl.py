@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 
 from autotensor.base import log, switches
 from autotensor.base.device_identity import DeviceIdentity
@@ -68,8 +69,10 @@ class OpenCLDevice:
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"
         d = self._device
+        # of a processor PoCL says what is free just now, and an identity must not change with that
+        memory = psutil.virtual_memory().total if d.type & cl.device_type.CPU else d.global_mem_size
         self.identity = DeviceIdentity(
-            self.name, int(d.global_mem_size), int(d.max_compute_units), d.driver_version.strip()
+            self.name, int(memory), int(d.max_compute_units), d.driver_version.strip()
         )
         self.alignment = max(64, self._device.mem_base_addr_align // 8)
         self.lock = threading.RLock()

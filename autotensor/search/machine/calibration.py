@@ -306,9 +306,9 @@ def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
 NEEDED_RATES = ("flops.core", "bandwidth.memory.core")
 
 
-def known_rates(store: TrialStore | None, machine: str, target: Target) -> tuple[Rates, bool]:
-    """Rates of a machine as the log knows them; a guess (and True) where it does not."""
+def known_rates(store: TrialStore | None, machine: str, target: Target) -> Rates:
+    """Rates of a machine as the log knows them; guessed where it does not."""
     values = {} if store is None else {n: c.value for n, c in store.calibration(machine).items()}
     if all(name in values for name in NEEDED_RATES):
-        return rates_of(values, target), False
-    return Rates.guess(target), True
+        return rates_of(values, target)
+    return Rates.guess(target)

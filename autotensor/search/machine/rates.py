@@ -79,16 +79,17 @@ class Rates:
     # operations a second of one core by dot instructions, as measured, by their names; without: as recorded
     dots: Mapping[str, float] = field(default_factory=dict)
     warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
+    guessed: bool = False  # nobody measured them on that machine
 
     @staticmethod
     def guess(target: Target) -> Rates:
         """A core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a card, a
         multiprocessor."""
-        if target.is_gpu and not target.on_cores:
-            return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores)
+        if target.on_card:
+            return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores, guessed=True)
         cpu, nearer = cpu_of(target), min(len(target.cache_bytes), 3) - 1
         levels = (*cpu.bandwidths[: max(0, nearer)], cpu.bandwidths[-1])
-        return Rates(cpu.clock * 2 * target.lanes(32), levels, cpu.memory)
+        return Rates(cpu.clock * 2 * target.lanes(32), levels, cpu.memory, guessed=True)
 
     def peak(self, cores: int) -> float:
         """FLOP/s of all threads of the target together."""

@@ -12,12 +12,17 @@ import pytest
 from comparison import Different
 from gpu_cases import CASES
 from gpu_traces import gpu_trace
-from ptx_runs import check_ptx
+from ptx_runs import check_ptx, run_ptx
 from random_dags import random_dag
 from simulated_card import ptx_warps
 from simulated_card.ptx_memory import CardFault, GlobalMemory
+from simulated_card.ptx_values import operation
 
+from autotensor.base.target import parse
 from autotensor.codegen.c import nvrtc
+from autotensor.compiler import compile_trace
+from autotensor.runtime.arrays import Array
+from autotensor.te.reference import evaluate, random_inputs
 
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason=f"NVRTC is not installed. {nvrtc.INSTALL}.")
 
@@ -127,6 +132,27 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert str(caught.value)
 
 
+def test_operands_of_tf32_are_rounded_and_not_cut() -> None:
+    """The card drops what does not fit; small integers fit, so only other numbers tell."""
+    s = CASES["tensor_cores_tf32"]()
+    inputs = random_inputs(s.dag, 0)
+    wanted = evaluate(s.dag, {name: nearest_tf32(x) for name, x in inputs.items()})
+    artifact = compile_trace(s.dag, s.trace, parse("cuda -arch=sm_80"), "k")
+
+    def worst(edit: Edit) -> float:
+        found, _ = run_ptx(artifact, inputs, "sm_80", edit)
+        return max(float(np.abs(found[n] - wanted[n]).max()) for n in found)
+
+    assert worst(str) < 1e-5
+    assert worst(instead(r"cvt\.rna\.tf32\.f32", "mov.b32")) > 1e-4
+
+
+def nearest_tf32(x: Array) -> Array:
+    """To the nearest of 11 significant bits, ties away from zero."""
+    mantissa, exponent = np.frexp(x.astype(np.float64))
+    return np.ldexp(np.copysign(np.floor(np.abs(mantissa) * 2**11 + 0.5), x), exponent - 11).astype(x.dtype)
+
+
 # -- the oracle ----------------------------------------------------------------------------------------------
 
 
@@ -138,6 +164,13 @@ def test_fragments_hold_each_element_once(kind: str) -> None:
         for i in range(count):
             np.add.at(held, place(i), 1)
         assert (held == 1).all()
+
+
+def test_tf32_keeps_what_is_no_number() -> None:
+    given = np.array([1.0, 1 + 2**-11, -(1 + 2**-11), np.inf, np.nan], np.float32)
+    given = np.append(given.view(np.uint32), np.uint32(0x7FFFFFFF))  # NaN as the card makes it
+    made = operation("cvt.rna.tf32.f32").function(given).view(np.float32)
+    np.testing.assert_array_equal(made, [1.0, 1 + 2**-10, -(1 + 2**-10), np.inf, np.nan, np.nan])
 
 
 def test_ldmatrix_gives_rows_or_columns() -> None:
