@@ -19,7 +19,7 @@ from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.operand_roles import padding_in_front
-from schedules.kit.stage_analysis import Digit, Read, digits, packable, reads, untouched
+from schedules.kit.stage_analysis import Digit, Read, constants, digits, packable, reads, untouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,6 @@ def find_convolution(state: State, op: StageOp, lanes: int) -> ConvRoles | None:
     windows, phases = _companions(op, data, rows)
     others = tuple(a for a in op.axes[:-1] if a not in rows)
     return ConvRoles(op, vector, rows, others, windows, phases, data, weight, pads, host, place, lanes)
-
-
-def constants(state: State) -> frozenset[str]:
-    """Tensors that depend on constants only."""
-    stages = state.constant_stages()
-    made = (b.name for s in state.stages if s.name in stages for b in s.op.buffers)
-    return frozenset(state.dag.constants) | frozenset(made)
 
 
 def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:

@@ -19,9 +19,8 @@ from autotensor.schedule.state import State
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT
-from schedules.kit.convolutions import constants
 from schedules.kit.operand_roles import Roles, assign_roles, dimension
-from schedules.kit.stage_analysis import Read, packable
+from schedules.kit.stage_analysis import Read, constants, packable
 
 
 @dataclass(frozen=True, slots=True)

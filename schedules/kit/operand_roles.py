@@ -18,7 +18,7 @@ from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT, BodyWork, body_work
-from schedules.kit.stage_analysis import Read, is_padding, packable, reads, untouched
+from schedules.kit.stage_analysis import Read, constants, is_padding, packable, reads, untouched
 
 NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which a part of a vector pays
 
@@ -66,11 +66,12 @@ def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles
     if not moving:
         return None
     packed, direct, turned = [], [], []
+    fixed = constants(state)
     reused = prod(a.extent for a in op.axes[:-1] if any(not r.uses(a.name) for r in moving))
     least = cpu_of(target).least_reuse
     for r in moving:
         along = r.strides.get(vector.name) == 1
-        constant = r.load.buffer.name in state.dag.constants
+        constant = r.load.buffer.name in fixed
         if not constant and reused >= least and can_turn(op, r, vector.name):
             turned.append(r)
         elif (constant or (not along and reused >= least and _is_input(state, r))) and packable(

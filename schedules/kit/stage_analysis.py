@@ -192,6 +192,13 @@ def is_constant(state: State, stage: Stage) -> bool:
     return stage.name in state.constant_stages()
 
 
+def constants(state: State) -> frozenset[str]:
+    """Tensors that depend on constants only."""
+    stages = state.constant_stages()
+    made = (b.name for s in state.stages if s.name in stages for b in s.op.buffers)
+    return frozenset(state.dag.constants) | frozenset(made)
+
+
 def untouched(stage: Stage) -> bool:
     return isinstance(stage.place, Root) and not stage.touched
 

@@ -22,10 +22,10 @@ from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.channels_last import NAME as CHANNELS_LAST
 from schedules.algorithms.narrow_products import NAMES
+from schedules.algorithms.widened_floats import NAME as WIDENED
 from schedules.cpu import cpu_of
-from schedules.kit.convolutions import constants
 from schedules.kit.dot_uses import DotUse, dot_uses
-from schedules.kit.stage_analysis import epilogue, untouched
+from schedules.kit.stage_analysis import constants, epilogue, untouched
 from schedules.registry import Extension
 from schedules.rules.tile_cpu import tiled
 
@@ -41,9 +41,22 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     ways.sort(key=lambda way: -way[0])
     for _, extensions in (way for way in ways if way[0] > 1.0):
         yield from extensions
+    if not any(faster > 1.0 for faster, _ in ways):
+        yield from _widened(state, stage)
     yield Extension(onward=True)
     for _, extensions in (way for way in ways if way[0] <= 1.0):
         yield from extensions
+
+
+def _widened(state: State, stage: Stage) -> Iterator[Extension]:
+    """Where no instruction for 16-bit floats is faster: they become float32 beforehand."""
+    if not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if ALGORITHMS.get(WIDENED).expand(state, stage) is None:
+        return
+    step = UseAlgorithm(stage.name, WIDENED)
+    made = tuple(s.name for s in step.apply(state).stages if s.name not in state.names)
+    yield Extension((step,), stays=made, again=(stage.name,))
 
 
 def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
