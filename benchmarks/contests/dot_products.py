@@ -1,6 +1,6 @@
 """How near to the peak of their dot instruction products and convolutions of bytes and bfloat16 come.
 
-flock /tmp/autotensor-timing.lock python benchmarks/contests/dot_products.py [--layers 40] [--trials 0]
+python benchmarks/contests/dot_products.py [--layers 40] [--trials 0]
 
 Layers are drawn from the products and the 1x1 and 3x3 convolutions of common networks. Each is written in te,
 scheduled by the rules (or found by a search of so many trials) and timed in turns with the instruction's peak
