@@ -83,6 +83,7 @@ BACK = {
 UPWARD = {
     ("autotensor.te", "autotensor.schedule.schedule"): "te.create_schedule, where TVM's users look for it",
     ("autotensor.schedule.schedule", "autotensor.compiler"): "print(schedule) shows loops, which are lowered",
+    ("autotensor.codegen.dot_instructions", "autotensor.instructions"): "the table is filled by te functions",
 }
 
 

@@ -34,7 +34,7 @@ def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
     t = host.op.axes[0].name
     steps = steps_loop(host)
     leaf = next((a for a in host.leaves if a.name == steps), None)
-    if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED) or not _is_apart(state, host):
+    if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED) or not _is_apart(state, host, inside):
         raise ScheduleError(
             f"stage {host.name!r} carries state along axis {t!r}: that loop stays whole and serial.",
             fix="Schedule its other axes.",
@@ -63,7 +63,7 @@ def steps_loop(host: Stage) -> str:
     return split.children[0] if split else t
 
 
-def _is_apart(state: State, host: Stage) -> bool:
+def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
     """Whether no group of steps, if the loop is split into such, reads a step of its own."""
     t = host.op.axes[0].name
     split = next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
@@ -75,7 +75,7 @@ def _is_apart(state: State, host: Stage) -> bool:
     return (
         split.nparts is None
         and len(sizes) == len(split.factors) == len(inner)
-        and prod(sizes) <= least_distance(host.op, state.dag.carried)
+        and prod(sizes) <= least_distance(host.op, inside, state.dag.carried)
         and all(host.position(a.name) > after >= 0 for a in inner)
     )
 

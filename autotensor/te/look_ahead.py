@@ -3,8 +3,8 @@
     y[t] = a*y[t-1] + x[t]        ──▶   y[t] = x[t] + a*x[t-1] + … + a**(n-1)*x[t-n+1] + a**n*y[t-n]
     y[t] = max(y[t-1], x[t])      ──▶   y[t] = max(x[t], x[t-1], …, y[t-n])
 
-n neighbouring steps no longer wait for one another. A step may be affine in the step before it, with any
-coefficient; affine in several with constant ones; or a maximum or minimum of the step before and others.
+n neighbouring steps no longer wait for one another. A step may be affine in steps before it, with constant
+coefficients; or a maximum or minimum of the step before and others.
 Of constant coefficients the characteristic polynomial D(z) is multiplied by the N(z) that leaves powers of
 z**n alone: its poles are those of D to the power n, so what was stable stays so. Source: Parhi and
 Messerschmitt, "Pipeline interleaving and parallelism in recursive digital filters" (scattered look-ahead),
@@ -52,6 +52,8 @@ def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
     step = _of_extreme(body.otherwise, host, before) or _of_sum(body.otherwise, host, before)
     if step is None or not any(step.terms.keys() - {0}):
         return None
+    if step.extreme and given > 1:  # of the steps that are given, later ones take up the last alone
+        return None
     writer = _Writer(host, body.then, before[0], given, step)
     later = writer.extreme(steps) if step.extreme else writer.sum(steps)
     return None if later is None else replace(host, bodies=(Select(body.cond, body.then, later),))
@@ -64,10 +66,11 @@ def is_exact(host: StageOp, carried: Carried) -> bool:
     return isinstance(body, Select) and _of_extreme(body.otherwise, host, before) is not None
 
 
-def least_distance(host: StageOp, carried: Carried) -> int:
-    """How many steps before its own a step reads at least; that many at a time do not wait for another."""
+def least_distance(host: StageOp, inside: Collection[StageOp], carried: Carried) -> int:
+    """How many steps before its own a step reads at least, itself or by what it computes on its way; that
+    many at a time do not wait for another."""
     ours = {b for b, after in carried if after in host.buffers}
-    found = [steps_back(load, host) for load in host.loads() if load.buffer in ours]
+    found = [steps_back(load, op) for op in inside for load in op.loads() if load.buffer in ours]
     return min((n or 1 for n in found), default=host.axes[0].extent)
 
 
@@ -178,11 +181,9 @@ class _Writer:
     def sum(self, steps: int) -> Expr | None:
         back_to = self.step.terms.keys() - {0}
         numbers = {n: _number(self.step.terms[n]) for n in back_to}
-        if any(v is None for v in numbers.values()):
-            return self.varying(steps) if back_to == {1} and self.given == 1 else None
         order = max(back_to)
-        if order != self.given:
-            return None
+        if any(v is None for v in numbers.values()) or order != self.given:
+            return None  # products of coefficients that vary may overflow where single steps do not
         found = _scattered(tuple(numbers.get(n, 0.0) or 0.0 for n in range(1, order + 1)), steps)
         if found is None:
             return None
@@ -193,15 +194,6 @@ class _Writer:
             total = total + self.taken(n, self.scaled(c, self.driven(n)), nothing)
         for n, c in feedback:
             total = total + self.taken(n, self.scaled(c, self.state(n)), nothing)
-        return total
-
-    def varying(self, steps: int) -> Expr:
-        """x[t] + a[t]*x[t-1] + a[t]*a[t-1]*x[t-2] + …"""
-        nothing = const(-0.0, self.first.dtype)
-        total, factor = self.driven(0), self.step.terms[1]
-        for n in range(1, steps + 1):
-            total = total + self.taken(n, factor * self.at_step(n, steps), nothing)
-            factor = factor * self.at(self.step.terms[1], n)
         return total
 
     def at_step(self, n: int, steps: int) -> Expr:
@@ -256,7 +248,8 @@ def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps]
     known = np.isfinite(numbers) & ((numbers > SMALLEST) | (numbers == 0))
     if not known.all() or np.abs(rest).max() > 1e-9 * max(1.0, numbers.max()):
         return None
-    if _gain(spread) > GROWTH * _gain(poly):
+    own = _gain(poly)
+    if not np.isfinite(own) or _gain(spread) > GROWTH * own:
         return None
     added = tuple((n, float(c)) for n, c in enumerate(taps) if n and c != 0)
     return added, tuple((n * steps, -float(c)) for n, c in enumerate(far) if n and c != 0)

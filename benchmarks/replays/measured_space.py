@@ -269,6 +269,7 @@ def _plain_rates(r: Rates) -> dict[str, Any]:
         "region_s": r.region_s,
         "lanes": r.kernels.lanes,
         "kernels": kernels,
+        "guessed": r.guessed,
     }
 
 
@@ -282,4 +283,5 @@ def _rates(data: Mapping[str, Any]) -> Rates:
         tuple(data["team_bandwidths"]),
         data["region_s"],
         MicroKernels(data["lanes"], steps),
+        guessed=data.get("guessed", False),  # files of before 2026-11-27 have measured ones
     )

@@ -82,8 +82,8 @@ def test_loops_of_one_iteration_are_left_out() -> None:
 
 
 def test_the_heaviest_stage_and_an_operand_read_twice() -> None:
-    a = te.placeholder((64,), name="A")
-    b = te.compute((62,), lambda i: a[i] * a[i + 2], name="B")
+    a = te.placeholder((128,), name="A")
+    b = te.compute((62,), lambda i: a[i] * a[i + 2] * a[2 * i], name="B")  # neighbours are one operand
     k = te.reduce_axis(62, name="k")
     c = te.compute((50,), lambda i: te.sum(b[k] * b[k], axis=k), name="C")
     s = Schedule(ComputeDAG.of([a, c]))

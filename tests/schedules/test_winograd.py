@@ -90,6 +90,6 @@ def test_does_not_fit_a_strided_convolution():
 
 def test_unknown_algorithm_names_the_known_ones():
     with pytest.raises(
-        ScheduleError, match=r"'fft' is unknown\. Known: late_choice, winograd_f2, winograd_f4"
+        ScheduleError, match=r"'fft' is unknown\. Known: .*late_choice, .*winograd_f2, winograd_f4"
     ):
         Trace((UseAlgorithm("conv", "fft"),)).replay(conv(8, 8, 4, 4))

@@ -117,7 +117,7 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bo
     return made
 
 
-RawKernel = the_card.Kernel
+RawKernel = the_card.LoadedKernel
 
 
 class RawModule:

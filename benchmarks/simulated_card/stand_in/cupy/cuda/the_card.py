@@ -131,7 +131,7 @@ def _compiled(code: str, arch: str) -> Any:
     return parse(nvrtc.ptx_of(code, arch)), nvrtc.resources_of(code, arch)
 
 
-class Kernel:
+class LoadedKernel:
     """A kernel with its own limits, called as CuPy calls it."""
 
     def __init__(self, found: Any) -> None:
