@@ -63,6 +63,19 @@ class DType:
         """The same type with one lane."""
         return self if self.lanes == 1 else DType(self.kind, self.bits)
 
+    def holds(self, other: DType) -> bool:
+        """Whether every value of the other type is one of this; False where one is a float and one is not.
+
+        >>> int32.holds(uint8), uint32.holds(int8), float32.holds(bfloat16)
+        (True, False, True)
+        """
+        new, old = self.element, other.element
+        if new is old or old.is_bool:
+            return True
+        if new.is_float or old.is_float:
+            return new.is_float and old.is_float and new.bits > old.bits
+        return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
+
     def with_lanes(self, lanes: int) -> DType:
         return self if lanes == self.lanes else DType(self.kind, self.bits, lanes)
 

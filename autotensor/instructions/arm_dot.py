@@ -1,6 +1,6 @@
 """AArch64: sdot, udot and usdot add four products of bytes to each 32-bit integer, bfdot two of bfloat16.
 
-Of bytes nothing saturates; bfdot flushes denormals and rounds in a way of its own.
+Sums of bytes do not saturate. bfdot takes denormals for zeros and rounds unlike additions.
 Source: Arm Architecture Reference Manual for A-profile, "SDOT (vector)", "USDOT (vector)", "BFDOT (vector)".
 """
 

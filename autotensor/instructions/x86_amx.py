@@ -2,8 +2,8 @@
 
 Rows of the left tile follow one another in memory, so a schedule packs it. What a tile holds travels as a
 vector between instructions; LLVM configures the tiles. tdpbf16ps takes denormals for zeros and gives none.
-No rule uses them, and they have run on no machine yet: Linux wants a process to ask for tiles first
-(arch_prctl, ARCH_REQ_XCOMP_PERM), which nothing here does.
+No rule uses them, and they have run on no machine yet. Loading them asks Linux for tiles
+(`runtime/linking/tile_permission.py`).
 Source: Intel Architecture Instruction Set Extensions, "TDPBUSD", "TDPBF16PS".
 """
 

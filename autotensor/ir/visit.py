@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from autotensor.ir.expr import Expr, Load, Var
+from autotensor.ir.expr import Cast, Expr, Load, Var
 from autotensor.ir.node import Node, children
 
 N = TypeVar("N", bound=Node)
@@ -108,3 +108,10 @@ def free_vars(root: Node) -> frozenset[Var]:
 
 def loads(root: Node) -> tuple[Load, ...]:
     return collect(root, Load)
+
+
+def widened(e: Expr) -> Load | None:
+    """The load below casts that keep every value; None for anything else."""
+    while isinstance(e, Cast) and e.dtype.holds(e.a.dtype):
+        e = e.a
+    return e if isinstance(e, Load) else None

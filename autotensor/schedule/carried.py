@@ -58,15 +58,18 @@ def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
 
 def steps_loop(host: Stage) -> str:
     """The loop over the steps of a scan: whole, or over groups of steps that do not wait for one another."""
+    split = _split_of_steps(host)
+    return split.children[0] if split else host.op.axes[0].name
+
+
+def _split_of_steps(host: Stage) -> Split | None:
     t = host.op.axes[0].name
-    split = next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
-    return split.children[0] if split else t
+    return next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
 
 
 def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
     """Whether no group of steps, if the loop is split into such, reads a step of its own."""
-    t = host.op.axes[0].name
-    split = next((r for r in host.relations if isinstance(r, Split) and r.parent == t), None)
+    split = _split_of_steps(host)
     if split is None:
         return True
     sizes = [f for f in split.factors if isinstance(f, int)]

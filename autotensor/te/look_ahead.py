@@ -5,8 +5,8 @@
 
 n neighbouring steps no longer wait for one another. A step may be affine in steps before it, with constant
 coefficients; or a maximum or minimum of the step before and others.
-Of constant coefficients the characteristic polynomial D(z) is multiplied by the N(z) that leaves powers of
-z**n alone: its poles are those of D to the power n, so what was stable stays so. Source: Parhi and
+The characteristic polynomial D(z) is multiplied by the polynomial N(z) that leaves powers of z**n alone. The
+product's poles are those of D to the power n, so a stable recurrence stays stable. Source: Parhi and
 Messerschmitt, "Pipeline interleaving and parallelism in recursive digital filters" (scattered look-ahead),
 IEEE Trans. ASSP 1989.
 """

@@ -380,7 +380,7 @@ def _store(lanes: Lanes, space: str, at: Array, values: Array) -> None:
 
 
 def _copy(i: Instruction, words: list[str]) -> Step:
-    """cp.async and its groups. Of a copy whose source has fewer bytes the rest is zeros."""
+    """cp.async and its groups. A copy fills what its source lacks with zeros."""
     match words[1]:
         case "commit_group":
             return Lanes.commit

@@ -14,7 +14,8 @@ from math import ceil
 
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import DotInstruction, available
-from autotensor.ir.expr import Binary, Cast, Expr, Load, Op
+from autotensor.ir.expr import Binary, Load, Op
+from autotensor.ir.visit import widened
 from autotensor.schedule.state import State
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
@@ -61,21 +62,6 @@ def factors(op: StageOp) -> tuple[Load, Load] | None:
             left, right = widened(a), widened(b)
             return None if left is None or right is None or left is right else (left, right)
     return None
-
-
-def widened(e: Expr) -> Load | None:
-    """The load below casts that keep its value; None for anything else."""
-    while isinstance(e, Cast) and holds(e):
-        e = e.a
-    return e if isinstance(e, Load) and e.mask is None else None
-
-
-def holds(cast: Cast) -> bool:
-    """Whether the type of a cast has all values of the one before."""
-    new, old = cast.dtype, cast.a.dtype
-    if new.is_float or old.is_float:
-        return new.is_float and old.is_float and new.bits > old.bits
-    return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
 
 
 def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotUse | None:

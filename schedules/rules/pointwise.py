@@ -45,8 +45,8 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
-    seen = points_read(op, (), (op,)) or {}
-    if len(axes) > 1 and shares_rows(op, seen):
+    seen = (points_read(op, (), (op,)) or {}) if len(axes) > 1 else {}
+    if shares_rows(op, seen):
         row = op.axes[-2]
         producers = map(state.producer, op.reads())
         loaded = all(p is None or p.op.is_reduction for p in producers)

@@ -46,10 +46,9 @@ BLOCKS = 4  # of rows for each core, at least
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
         return ()
-    products = _products(state, stage, target)
-    if stage.name in products:
+    if _is_product(state, stage, target):
         return ()  # a register tile does better
-    found = _chain_of(state, stage, products)
+    found = _chain_of(state, stage, target)
     if found is None:
         return ()
     rows, chain = found
@@ -64,45 +63,38 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
 
 
-def _products(state: State, stage: Stage, target: Target) -> frozenset[str]:
-    """Stages that are no part of a chain, because they have register tiles."""
-    lanes = lanes_of(stage.op, target)
-    return frozenset(
-        s.name
-        for s in state.stages
-        if s.op.is_reduction and untouched(s) and assign_roles(state, s.op, lanes, target) is not None
-    )
+def _is_product(state: State, s: Stage, target: Target) -> bool:
+    """Whether a stage has register tiles."""
+    return s.op.is_reduction and assign_roles(state, s.op, lanes_of(s.op, target), target) is not None
 
 
-def _chain_of(state: State, stage: Stage, products: frozenset[str]) -> tuple[int, tuple[Stage, ...]] | None:
+def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[Stage, ...]] | None:
     """How many leading axes are rows, and the stages that may be computed inside them; None without any
     reduction."""
     if stage.op.is_reduction:
         rows = len(stage.op.axes)
-        return rows, _chain(state, stage, rows, products)
+        return rows, _chain(state, stage, rows, target)
     for rows in range(len(stage.op.axes), 0, -1):
-        chain = _chain(state, stage, rows, products)
+        chain = _chain(state, stage, rows, target)
         if any(s.op.is_reduction for s in chain):
             return rows, chain
     return None
 
 
-def _chain(state: State, out: Stage, rows: int, products: frozenset[str]) -> tuple[Stage, ...]:
+def _chain(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, ...]:
     """Stages that may be computed inside the rows of `out`, producers first."""
     inside = {out.name}
     found: list[Stage] = []
     leading = tuple(a.extent for a in out.op.axes[:rows])
     for s in reversed(state.stages):
-        if s.name in inside or s.name in products or isinstance(s.place, Inlined):
-            continue
-        if is_constant(state, s) or not untouched(s):
+        if s.name in inside or isinstance(s.place, Inlined) or is_constant(state, s) or not untouched(s):
             continue
         consumers = state.consumers(s)
         if not consumers or not all(c.name in inside for c in consumers) or state.is_output(s):
             continue
         if state.attached(s.name) or tuple(a.extent for a in s.op.axes[:rows]) != leading:
             continue
-        if all(_same_rows(c.op, s.op, rows) for c in consumers):
+        if all(_same_rows(c.op, s.op, rows) for c in consumers) and not _is_product(state, s, target):
             inside.add(s.name)
             found.append(s)
     return tuple(reversed(found))

@@ -19,6 +19,7 @@ from autotensor.ir.expr import Dot
 from autotensor.ir.visit import collect
 from autotensor.lowering.pipeline import lower
 from autotensor.runtime.linking import loader
+from autotensor.runtime.linking.tile_permission import may_use_tiles
 from autotensor.schedule.schedule import Schedule
 
 TILES = [dot for _, dot in known_dots().items() if dot.rows > 1]
@@ -72,13 +73,31 @@ def test_objects_hold_them_and_say_what_they_need(dot: DotInstruction) -> None:
 
 
 @pytest.mark.parametrize("dot", TILES, ids=lambda d: d.name)
-def test_a_processor_without_them_loads_nothing(dot: DotInstruction) -> None:
-    if features(host()).issuperset(dot.needs):
-        pytest.skip("this processor has them")
+def test_a_processor_without_them_loads_nothing(dot: DotInstruction, monkeypatch: pytest.MonkeyPatch) -> None:
     s = product(dot, 16, 16, dot.depth)
     made = backend.compile(lower(s.state, AMX), AMX, name="tiles")
+    others = dict.fromkeys({*made.needs} - {*dot.needs}, True)
+    monkeypatch.setattr(loader, "_host_features", lambda: others)
     with pytest.raises(ArtifactError, match="which this processor lacks"):
         loader.load(made)
+
+
+@pytest.mark.parametrize("dot", TILES, ids=lambda d: d.name)
+def test_a_process_that_gets_no_tiles_loads_nothing(
+    dot: DotInstruction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = product(dot, 16, 16, dot.depth)
+    made = backend.compile(lower(s.state, AMX), AMX, name="tiles")
+    monkeypatch.setattr(loader, "_host_features", lambda: dict.fromkeys(made.needs, True))
+    monkeypatch.setattr(loader, "may_use_tiles", lambda: False)
+    with pytest.raises(ArtifactError, match="uses AMX's tiles"):
+        loader.check_host(made)
+    monkeypatch.setattr(loader, "may_use_tiles", lambda: True)
+    loader.check_host(made)
+
+
+def test_tiles_are_given_to_those_processors_alone_that_have_them() -> None:
+    assert not may_use_tiles() or "amx-tile" in features(host())
 
 
 def test_dots_of_a_stated_processor_are_needed_too() -> None:

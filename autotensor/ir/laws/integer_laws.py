@@ -233,15 +233,7 @@ def casts(e: Cast, s: Simplifier) -> Expr | None:
 def keeps_values(y: Expr, x: Expr, s: Simplifier) -> bool:
     """Whether casting `y` to the type of `x` loses nothing."""
     a, b = y.dtype, x.dtype
-    if a.is_bool:
-        return not b.is_bool
-    if a.is_float or b.is_float:
-        return a.kind == b.kind == "float" and a.bits <= b.bits
-    if not a.is_int or not b.is_int:
-        return False
-    return b.bits > a.bits + (a.kind == "uint" and b.kind == "int") - 1 and (
-        a.kind == b.kind or b.kind == "int"
-    )
+    return not b.is_bool and "bfloat" not in (a.kind, b.kind) and b.holds(a)
 
 
 @rule(Unary)

@@ -17,12 +17,12 @@ from itertools import permutations
 from autotensor.base.errors import LoweringError
 from autotensor.codegen.dot_instructions import DOTS, DotInstruction, Operand
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Cast, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
+from autotensor.ir.expr import Binary, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, If, Let, Seq, Stmt, Store
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import any_node, free_vars, widened
 from autotensor.lowering.passes.vectorize import Vectorizer
 
 Loops = dict[Var, int]  # in one another, outermost first: variable → extent
@@ -86,7 +86,7 @@ def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None
 def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[Var, ...], int]]:
     """Loops in the order of the instruction's, and how many elements of its group there are.
 
-    Of an instruction without rows the last group may be a part, even of one element without a loop.
+    An instruction without rows may end in a part of a group; a part of one element has no loop.
     """
     *others, group = instruction.loops
     for order in permutations(loops):
@@ -101,7 +101,7 @@ def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[V
 def _written(
     instruction: DotInstruction, store: Store, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
 ) -> Stmt:
-    """The dot of what is loaded where the loops begin. Of a group that is not whole the rest is not read."""
+    """The dot of what is loaded where the loops begin; masks switch off what is beyond the last element."""
     at_begin = {v: const(0, v.dtype) for v in order}
     rows, columns, depth = instruction.rows, instruction.columns, instruction.depth
     total, a, b = (
@@ -139,25 +139,10 @@ def _sum_of_products(store: Store) -> tuple[Load, Load, Load] | None:
             pass
         case _:
             return None
-    left, right = _factor(a), _factor(b)
+    left, right = widened(a), widened(b)
     if left is None or right is None or (sums.buffer, sums.indices) != (store.buffer, store.indices):
         return None
     return sums, left, right
-
-
-def _factor(e: Expr) -> Load | None:
-    """What a factor is loaded from; casts widen it, so that the value is the same."""
-    while isinstance(e, Cast) and _holds(e):
-        e = e.a
-    return e if isinstance(e, Load) else None
-
-
-def _holds(cast: Cast) -> bool:
-    """Whether the type of a cast has all values of the one before."""
-    new, old = cast.dtype.element, cast.a.dtype.element
-    if new.is_float or old.is_float:
-        return new.is_float and old.is_float and new.bits > old.bits
-    return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
 
 
 def _fits(operand: Operand, load: Load, order: tuple[Var, ...]) -> bool:

@@ -13,6 +13,7 @@ from functools import cache
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.linking.linker import Code, host_machine, link
+from autotensor.runtime.linking.tile_permission import FEATURES, may_use_tiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +43,11 @@ def check_host(artifact: Artifact) -> None:
         raise ArtifactError(
             f"{artifact.name} needs the CPU features {', '.join(missing)}, which this processor lacks.",
             fix="Load it with recompile=True, or build it for this machine.",
+        )
+    if not FEATURES.isdisjoint(artifact.needs) and not may_use_tiles():
+        raise ArtifactError(
+            f"{artifact.name} uses AMX's tiles, which the system does not let this process have.",
+            fix="Load it with recompile=True, or build it without them.",
         )
 
 

@@ -51,9 +51,7 @@ from tuning_db.records import Parent
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
 LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
-WIDE = (
-    10_000  # candidates; those of a network's layers are fewer, and the prior knows these (chosen, 2026-11)
-)
+WIDE = 10_000  # candidates; those of a network's layers, which the prior knows, are fewer (chosen, 2026-11)
 BEGINNING = 2  # batches: what the first model is fitted to
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents

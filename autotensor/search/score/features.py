@@ -190,8 +190,7 @@ def _alias(s: StagePicture) -> float:
 
 
 _ONE = np.ones(1)
-_POINT = StagePicture(
-    "", (), 0, 1, 1.0, 1, False, (), (), (), 1
-)  # one operation, no loop: it has all columns
+# one operation, no loop: it has all columns
+_POINT = StagePicture("", (), 0, 1, 1.0, 1, False, (), (), (), 1)
 _TERMS = Terms(_ONE, (_ONE,), _ONE, _ONE, _ONE, _ONE, (), _ONE, 0.0, _ONE)
 NAMES = tuple(_columns(LoopPicture(1, (_POINT,)), (_TERMS,), _ONE, 1))

@@ -1,0 +1,25 @@
+"""Whether this process may use AMX's tiles: Linux hands out their 8 KiB of registers only when asked.
+
+Source: Linux, Documentation/arch/x86/xstate.rst, "Using dynamically enabled XSTATE features".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+
+FEATURES = frozenset({"amx-int8", "amx-bf16"})  # of objects in which there are such instructions
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # numbers of x86-64
+
+
+@cache
+def may_use_tiles() -> bool:
+    """Asks for them; False where that is refused, or where nobody can be asked."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return False
+    asked: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA)
+    return asked == 0
+
+
+__all__ = ["FEATURES", "may_use_tiles"]
