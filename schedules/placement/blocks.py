@@ -72,7 +72,8 @@ class Front:
     def line(self) -> Roles:
         """The product of what blocks are made of: of a line of pixels, or of any rows.
 
-        Any rows where they are no pixels, or where cores cannot divide the lines evenly.
+        Any rows where they are no pixels, where cores cannot divide the lines evenly, or where no register tile
+        divides a line.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores
         lines = {d.div for r in self.roles.standing for d in r.dims if d is not None and 1 < d.div < extent}
@@ -82,15 +83,16 @@ class Front:
         count = extent // line
         if ceil(count / cores) * cores > EVEN * count:
             return self.roles
-        return replace(self.roles, rows=(replace(rows[0], extent=line),))
+        of_line = replace(self.roles, rows=(replace(rows[0], extent=line),))
+        return of_line if _whole_tiles(of_line, self.target) else self.roles
 
     @cached_property
     def tiles(self) -> tuple[tuple[Option, ...], Option]:
         """Register tiles on offer, and the one taken without measuring: whole ones of a line of pixels."""
-        roles, line = self.line, self.line.rows[0].extent
-        if line == self._extent:
+        roles = self.line
+        if roles is self.roles:
             return tiles_of(roles, self.target), best_tile(roles, self.target)
-        whole = tuple(o for o in tiles_of(roles, self.target) if line % o[1] == 0)
+        whole = _whole_tiles(roles, self.target)
         return whole, max(whole, key=lambda o: (self._speed(o, roles), o[2]))
 
     @cached_property
@@ -228,6 +230,11 @@ class Front:
         lanes = lanes_of(self.product, self.target)
         group = Group((*self.stages, self.product), lanes, self.target)
         return Tiling.of(group, tuple(ones.get(a.name, a.extent) for a in self.product.axes))
+
+
+def _whole_tiles(roles: Roles, target: Target) -> tuple[Option, ...]:
+    """Register tiles that divide a line of pixels."""
+    return tuple(o for o in tiles_of(roles, target) if roles.rows[0].extent % o[1] == 0)
 
 
 def front_of(state: State, stage: Stage, roles: Roles, target: Target) -> Front | None:

@@ -169,3 +169,26 @@ def test_what_every_block_would_copy_across_keeps_blocks_large() -> None:
     inside = [s for s in sketch.steps if isinstance(s, ComputeAt) and s.stage == "made"]
     block = next(h.default[0] for h in sketch.holes if h.name == "out/rows")
     assert not inside or block >= rows // 2
+
+
+def of_lines(width: int, c: int, columns: int) -> ComputeDAG:
+    """A window, and a product over its pixels as one axis."""
+    x = te.placeholder((18, width + 2, c), name="x")
+    f = te.placeholder((3, 3, c), name="f", constant=True)
+    w = te.placeholder((c, columns), name="w", constant=True)
+    p, q, k = te.reduce_axis(3, name="p"), te.reduce_axis(3, name="q"), te.reduce_axis(c, name="k")
+    y = te.compute(
+        (16, width, c), lambda i, j, k: te.sum(x[i + p, j + q, k] * f[p, q, k], axis=[p, q]), name="y"
+    )
+    rows = (16 * width, columns)
+    z = te.compute(rows, lambda m, o: te.sum(y[m // width, m % width, k] * w[k, o], axis=k), name="z")
+    return ComputeDAG.of([x, f, w, z])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
+@pytest.mark.parametrize("width", [28, 29, 31, 35, 37, 41, 47])  # of some no register tile is a divisor
+def test_lines_of_any_width_have_sketches(width: int, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTENSOR_STRICT", "1")
+    for columns in (16, 96, 512):
+        sketch = preferred(of_lines(width, 24, columns), target)
+        assert "tile_cpu" in sketch.made_by
