@@ -72,8 +72,8 @@ class Front:
     def line(self) -> Roles:
         """The product of what blocks are made of: of a line of pixels, or of any rows.
 
-        Any rows where they are no pixels, where cores cannot divide the lines evenly, or where no register tile
-        divides a line.
+        Any rows where they are no pixels, where cores cannot divide the lines evenly, or where a line is not
+        divided by any register tile.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores
         lines = {d.div for r in self.roles.standing for d in r.dims if d is not None and 1 < d.div < extent}
