@@ -1,0 +1,552 @@
+"""The simulator's warps against an oracle that was written from NVIDIA's manual alone (warp_oracle.py).
+
+Each test is a few lines of PTX that every thread runs on words of its own: `$in0`, `$in1`, … are given,
+`$out0`, … are taken afterwards. What the manual leaves undefined has to be a fault.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import warp_oracle as oracle
+from simulated_card.ptx_lanes import launch
+from simulated_card.ptx_memory import CardFault, GlobalMemory
+from simulated_card.ptx_text import parse
+
+Array = np.ndarray[Any, Any]
+TILE = 8192  # bytes of shared memory, at its byte 0
+HEAD = f"""
+.version 7.8
+.target sm_80
+.address_size 64
+.visible .entry lanes(.param .u64 lanes_param_0, .param .u64 lanes_param_1, .param .u64 lanes_param_2)
+{{
+    .reg .pred %p<64>;
+    .reg .b32 %r<64>;
+    .reg .b32 %a<64>;
+    .reg .b32 %d<64>;
+    .reg .b64 %rd<64>;
+    .shared .align 128 .b8 tile[{TILE}];
+    ld.param.u64 %rd1, [lanes_param_0];
+    ld.param.u64 %rd2, [lanes_param_1];
+    ld.param.u64 %rd3, [lanes_param_2];
+    mov.u32 %r1, %tid.x;
+"""
+
+
+def execute(lines: str, given: Array, taken: int, image: bytes = b"") -> Array:
+    """Words that each thread leaves [threads, taken], given [threads, n] of them and shared memory's bytes.
+
+    The lines have %rd3 for the image's address, and %r1 for the thread.
+    """
+    threads, n = given.shape
+    memory = GlobalMemory(1 << 26)
+    places = []
+    for data in (given, np.zeros((threads, taken), np.uint32), np.frombuffer(image, np.uint8)):
+        at, held = memory.allocate(max(data.nbytes, 16))
+        held[: data.nbytes] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        places.append((at, held))
+    text = HEAD + _fetch(n) + _spread(len(image), threads) + lines + _leave(taken) + "ret;\n}\n"
+    text = re.sub(r"\$in(\d+)", r"%a\1", re.sub(r"\$out(\d+)", r"%d\1", text))
+    launch(parse(text)["lanes"], memory, [at for at, _ in places], (1, 1, 1), (threads, 1, 1))
+    return places[1][1][: threads * taken * 4].view(np.uint32).reshape(threads, taken)
+
+
+def _fetch(n: int) -> str:
+    loads = (f"ld.global.u32 %a{k}, [%rd4+{4 * k}];" for k in range(n))
+    return "\n".join([f"mul.wide.u32 %rd4, %r1, {4 * n};", "add.s64 %rd4, %rd1, %rd4;", *loads, ""])
+
+
+def _leave(taken: int) -> str:
+    stores = (f"st.global.u32 [%rd5+{4 * k}], %d{k};" for k in range(taken))
+    return "\n".join([f"mul.wide.u32 %rd5, %r1, {4 * taken};", "add.s64 %rd5, %rd2, %rd5;", *stores, ""])
+
+
+def _spread(size: int, threads: int) -> str:
+    """The image into shared memory, by all threads; a barrier."""
+    if not size:
+        return ""
+    each = 4 * threads
+    assert size % each == 0
+    moves = (
+        f"ld.global.u32 %r5, [%rd6+{at}]; st.shared.u32 [%r3+{at}], %r5;" for at in range(0, size, each)
+    )
+    return "\n".join(
+        [
+            "shl.b32 %r2, %r1, 2;",
+            "mov.u32 %r4, tile;",
+            "add.s32 %r3, %r4, %r2;",
+            "cvt.u64.u32 %rd6, %r2;",
+            "add.s64 %rd6, %rd3, %rd6;",
+            *moves,
+            "bar.sync 0;",
+            "",
+        ]
+    )
+
+
+def words(rng: random.Random, *shape: int) -> Array:
+    return np.random.default_rng(rng.getrandbits(32)).integers(0, 1 << 32, shape, dtype=np.uint32)
+
+
+# -- shfl.sync -----------------------------------------------------------------------------------------------
+
+MODES = ("idx", "up", "down", "bfly")
+SHUFFLE = """
+    setp.ne.u32 %p1, $in4, 0;
+    mov.u32 $out0, 0xdead;
+    mov.u32 $out1, 0xdead;
+    @%p1 shfl.sync.MODE.b32 $out0|%p2, $in0, $in1, $in2, $in3;
+    @%p1 selp.u32 $out1, 1, 0, %p2;
+"""
+
+
+def shuffled_both_ways(mode: str, given: Array) -> tuple[dict[int, tuple[int, bool]], Array]:
+    a, b, c, members, active = ([int(x) for x in column] for column in given.T)
+    return (
+        oracle.shuffled(mode, a, b, c, members[0], [x != 0 for x in active]),
+        execute(SHUFFLE.replace("MODE", mode), given, 2),
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shuffles_of_a_whole_warp(mode: str) -> None:
+    """Every lane with an offset, a clamp and a mask of segments of its own, and bits that do not count."""
+    rng = random.Random(mode)
+    for _ in range(60):
+        given = words(rng, 32, 5)
+        given[:, 3:] = (0xFFFFFFFF, 1)
+        if rng.random() < 0.5:  # as compilers write it
+            given[:, 1], given[:, 2] = rng.randrange(32), rng.choice((0x1F, 0, 0x1C03, 0x181F, 0x1000))
+        wanted, found = shuffled_both_ways(mode, given)
+        assert found.tolist() == [[wanted[n][0], int(wanted[n][1])] for n in range(32)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shuffles_of_some_lanes(mode: str) -> None:
+    """Where only members run it: right when they take from members, else a fault."""
+    rng, undefined, defined = random.Random(mode), 0, 0
+    for _ in range(150):
+        given = words(rng, 32, 5)
+        members = rng.choice((0xFFFF, 0xFFFF0000, 0x55555555, 0xF0F0F0F0, rng.getrandbits(32) | 1))
+        given[:, 3] = members
+        given[:, 4] = [members >> n & 1 for n in range(32)]
+        given[:, 1], given[:, 2] = rng.choice((1, 2, 4, 8, 16, rng.randrange(32))), rng.choice((0x1F, 0, 0x1C03))
+        a, b, c, _, active = ([int(x) for x in column] for column in given.T)
+        try:
+            wanted = oracle.shuffled(mode, a, b, c, members, [x != 0 for x in active])
+        except oracle.Undefined:
+            undefined += 1
+            with pytest.raises(CardFault):
+                execute(SHUFFLE.replace("MODE", mode), given, 2)
+            continue
+        defined += 1
+        found = execute(SHUFFLE.replace("MODE", mode), given, 2)
+        for n in range(32):
+            assert found[n].tolist() == ([wanted[n][0], int(wanted[n][1])] if active[n] else [0xDEAD, 0xDEAD])
+    assert min(undefined, defined) > 20
+
+
+def test_a_shuffle_that_members_do_not_come_to() -> None:
+    """A lane that is named and waits elsewhere for ever; a lane that runs it without being named."""
+    given = np.zeros((32, 5), np.uint32)
+    given[:, 2:] = (0x1F, 0xFFFFFFFF, 1)
+    given[7, 4] = 0
+    with pytest.raises(CardFault):
+        execute(SHUFFLE.replace("MODE", "idx"), given, 2)
+    given[:, 3], given[7, 4] = 0xFFFFFF7F, 1
+    with pytest.raises(CardFault):
+        execute(SHUFFLE.replace("MODE", "idx"), given, 2)
+
+
+# -- ldmatrix ------------------------------------------------------------------------------------------------
+
+
+def ldmatrix(count: int, turned: bool, guard: str = "") -> str:
+    registers = ", ".join(f"$out{n}" for n in range(count))
+    kind = ".trans" if turned else ""
+    return f"""
+    mov.u32 %r10, tile;
+    add.s32 %r10, %r10, $in0;
+    {guard} ldmatrix.sync.aligned.m8n8.x{count}{kind}.shared.b16 {{{registers}}}, [%r10];
+    """
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ldmatrix(count: int, turned: bool) -> None:
+    """Rows anywhere, some of them one row; three warps, each with places of its own."""
+    rng = random.Random(count)
+    for _ in range(20):
+        image = words(rng, TILE // 4 // 2 // 96 * 96).tobytes()
+        at = np.array([[16 * rng.randrange(len(image) // 16)] for _ in range(96)], np.uint32)
+        at[::7] = at[0]
+        found = execute(ldmatrix(count, turned), at, count, image)
+        for warp in range(3):
+            mine = slice(32 * warp, 32 * warp + 32)
+            wanted = oracle.matrices(image, [int(x) for x in at[mine, 0]], count, turned)
+            assert found[mine].tolist() == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ldmatrix_reads_no_further_addresses(count: int) -> None:
+    image = words(random.Random(0), 256).tobytes()
+    at = np.array([[16 * n] if n < 8 * count else [0x7FFFFF01] for n in range(32)], np.uint32)
+    wanted = oracle.matrices(image, [int(x) for x in at[:, 0]], count, False)
+    assert execute(ldmatrix(count, False), at, count, image).tolist() == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ldmatrix_refuses_what_is_undefined(count: int) -> None:
+    image = words(random.Random(0), 256).tobytes()
+    good = np.array([[16 * n] for n in range(32)], np.uint32)
+    for bad in (8, 4, 2, TILE):
+        at = good.copy()
+        at[8 * count - 1] = bad
+        with pytest.raises(CardFault):
+            execute(ldmatrix(count, False), at, count, image)
+    some = "setp.lt.u32 %p1, %r1, 31;\n@%p1 "
+    with pytest.raises(CardFault):
+        execute(ldmatrix(count, False, some), good, count, image)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_kept_at_exclusive_ors_of_their_number(turned: bool) -> None:
+    """Chunk c of row r lies at c xor (r mod 8): written so, fetched so, as fragments of 16 × 16."""
+    rng = random.Random(1)
+    tile = np.frombuffer(words(rng, 8 * 32).tobytes(), np.uint16).reshape(8, 64)
+    given = words(rng, 32, 1)
+    given[:, 0] = [rng.randrange(8) for _ in range(32)]  # the chunk that each lane asks for, of row lane % 8
+    lines = f"""
+    mov.u32 %r20, tile;
+    shr.u32 %r21, %r1, 2;
+    and.b32 %r22, %r1, 3;
+    shl.b32 %r22, %r22, 1;
+    mul.wide.u32 %rd20, %r21, 128;
+    add.s64 %rd20, %rd3, %rd20;
+    mul.wide.u32 %rd21, %r22, 16;
+    add.s64 %rd20, %rd20, %rd21;
+    ld.global.v4.u32 {{%r30, %r31, %r32, %r33}}, [%rd20];
+    ld.global.v4.u32 {{%r34, %r35, %r36, %r37}}, [%rd20+16];
+    xor.b32 %r23, %r22, %r21;
+    shl.b32 %r24, %r21, 7;
+    mad.lo.s32 %r25, %r23, 16, %r24;
+    add.s32 %r25, %r25, %r20;
+    st.shared.v4.u32 [%r25], {{%r30, %r31, %r32, %r33}};
+    xor.b32 %r26, %r25, 16;
+    st.shared.v4.u32 [%r26], {{%r34, %r35, %r36, %r37}};
+    bar.sync 0;
+    and.b32 %r27, %r1, 7;
+    xor.b32 %r28, $in0, %r27;
+    shl.b32 %r28, %r28, 4;
+    shl.b32 %r29, %r27, 7;
+    or.b32 %r28, %r28, %r29;
+    add.s32 %r28, %r28, %r20;
+    ldmatrix.sync.aligned.m8n8.x4{".trans" if turned else ""}.shared.b16 {{$out0, $out1, $out2, $out3}}, [%r28];
+    """
+    plain = tile.tobytes()
+    at = [128 * (lane % 8) + 16 * int(given[lane, 0]) for lane in range(32)]
+    found = execute(lines, given, 4, image=plain + bytes(-len(plain) % 128))
+    assert found.tolist() == oracle.matrices(plain, at, 4, turned)
+
+
+# -- mma.sync ------------------------------------------------------------------------------------------------
+
+EMITTED = (("m16n8k8", "tf32"), ("m16n8k16", "f16"), ("m16n8k16", "bf16"))
+TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32}
+
+
+def mma(shape: str, kind: str, guard: str = "") -> str:
+    n_a, n_b = counts(shape, kind)
+    a, b, c = (
+        ", ".join(f"$in{k}" for k in range(first, end))
+        for first, end in ((0, n_a), (n_a, n_a + n_b), (n_a + n_b, n_a + n_b + 4))
+    )
+    return f"""
+    {guard} mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32
+        {{$out0, $out1, $out2, $out3}}, {{{a}}}, {{{b}}}, {{{c}}};
+    """
+
+
+def counts(shape: str, kind: str) -> tuple[int, int]:
+    """Registers of A and of B."""
+    layout = oracle.LAYOUTS[shape, kind]
+    return 16 * layout.k * layout.bits // 1024, 8 * layout.k * layout.bits // 1024
+
+
+def operands(shape: str, kind: str, numbers: Callable[[tuple[int, int]], Array]) -> Array:
+    """Registers of A, B and C of each lane, drawn as numbers of that kind: [32, registers]."""
+    n = sum(counts(shape, kind)) * 32 // oracle.LAYOUTS[shape, kind].bits
+    ab, c = numbers((32, n)).astype(TYPES[kind]), numbers((32, 4)).astype(np.float32)
+    return np.concatenate([ab.view(np.uint32), c.view(np.uint32)], axis=1)
+
+
+def product(shape: str, kind: str, given: Array) -> tuple[Array, Array]:
+    n_a, n_b = counts(shape, kind)
+    a, b, c = (part.tolist() for part in np.split(given, [n_a, n_a + n_b], axis=1))
+    return oracle.product(shape, kind, a, b, c)
+
+
+@pytest.mark.parametrize(("shape", "kind"), EMITTED)
+def test_products_of_small_whole_numbers_are_exact(shape: str, kind: str) -> None:
+    """Two warps, each with a product of its own."""
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        warps = [operands(shape, kind, lambda s: rng.integers(-8, 9, s)) for _ in range(2)]
+        found = execute(mma(shape, kind), np.concatenate(warps), 4).view(np.float32)
+        wanted = np.concatenate([product(shape, kind, given)[0] for given in warps])
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("shape", "kind"), EMITTED)
+def test_products_of_any_numbers_are_near(shape: str, kind: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(15):
+        given = operands(shape, kind, rng.standard_normal)
+        if kind == "tf32":
+            given[:, :6] = np.vectorize(oracle.to_tf32)(given[:, :6])
+        wanted, far = product(shape, kind, given)
+        found = execute(mma(shape, kind), given, 4).view(np.float32)
+        assert (np.abs(found - wanted) <= far).all()
+
+
+@pytest.mark.parametrize(("shape", "kind"), EMITTED)
+def test_an_infinity_and_a_nan_stay_in_their_row_and_column(shape: str, kind: str) -> None:
+    rng = np.random.default_rng(2)
+    given = operands(shape, kind, lambda s: rng.integers(1, 9, s))
+    n_a, _ = counts(shape, kind)
+    one = {"f16": 0x7C00, "bf16": 0x7F80, "tf32": 0x7F800000}[kind]
+    given[13, 1] = one  # of A, at row 13 // 4 + 8
+    given[22, n_a] = one | one >> 1  # of B, at column 22 // 4
+    wanted, _ = product(shape, kind, given)
+    found = execute(mma(shape, kind), given, 4).view(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.isnan(wanted).any() and np.isinf(wanted).any() and np.isfinite(wanted).any()
+
+
+def test_numbers_become_tf32_as_the_manual_says() -> None:
+    """`.rna`: to nearest, ties away from zero. What lies below a tf32 has no meaning, so it is not compared."""
+    given = np.array([struct.unpack("<I", struct.pack("<f", x))[0] for x in _near_ties()], np.uint32)
+    found = execute("cvt.rna.tf32.f32 $out0, $in0;", given.reshape(-1, 1), 1)[:, 0] & 0xFFFFE000
+    assert found.tolist() == [oracle.to_tf32(int(x)) for x in given]
+
+
+def _near_ties() -> list[float]:
+    rng = random.Random(0)
+    ties = [s * (1 + (2 * n + 1) * 2.0**-11) * 2.0**e for s in (1, -1) for n, e in ((0, 0), (1, 5), (1023, -9))]
+    near = [x * (1 + d * 2.0**-23) for x in ties for d in (-1, 1)]
+    return [*ties, *near, 0.0, -0.0, 1e-40, 3.4e38, *(rng.gauss(0, 1) for _ in range(42))]
+
+
+@pytest.mark.parametrize(("shape", "kind"), EMITTED)
+def test_a_product_without_all_lanes_is_a_fault(shape: str, kind: str) -> None:
+    given = operands(shape, kind, np.ones)
+    with pytest.raises(CardFault):
+        execute(mma(shape, kind, "setp.ne.u32 %p1, %r1, 5;\n@%p1"), given, 4)
+
+
+# -- cp.async ------------------------------------------------------------------------------------------------
+
+OWN = 128  # bytes of shared memory that each thread has for itself
+COPY = "cp.async.{cache}.shared.global [%r11+{at}], [%rd11+{source}], {size}{used};"
+PLACES = f"""
+    mov.u32 %r10, tile;
+    mad.lo.s32 %r11, %r1, {OWN}, %r10;
+    mul.wide.u32 %rd10, %r1, {OWN};
+    add.s64 %rd11, %rd3, %rd10;
+    """
+
+
+class Script:
+    """Lines of PTX, and beside them what each of some threads' copies do by the oracle.
+
+    A step is made by the threads that its guard says; the groups of others stay as they are.
+    """
+
+    def __init__(self, rng: random.Random, threads: int) -> None:
+        self.rng, self.threads = rng, threads
+        self.image = words(rng, threads * OWN // 4).tobytes()
+        self.copies = [oracle.Copies(bytearray(self.own(n))) for n in range(threads)]
+        self.guards = words(rng, threads, 2)
+        self.wanted: list[list[int]] = [[] for _ in range(threads)]
+        self.lines = [PLACES]
+        self.taken = 0
+
+    def own(self, thread: int) -> bytes:
+        return self.image[OWN * thread : OWN * thread + OWN]
+
+    def guard(self) -> tuple[str, list[int]]:
+        """A guard that some lines have, and who passes it."""
+        if self.rng.random() < 0.6:
+            return "", list(range(self.threads))
+        bit = self.rng.randrange(32)
+        self.lines.append(f"and.b32 %r12, $in0, {1 << bit}; setp.ne.u32 %p1, %r12, 0;")
+        return "@%p1 ", [n for n in range(self.threads) if int(self.guards[n, 0]) >> bit & 1]
+
+    def copy(self, at: int) -> None:
+        """Of any size, perhaps in part zeros: as many as an immediate says, or a register, or all."""
+        size = self.rng.choice((4, 8, 16))
+        at, source = at // size * size, self.rng.randrange(OWN // size) * size
+        guard, who = self.guard()
+        part, used, cache = self.rng.random(), [size] * self.threads, "ca"
+        text = ""
+        if part < 0.25:
+            fixed = self.rng.randrange(size + 1)
+            text, used = f", {fixed}", [fixed] * self.threads
+        elif part < 0.5:
+            self.lines.append(f"and.b32 %r13, $in1, {size - 1};")
+            text, used = ", %r13", [int(x) & size - 1 for x in self.guards[:, 1]]
+        if size == 16 and self.rng.random() < 0.5:
+            cache = "cg"
+        self.lines.append(guard + COPY.format(cache=cache, at=at, source=source, size=size, used=text))
+        for n in who:
+            self.copies[n].copy(at, self.own(n)[source : source + size], size, used[n])
+
+    def commit(self) -> None:
+        guard, who = self.guard()
+        self.lines.append(guard + "cp.async.commit_group;")
+        for n in who:
+            self.copies[n].commit()
+
+    def wait(self, left: int | None) -> None:
+        guard, who = self.guard()
+        kind = "wait_all" if left is None else f"wait_group {left}"
+        self.lines.append(f"{guard}cp.async.{kind};")
+        for n in who:
+            self.copies[n].wait_all() if left is None else self.copies[n].wait(left)
+
+    def read(self, at: int) -> None:
+        self.lines.append(f"ld.shared.u32 $out{self.taken}, [%r11+{at}];")
+        self.taken += 1
+        for n in range(self.threads):
+            self.wanted[n].append(struct.unpack("<I", self.copies[n].read(at, 4))[0])
+
+    def write(self, at: int) -> None:
+        self.lines.append(f"st.shared.u32 [%r11+{at}], $in1;")
+        for n in range(self.threads):
+            self.copies[n].write(at, struct.pack("<I", int(self.guards[n, 1])))
+
+    def found(self) -> Array:
+        return execute("\n".join(self.lines) + "\n", self.guards, self.taken, self.image)
+
+
+def drawn(rng: random.Random, careful: bool) -> tuple[Script, bool]:
+    """A script, and whether it has a meaning. A careful one makes no step that has none."""
+    script = Script(rng, 32)
+    for _ in range(rng.randrange(6, 26)):
+        free = [at for at in range(0, OWN, 4) if all(_is_settled(c, at) for c in script.copies)]
+        lines = [at for at in range(0, OWN, 16) if all(x in free for x in range(at, at + 16, 4))]
+        at = rng.randrange(0, OWN, 4) if not careful else rng.choice(free or [None])
+        step = rng.choice(("copy", "copy", "copy", "commit", "commit", "wait", "read", "read", "write"))
+        try:
+            if step == "copy" and (not careful or lines):
+                script.copy(rng.choice(lines) + rng.choice((0, 4, 8, 12)) if careful else at)
+            elif step == "commit":
+                script.commit()
+            elif step == "wait":
+                script.wait(rng.choice((None, 0, 0, 1, 1, 2, 3)))
+            elif step in ("read", "write") and at is not None:
+                getattr(script, step)(at)
+        except oracle.Undefined:
+            return script, False
+    return script, True
+
+
+def _is_settled(copies: oracle.Copies, at: int) -> bool:
+    try:
+        copies.read(at, 4)
+    except oracle.Undefined:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_copies_of_drawn_scripts(first: int) -> None:
+    """What is copied, in part zeros, in groups that each thread has its own of; read when it has landed."""
+    for seed in range(first, first + 20):
+        script, has_meaning = drawn(random.Random(seed), careful=True)
+        assert has_meaning
+        if script.taken:
+            assert script.found().tolist() == script.wanted, "\n".join(script.lines)
+
+
+def test_copies_that_are_touched_on_their_way() -> None:
+    """The step without a meaning is the last; the script up to it has one."""
+    seen = 0
+    for seed in range(400):
+        script, has_meaning = drawn(random.Random(seed), careful=False)
+        if not has_meaning:
+            seen += 1
+            with pytest.raises(CardFault):
+                print("\n".join(script.lines))
+                script.taken or script.lines.append("mov.u32 $out0, 0;")
+                script.found()
+        if seen == 60:
+            return
+    raise AssertionError("too few scripts without a meaning were drawn")
+
+
+CROSS = (
+    PLACES
+    + """
+    cp.async.ca.shared.global [%r11], [%rd11], 4;
+    {first}
+    {second}
+    xor.b32 %r20, %r1, {other};
+    mad.lo.s32 %r20, %r20, 128, %r10;
+    ld.shared.u32 $out0, [%r20];
+    """
+)
+
+
+@pytest.mark.parametrize("other", [1, 32])
+def test_another_threads_copy_is_there_after_its_wait_and_a_barrier(other: int) -> None:
+    """In the same warp and in another one. The wait is the copying thread's own, so it comes first."""
+    rng = random.Random(other)
+    image, given = words(rng, 64 * OWN // 4).tobytes(), np.zeros((64, 1), np.uint32)
+    good = CROSS.format(first="cp.async.wait_all;", second="bar.sync 0;", other=other)
+    found = execute(good, given, 1, image)
+    assert found[:, 0].tolist() == [struct.unpack_from("<I", image, (n ^ other) * OWN)[0] for n in range(64)]
+    for first, second in (
+        ("cp.async.wait_all;", ""),
+        ("bar.sync 0;", "cp.async.wait_all;"),
+        ("cp.async.commit_group;", "bar.sync 0;"),
+        ("cp.async.wait_group 0;", "bar.sync 0;"),  # nothing is committed
+    ):
+        with pytest.raises(CardFault):
+            execute(CROSS.format(first=first, second=second, other=other), given, 1, image)
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_a_copy_to_a_place_that_is_not_aligned_is_a_fault(size: int) -> None:
+    image, given = bytes(32 * OWN), np.zeros((32, 1), np.uint32)
+    for at, source in ((size // 2, 0), (0, size // 2)):
+        line = COPY.format(cache="ca", at=at, source=source, size=size, used="")
+        with pytest.raises(CardFault):
+            execute(PLACES + line + "cp.async.wait_all;\nmov.u32 $out0, 0;\n", given, 1, image)
+
+
+# -- dp4a ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("a", "b"), [("s32", "s32"), ("u32", "u32"), ("u32", "s32"), ("s32", "u32")])
+def test_dp4a(a: str, b: str) -> None:
+    """Four products of bytes, and c; the sum wraps."""
+    given = words(random.Random(a + b), 32, 3)
+    found = execute(f"dp4a.{a}.{b} $out0, $in0, $in1, $in2;\n", given, 1)[:, 0]
+
+    def parts(x: int, kind: str) -> list[int]:
+        return list(struct.unpack("<4b" if kind == "s32" else "<4B", struct.pack("<I", x)))
+
+    wanted = [
+        sum(p * q for p, q in zip(parts(int(x), a), parts(int(y), b), strict=True)) + int(c) & 0xFFFFFFFF
+        for x, y, c in given
+    ]
+    assert found.tolist() == wanted
