@@ -28,8 +28,10 @@ Step = Callable[["Lanes"], None]
 Extents = tuple[int, int, int]
 
 WARP = 32
+BIT = np.uint64(1) << np.arange(WARP, dtype=np.uint64)  # of each lane of a warp
 LANES = 1 << 14  # threads side by side: enough that NumPy's time is in its loops
 DONE = np.iinfo(np.int64).max
+_LDMATRIX = re.compile(r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16")
 _ADDRESS = re.compile(r"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 
 
@@ -280,13 +282,13 @@ def _step(i: Instruction) -> Step:
             return lambda lanes: _branch(lanes, i)
         case "ret" | "exit":
             return lambda lanes: lanes.pc.__setitem__(lanes.now, DONE)
-        case "bar" | "barrier":
+        case "bar" if i.op == "bar.sync" and i.operands == ("0",):
             return Lanes.arrive
         case "cp":
             return _copy(i, words)
         case "shfl":
             return lambda lanes: _shuffle(lanes, i, words[1])
-        case "ldmatrix":
+        case "ldmatrix" if _LDMATRIX.fullmatch(rest):
             return lambda lanes: _ldmatrix(lanes, i, words)
         case "mma":
             return lambda lanes: _mma(lanes, i, words[2], words[6], words[5])
@@ -380,7 +382,7 @@ def _store(lanes: Lanes, space: str, at: Array, values: Array) -> None:
 
 
 def _copy(i: Instruction, words: list[str]) -> Step:
-    """cp.async and its groups. A copy fills what its source lacks with zeros."""
+    """cp.async and its groups. With a number of bytes to take, zeros are what is left of its size."""
     match words[1]:
         case "commit_group":
             return Lanes.commit
@@ -388,20 +390,22 @@ def _copy(i: Instruction, words: list[str]) -> Step:
             return lambda lanes: lanes.wait(int(str(i.operands[0])))
         case "wait_all":
             return lambda lanes: lanes.wait(None)
+    if words[1] not in ("ca", "cg") or words[2:4] != ["shared", "global"]:
+        raise NotSimulated(f"instruction {i.op} is not simulated")
     size = int(str(i.operands[2]))
 
     def step(lanes: Lanes) -> None:
         to, of = lanes.address(str(i.operands[0])), lanes.address(str(i.operands[1]))
-        given = lanes.read(str(i.operands[3]), "u32") if len(i.operands) > 3 else np.full(len(to), size)
-        data = np.zeros((len(to), size), np.uint8)
-        for count in np.unique(given):
-            lines = np.flatnonzero(given == count)
-            for n in range(0, int(count), 4):
-                data[lines, n : n + 4] = (
-                    lanes.memory.load(of[lines] + n, TYPES["u32"]).view(np.uint8).reshape(-1, 4)
-                )
         if (of % size).any():
             raise CardFault("cudaErrorMisalignedAddress", f"a copy of {size} bytes is not aligned")
+        given = lanes.read(str(i.operands[3]), "u32") if len(i.operands) > 3 else np.full(len(to), size)
+        if (given > size).any():
+            raise CardFault("copy too large", f"a copy of {size} bytes is to take {given.max()} of them")
+        data = np.zeros((len(to), size), np.uint8)
+        for n in range(size):
+            lines = np.flatnonzero(given > n)
+            if len(lines):
+                data[lines, n] = lanes.memory.load(of[lines] + n, TYPES["u8"])
         lanes.send(to, data)
 
     return step
@@ -413,8 +417,11 @@ def _shuffle(lanes: Lanes, i: Instruction, mode: str) -> None:
     wide = np.zeros((4, lanes.count), np.uint32)
     wide[:3, lanes.now], wide[3, lanes.now] = (a, b, c), 1
     a, b, c, runs = wide.reshape(4, -1, WARP)
-    bits = (runs.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=1)  # of each warp
-    if (members != bits[lanes.now // WARP]).any():
+    bits = (runs * BIT).sum(axis=1)  # of each warp
+    there = ((lanes.pc != DONE).reshape(-1, WARP) * BIT).sum(
+        axis=1
+    )  # lanes that have left are not waited for
+    if ((members & there[lanes.now // WARP]) != bits[lanes.now // WARP]).any():
         raise CardFault("divergent warp", "shfl.sync names other lanes than those that run it")
     found, inside, source = ptx_warps.shuffle(mode, a, b, c)
     if (np.take_along_axis(runs, source, axis=1)[runs != 0] == 0).any():

@@ -263,10 +263,24 @@ def _bfi(a: Array, b: Array, at: Array, length: Array) -> Array:
     return (b & ~mask) | (_shift(np.left_shift, a, at.astype(np.uint32)) & mask)
 
 
-def _dp2a(a: Array, b: Array, c: Array) -> Array:
-    """c and the two halves of a times the two low bytes of b."""
-    low, high = a & np.uint32(0xFFFF), a >> np.uint32(16)
-    return low * (b & np.uint32(255)) + high * ((b >> np.uint32(8)) & np.uint32(255)) + c
+def _dot(name: str, words: list[str]) -> Operation:
+    """dp4a: c and four products of bytes. dp2a: c and two, of halves of a with the low or high bytes of b."""
+    *part, a_type, b_type = words
+    if name == "dp4a":
+        a_size, at = 1, slice(0, 4)
+    else:
+        a_size, at = 2, {"lo": slice(0, 2), "hi": slice(2, 4)}[part[0]]
+
+    def dot(a: Array, b: Array, c: Array) -> Array:
+        left = np.ascontiguousarray(a).view(f"{_kind(a_type)}{a_size}").reshape(len(a), -1)
+        right = np.ascontiguousarray(b).view(f"{_kind(b_type)}1").reshape(len(b), -1)[:, at]
+        return (c + (left.astype(np.int64) * right).sum(axis=1)).astype(np.uint32)  # modulo 2 ** 32
+
+    return Operation(dot, ("u32", "u32", "u32"), "u32")
+
+
+def _kind(t: str) -> str:
+    return "i" if t == "s32" else {"u32": "u"}[t]
 
 
 def _count_bits(a: Array) -> Array:
@@ -285,7 +299,7 @@ _PLAIN: dict[str, tuple[Callable[..., Array], int]] = {
     **{"div": (np.divide, 2), "rcp": (np.reciprocal, 1), "sqrt": (np.sqrt, 1), "ex2": (np.exp2, 1)},
     **{"rsqrt": (lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype), 1), "lg2": (np.log2, 1)},
     **{"sin": (np.sin, 1), "cos": (np.cos, 1), "tanh": (np.tanh, 1)},
-    **{"prmt": (_prmt, 3), "dp2a": (_dp2a, 3)},
+    "prmt": (_prmt, 3),
 }
 
 
@@ -297,4 +311,6 @@ def special(name: str) -> Operation | None:
         return Operation(_bfi, (t, t, "u32", "u32"), t)
     if head == "popc":
         return Operation(_count_bits, (words[-1],), "u32")
+    if head in ("dp4a", "dp2a"):
+        return _dot(head, words)
     return None

@@ -20,6 +20,15 @@ def product(m: int, n: int, k: int, dtype: str = "float32") -> Tensor:
     return te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
 
 
+def wide_product(m: int, n: int, k: int, dtype: str, wide: str) -> Tensor:
+    """Of narrow numbers, which are widened before they are multiplied."""
+    a, b = te.placeholder((m, k), name="A", dtype=dtype), te.placeholder((k, n), name="B", dtype=dtype)
+    r = te.reduce_axis(k, name="k")
+    return te.compute(
+        (m, n), lambda i, j: te.sum(te.cast(wide, a[i, r]) * te.cast(wide, b[r, j]), axis=r), name="C"
+    )
+
+
 def fetch(s: Schedule, tensor: str, reader: str, axis: str, threads: tuple[int, int], lanes: int) -> StageRef:
     """A copy in shared memory, fetched by all threads, `lanes` elements at once."""
     copy = s.cache_read(tensor, "shared", [reader])
@@ -159,6 +168,16 @@ def copied_ahead() -> Schedule:
 
 
 @CASES.case
+def copied_ahead_by_sixteen_bytes() -> Schedule:
+    s = tiled(product(16, 16, 32), depth=8)
+    for tensor, chunk in (("A", 4), ("B", 4)):
+        copy = s[fetch(s, tensor, "C.local", "k.0", (4, 4), 4)]
+        copy.double_buffer(2)
+        copy.swizzle(chunk)
+    return s
+
+
+@CASES.case
 def copied_ahead_with_tails() -> Schedule:
     """More turns ahead than the loop has; not all threads have something to copy."""
     s = tiled(product(13, 11, 7))
@@ -224,6 +243,16 @@ def virtual_threads() -> Schedule:
     s = tiled(product(16, 16, 8), threads=2, each=2, virtual=2)
     for tensor in ("A", "B"):
         fetch(s, tensor, "C.local", "k.0", (2, 2), 2)
+    return s
+
+
+@CASES.case
+def products_of_bytes() -> Schedule:
+    """Four steps of k at once, a vector from each operand: NVRTC makes `dp4a` of them."""
+    s = tiled(wide_product(16, 16, 16, "int8", "int32"), depth=8)
+    for tensor in ("A", "B"):
+        fetch(s, tensor, "C.local", "k.0", (4, 4), 4)
+    s["C.local"].unroll("k.1")
     return s
 
 
@@ -392,14 +421,12 @@ def tensor_cores_tf32() -> Schedule:
 
 @CASES.case
 def tensor_cores_f16() -> Schedule:
-    a, b = (te.placeholder(shape, name=n, dtype="float16") for n, shape in (("A", (32, 32)), ("B", (32, 16))))
-    k = te.reduce_axis(32, name="k")
-    wide = te.compute(
-        (32, 16),
-        lambda i, j: te.sum(te.cast("float32", a[i, k]) * te.cast("float32", b[k, j]), axis=k),
-        name="C",
-    )
-    return tensor_cores(wide, 16, "mma.m16n8k16.f16")
+    return tensor_cores(wide_product(32, 16, 32, "float16", "float32"), 16, "mma.m16n8k16.f16")
+
+
+@CASES.case
+def tensor_cores_bf16() -> Schedule:
+    return tensor_cores(wide_product(32, 16, 32, "bfloat16", "float32"), 16, "mma.m16n8k16.bf16")
 
 
 @CASES.case
@@ -419,5 +446,5 @@ def untouched() -> Schedule:
     return create_schedule(product(3, 4, 5))
 
 
-TENSOR_CORES = ("tensor_cores_tf32", "tensor_cores_f16", "tensor_cores_swizzled")  # of CUDA alone
+TENSOR_CORES = tuple(name for name in CASES if name.startswith("tensor_cores"))  # of CUDA alone
 ANYWHERE = tuple(name for name in CASES if name not in TENSOR_CORES)

@@ -3,17 +3,19 @@
     shuffle("down", 4, 1, 31)                   Source(lane=5, in_range=True)
     matrices(memory, addresses, count=2, turned=True)[lane][register]
     LAYOUTS["m16n8k16", "f16"].a(lane, i)       (row, column) of the lane's i-th element, lowest bits first
-    product("m16n8k16", "f16", a, b, c)         the exact D by its lanes, and how far from it PTX lets a card be
+    product("m16n8k16", "f16", a, b, c)         the exact D by its lanes, and how far from it a card may be
     Copies(…).copy / .commit / .wait / .read    one thread's asynchronous copies
 
 Its author had read neither the code generation nor the simulator when it was written: where it and the
-simulator (benchmarks/simulated_card) differ, one of the two has read the manual wrongly. So it imports neither.
-What PTX leaves undefined has no value here: `Undefined` is raised, and the simulator has to report a fault.
+simulator (benchmarks/simulated_card) differ, one of the two has read the manual wrongly. So it imports
+neither. What PTX leaves undefined has no value here: `Undefined` is raised, and the simulator has to report
+a fault.
 
 A register is an int of 32 bits. Lanes are 0 to 31.
 
-Source: PTX ISA 8.7: "shfl.sync"; "ldmatrix"; "Matrix Fragments for mma.m16n8k4", "… k8", "… k16", "… k32";
-"mma" (precision); "cp.async", "cp.async.commit_group", "cp.async.wait_group"; "cvt" (.tf32).
+Source: PTX ISA 8.7: "shfl.sync"; "ldmatrix"; "Matrix Fragments for mma.m16n8k8" and "… m16n8k16";
+"mma" (precision); "cp.async", "cp.async.commit_group", "cp.async.wait_group"; "cvt" (.tf32);
+"dp4a", "dp2a".
 """
 
 from __future__ import annotations
@@ -26,6 +28,19 @@ import ml_dtypes
 import numpy as np
 
 LANES = 32
+CHECKED = frozenset(  # spellings that test_warp_oracle.py compares
+    [
+        *(f"shfl.sync.{mode}.b32" for mode in ("idx", "up", "down", "bfly")),
+        *(f"ldmatrix.sync.aligned.m8n8.x{n}{t}.shared.b16" for n in (1, 2, 4) for t in ("", ".trans")),
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+        *(f"mma.sync.aligned.m16n8k16.row.col.f32.{t}.{t}.f32" for t in ("f16", "bf16")),
+        *(f"cp.async.{word}" for word in ("ca.shared.global", "cg.shared.global", "commit_group")),
+        *(f"cp.async.{word}" for word in ("wait_group", "wait_all")),
+        *(f"{name}.{a}32.{b}32" for name in ("dp4a", "dp2a.lo", "dp2a.hi") for a in "su" for b in "su"),
+        "cvt.rna.tf32.f32",
+        "bar.sync",
+    ]
+)
 Place = Callable[[int, int], tuple[int, int]]  # (lane, element) ▶ (row, column)
 Registers = Sequence[Sequence[int]]  # [lane][register]
 
@@ -111,7 +126,7 @@ def matrices(memory: bytes, addresses: Sequence[int], count: int, turned: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the elements of A [16, k] and B [k, 8] lie; C and D [16, 8] are alike in all shapes with m16n8."""
+    """Where the elements of A [16, k] and B [k, 8] lie; C and D [16, 8] are the same in all shapes."""
 
     k: int
     bits: int  # of an element
@@ -131,15 +146,6 @@ def _b_16816(lane: int, i: int) -> tuple[int, int]:
     return member * 2 + (i & 1) + (0 if i < 2 else 8), group
 
 
-def _a_1688(lane: int, i: int) -> tuple[int, int]:
-    group, member = lane >> 2, lane % 4
-    return (group if i < 2 else group + 8), member * 2 + (i & 1)
-
-
-def _b_1688(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 * 2 + i, lane >> 2
-
-
 def _a_1688_tf32(lane: int, i: int) -> tuple[int, int]:
     group, member = lane >> 2, lane % 4
     return (group if i in (0, 2) else group + 8), (member if i in (0, 1) else member + 4)
@@ -149,64 +155,26 @@ def _b_1688_tf32(lane: int, i: int) -> tuple[int, int]:
     return (lane % 4 if i == 0 else lane % 4 + 4), lane >> 2
 
 
-def _a_1684_tf32(lane: int, i: int) -> tuple[int, int]:
-    return (lane >> 2 if i == 0 else (lane >> 2) + 8), lane % 4
-
-
-def _b_1684_tf32(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4, lane >> 2
-
-
-def _a_16832(lane: int, i: int) -> tuple[int, int]:
-    group, member = lane >> 2, lane % 4
-    row = group if 0 <= i < 4 or 8 <= i < 12 else group + 8
-    return row, member * 4 + (i & 3) + (0 if i < 8 else 16)
-
-
-def _b_16832(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 * 4 + (i & 3) + (0 if i < 4 else 16), lane >> 2
-
-
-def _a_16816_bytes(lane: int, i: int) -> tuple[int, int]:
-    group, member = lane >> 2, lane % 4
-    return (group if i < 4 else group + 8), member * 4 + (i & 3)
-
-
-def _b_16816_bytes(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 * 4 + i, lane >> 2
-
-
 def accumulator(lane: int, i: int) -> tuple[int, int]:
     group, member = lane >> 2, lane % 4
     return (group if i < 2 else group + 8), member * 2 + (i & 1)
 
 
 LAYOUTS: dict[tuple[str, str], Layout] = {
-    ("m16n8k8", "f16"): Layout(8, 16, _a_1688, _b_1688),
-    ("m16n8k8", "bf16"): Layout(8, 16, _a_1688, _b_1688),
+    ("m16n8k8", "tf32"): Layout(8, 32, _a_1688_tf32, _b_1688_tf32),
     ("m16n8k16", "f16"): Layout(16, 16, _a_16816, _b_16816),
     ("m16n8k16", "bf16"): Layout(16, 16, _a_16816, _b_16816),
-    ("m16n8k4", "tf32"): Layout(4, 32, _a_1684_tf32, _b_1684_tf32),
-    ("m16n8k8", "tf32"): Layout(8, 32, _a_1688_tf32, _b_1688_tf32),
-    ("m16n8k16", "s8"): Layout(16, 8, _a_16816_bytes, _b_16816_bytes),
-    ("m16n8k32", "s8"): Layout(32, 8, _a_16832, _b_16832),
-    ("m16n8k32", "u8"): Layout(32, 8, _a_16832, _b_16832),
 }
 
 
 def number(pattern: int, kind: str) -> float:
     """The value of an element's bits."""
-    if kind == "f16":
-        return float(np.uint16(pattern).view(np.float16))
-    if kind == "bf16":
-        return float(np.uint16(pattern).view(ml_dtypes.bfloat16))
-    if kind in ("tf32", "f32"):
-        return struct.unpack("<f", struct.pack("<I", pattern))[0]
-    if kind == "s8":
-        return pattern - 256 if pattern >= 128 else pattern
-    if kind == "s32":
-        return pattern - (1 << 32) if pattern >= 1 << 31 else pattern
-    return pattern
+    match kind:
+        case "f16":
+            return float(np.uint16(pattern).view(np.float16))
+        case "bf16":
+            return float(np.uint16(pattern).view(ml_dtypes.bfloat16))
+    return float(np.uint32(pattern).view(np.float32))
 
 
 def matrix(registers: Registers, shape: tuple[int, int], place: Place, bits: int, kind: str) -> np.ndarray:
@@ -228,13 +196,11 @@ def product(shape: str, kind: str, a: Registers, b: Registers, c: Registers) -> 
     any order: k + 1 roundings of partial sums that are no larger than the sum of the sizes.
     """
     layout = LAYOUTS[shape, kind]
-    result = "s32" if kind in ("s8", "u8") else "f32"
     left = matrix(a, (16, layout.k), layout.a, layout.bits, kind)
     right = matrix(b, (layout.k, 8), layout.b, layout.bits, kind)
-    start = matrix(c, (16, 8), accumulator, 32, result)
+    start = matrix(c, (16, 8), accumulator, 32, "f32")
     exact = left @ right + start
-    sizes = np.abs(left) @ np.abs(right) + np.abs(start)
-    far = np.zeros_like(sizes) if result == "s32" else sizes * (layout.k + 1) * 2.0**-23
+    far = (np.abs(left) @ np.abs(right) + np.abs(start)) * (layout.k + 1) * 2.0**-23
     lanes = range(LANES)
     return (
         np.array([[exact[accumulator(n, i)] for i in range(4)] for n in lanes]),
@@ -248,6 +214,20 @@ def to_tf32(pattern: int) -> int:
     Bits below them have no meaning that PTX gives; zero is the value that any reading of them has.
     """
     return (pattern + 0x1000 & 0xFFFFE000) & 0xFFFFFFFF
+
+
+# -- dp4a, dp2a ----------------------------------------------------------------------------------------------
+
+
+def dot(name: str, a_type: str, b_type: str, a: int, b: int, c: int) -> int:
+    """c and four products of bytes (dp4a), or two of halves of a with bytes of b (dp2a); the sum wraps."""
+    codes = {"s32": "bh", "u32": "BH"}
+    left = struct.unpack(
+        "<" + ("4" if name == "dp4a" else "2") + codes[a_type][name != "dp4a"], a.to_bytes(4, "little")
+    )
+    right = struct.unpack("<4" + codes[b_type][0], b.to_bytes(4, "little"))
+    first = 2 if name == "dp2a.hi" else 0
+    return (c + sum(x * right[first + n] for n, x in enumerate(left))) & 0xFFFFFFFF
 
 
 # -- cp.async ------------------------------------------------------------------------------------------------
