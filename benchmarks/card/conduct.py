@@ -19,7 +19,7 @@ from card.stages import Setting, Stage
 
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05  # between two looks at a child
-SIMULATED = 4.0  # times its limits a stage may take where NumPy executes kernels
+SIMULATED = 20.0  # times its limits a stage may take where NumPy executes kernels, on cores with other work
 START_S = 60.0  # a child may take to begin its first item: imports, and the driver's start
 
 

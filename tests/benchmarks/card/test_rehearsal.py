@@ -157,7 +157,11 @@ def entries_of(journal: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4000)
 def test_the_whole_command_is_green(tmp_path: Path) -> None:
-    found = run(tmp_path, "--trials", "6", "--minutes", "13")
+    from card.stages import STAGES
+
+    found = run(tmp_path, "--trials", "6")
     assert not found["failures"]
-    assert {n: s["right"] for n, s in found["stages"].items()}.keys() >= {"kernels", "operators", "tuning"}
+    assert list(found["stages"]) == list(STAGES)
+    assert all(stage["right"] > 0 for stage in found["stages"].values())

@@ -185,6 +185,12 @@ def test_a_shuffle_waits_for_no_lane_that_has_left() -> None:
 # -- ldmatrix ------------------------------------------------------------------------------------------------
 
 
+SOME = (  # of two warps: all but one lane; as many as a warp has, half of them from each
+    "setp.ne.u32 %p1, %r1, 37;\n",
+    "sub.u32 %r40, %r1, 16; setp.gt.u32 %p1, %r40, 31;\n",
+)
+
+
 def ldmatrix(count: int, turned: bool, guard: str = "") -> str:
     registers = ", ".join(f"$out{n}" for n in range(count))
     kind = ".trans" if turned else ""
@@ -228,9 +234,14 @@ def test_ldmatrix_refuses_what_is_undefined(count: int) -> None:
         at[8 * count - 1] = bad
         with pytest.raises(CardFault):
             execute(ldmatrix(count, False), at, count, image)
-    some = "setp.lt.u32 %p1, %r1, 31;\n@%p1 "
+
+
+@pytest.mark.parametrize("some", SOME)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ldmatrix_by_a_part_of_a_warp_is_a_fault(count: int, some: str) -> None:
+    at = np.array([[16 * (n % 32)] for n in range(64)], np.uint32)
     with pytest.raises(CardFault):
-        execute(ldmatrix(count, False, some), good, count, image)
+        execute(some + ldmatrix(count, False, "@%p1"), at, count, bytes(1024))
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -364,11 +375,12 @@ def _near_ties() -> list[float]:
     return [*ties, *near, 0.0, -0.0, 1e-40, 3.4e38, *(rng.gauss(0, 1) for _ in range(42))]
 
 
+@pytest.mark.parametrize("some", SOME)
 @pytest.mark.parametrize(("shape", "kind"), EMITTED)
-def test_a_product_without_all_lanes_is_a_fault(shape: str, kind: str) -> None:
-    given = operands(shape, kind, np.ones)
+def test_a_product_by_a_part_of_a_warp_is_a_fault(shape: str, kind: str, some: str) -> None:
+    given = np.concatenate([operands(shape, kind, np.ones)] * 2)
     with pytest.raises(CardFault):
-        execute(mma(shape, kind, "setp.ne.u32 %p1, %r1, 5;\n@%p1"), given, 4)
+        execute(some + mma(shape, kind, "@%p1"), given, 4)
 
 
 # -- cp.async ------------------------------------------------------------------------------------------------
@@ -529,6 +541,31 @@ def test_another_threads_copy_is_there_after_its_wait_and_a_barrier(other: int) 
     ):
         with pytest.raises(CardFault):
             execute(CROSS.format(first=first, second=second, other=other), given, 1, image)
+
+
+@pytest.mark.parametrize(
+    ("lines", "who"),  # that may read their own copy; %p1: even threads
+    [
+        ("cp.async.commit_group; cp.async.wait_group 0;", "all"),
+        ("@%p1 cp.async.commit_group; cp.async.wait_group 0;", "even"),
+        ("cp.async.commit_group; @%p1 cp.async.commit_group; cp.async.wait_group 1;", "even"),
+        ("cp.async.commit_group; @%p1 cp.async.wait_group 0;", "even"),
+        ("@%p1 cp.async.wait_all;", "even"),
+        ("cp.async.commit_group; cp.async.wait_group 1;", "nobody"),
+    ],
+)
+def test_groups_are_a_threads_own(lines: str, who: str) -> None:
+    image, given = words(random.Random(9), 32 * OWN // 4).tobytes(), np.zeros((32, 1), np.uint32)
+    start = PLACES + "and.b32 %r30, %r1, 1; setp.eq.u32 %p1, %r30, 0; setp.ne.u32 %p2, %r30, 0;\n"
+    start += COPY.format(cache="ca", at=0, source=4, size=4, used="") + lines + "mov.u32 $out0, 0;\n"
+    for parity, reads in enumerate(("@%p1", "@%p2")):
+        script = f"{start} {reads} ld.shared.u32 $out0, [%r11];\n"
+        if who == "all" or (who == "even" and parity == 0):
+            found = execute(script, given, 1, image)[parity::2, 0].tolist()
+            assert found == [struct.unpack_from("<I", image, n * OWN + 4)[0] for n in range(parity, 32, 2)]
+        else:
+            with pytest.raises(CardFault):
+                execute(script, given, 1, image)
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
