@@ -9,6 +9,7 @@ said.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import json
 import re
@@ -117,6 +118,7 @@ def compiled_as_cupy_does(files: list[str], arch: str = "80") -> dict[str, str]:
     architecture."""
     from cupy.cuda import compiler
 
+    _load_nvrtc()
     compiler._get_arch_for_options_for_nvrtc = lambda arch=None: (f"-arch=sm_{arch}", "cubin")
     refused = {}
     for file in files:
@@ -125,6 +127,13 @@ def compiled_as_cupy_does(files: list[str], arch: str = "80") -> dict[str, str]:
         except compiler.CompileException as error:
             refused[file] = str(error)[:500]
     return refused
+
+
+def _load_nvrtc() -> None:
+    """NVRTC of NVIDIA's wheel, if there is one: CuPy 13 asks for it by its name alone, and finds it then."""
+    for folder in sys.path:
+        for file in sorted(Path(folder).glob("nvidia/cuda_nvrtc/lib/libnvrtc.so.*")):
+            ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)
 
 
 def main() -> None:

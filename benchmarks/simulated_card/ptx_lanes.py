@@ -6,6 +6,9 @@ Lanes are the threads of as many blocks as fit, side by side, a warp being 32 ne
 smallest program counter run, together, to the end of their basic block: so threads that went different ways
 meet again where the code does. A lane at a barrier waits until all of its block that still run have come.
 A `cp.async` lands as late as PTX allows: when its thread waits for its group.
+
+No emulator serves instead: GPGPU-Sim and GPU Ocelot are C++ to be built with CUDA's toolkit or LLVM, and the
+first stops at `mma.sync` (accel-sim/accel-sim-framework#4).
 """
 
 from __future__ import annotations
