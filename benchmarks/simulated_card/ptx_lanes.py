@@ -393,8 +393,9 @@ def _copy(i: Instruction, words: list[str]) -> Step:
             return lambda lanes: lanes.wait(int(str(i.operands[0])))
         case "wait_all":
             return lambda lanes: lanes.wait(None)
-    if words[1] not in ("ca", "cg") or words[2:4] != ["shared", "global"]:
-        raise NotSimulated(f"instruction {i.op} is not simulated")
+    by_predicate = any(str(o).startswith("%p") for o in i.operands[3:])  # `ignore-src`
+    if words[1] not in ("ca", "cg") or words[2:4] != ["shared", "global"] or by_predicate:
+        raise NotSimulated(f"instruction {i} is not simulated")
     size = int(str(i.operands[2]))
 
     def step(lanes: Lanes) -> None:
@@ -405,10 +406,12 @@ def _copy(i: Instruction, words: list[str]) -> Step:
         if (given > size).any():
             raise CardFault("copy too large", f"a copy of {size} bytes is to take {given.max()} of them")
         data = np.zeros((len(to), size), np.uint8)
-        for n in range(size):
+        part = 1 if (given % 4).any() else 4
+        for n in range(0, size, part):
             lines = np.flatnonzero(given > n)
             if len(lines):
-                data[lines, n] = lanes.memory.load(of[lines] + n, TYPES["u8"])
+                found = lanes.memory.load(of[lines] + n, TYPES[f"u{8 * part}"])
+                data[lines, n : n + part] = found.view(np.uint8).reshape(-1, part)
         lanes.send(to, data)
 
     return step
@@ -421,9 +424,7 @@ def _shuffle(lanes: Lanes, i: Instruction, mode: str) -> None:
     wide[:3, lanes.now], wide[3, lanes.now] = (a, b, c), 1
     a, b, c, runs = wide.reshape(4, -1, WARP)
     bits = (runs * BIT).sum(axis=1)  # of each warp
-    there = ((lanes.pc != DONE).reshape(-1, WARP) * BIT).sum(
-        axis=1
-    )  # lanes that have left are not waited for
+    there = ((lanes.pc != DONE).reshape(-1, WARP) * BIT).sum(axis=1)  # nobody waits for those that have left
     if ((members & there[lanes.now // WARP]) != bits[lanes.now // WARP]).any():
         raise CardFault("divergent warp", "shfl.sync names other lanes than those that run it")
     found, inside, source = ptx_warps.shuffle(mode, a, b, c)

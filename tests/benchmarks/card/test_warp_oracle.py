@@ -551,6 +551,7 @@ def test_another_threads_copy_is_there_after_its_wait_and_a_barrier(other: int) 
         ("cp.async.commit_group; @%p1 cp.async.commit_group; cp.async.wait_group 1;", "even"),
         ("cp.async.commit_group; @%p1 cp.async.wait_group 0;", "even"),
         ("@%p1 cp.async.wait_all;", "even"),
+        ("cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 3;", "nobody"),
         ("cp.async.commit_group; cp.async.wait_group 1;", "nobody"),
     ],
 )
@@ -603,6 +604,7 @@ def test_products_of_bytes(name: str, a: str, b: str) -> None:
         "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32"
         " {$out0, $out1, $out2, $out3}, {$in0, $in1}, {$in0}, {$in0, $in1, $in0, $in1};",
         "cp.async.bulk.commit_group;",
+        "cp.async.ca.shared.global [%r4], [%rd3], 8, %p1;",
         "redux.sync.add.u32 $out0, $in0, 0xffffffff;",
     ],
 )

@@ -256,7 +256,7 @@ class Copies:
 
     def wait(self, left: int) -> None:
         """Until no more than the `left` latest groups are under way."""
-        done = self._groups[: len(self._groups) - left]
+        done = self._groups[: max(0, len(self._groups) - left)]
         self._groups = self._groups[len(done) :]
         for at, data in (copy for group in done for copy in group):
             self.shared[at : at + len(data)] = data
