@@ -20,7 +20,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from autotensor.base.errors import ArtifactError, InputError
+from autotensor.base.errors import ArtifactError, InputError, TargetError
+from autotensor.base.target import Target
 from autotensor.codegen.library.header import example, header
 from autotensor.codegen.library.interface import Weights, exported, interface_ir
 from autotensor.codegen.library.shared_object import link_shared
@@ -60,11 +61,10 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
 
     name: what its functions and files begin with; the artifact's own if it is empty. Files of before are
     replaced, each at once. Raises InputError for a name that is none in C and a folder that cannot be written,
-    ArtifactError for a function that cannot be one: for a device, or with constants that have no values.
+    TargetError for a device's function, ArtifactError for one with constants that have no values.
     """
     name, place = name or artifact.name, Path(folder)
-    triple, values = _checked_triple(artifact), _values(artifact)
-    check_place(place, name)
+    triple, values = check_library(artifact.target, place, name), _values(artifact)
     weights = weights_of(values)
     file = place / f"{name}.weights" if values else None
     shown = file.name if file else ""
@@ -95,14 +95,28 @@ def _object(artifact: Artifact, name: str, triple: str, weights: Weights) -> byt
     return merged_object(artifact.name, (*artifact.objects, launcher, own), seen)
 
 
-def check_place(folder: Path, name: str) -> None:
-    """Makes the folder, and raises InputError unless a library of this name can be written into it."""
+def check_library(target: Target, folder: Path, name: str) -> str:
+    """Makes the folder; gives the triple that a library of this name and target is for.
+
+    Raises InputError unless it can be written there, TargetError for a target that has no C libraries.
+    """
+    if target.kind != "llvm":
+        raise TargetError(
+            f"target {target.kind!r} has no C libraries; processors have.",
+            fix="Compile for a processor: --target llvm, or target='llvm'.",
+        )
+    triple = str(target.triple or llvm.get_process_triple())
+    if "linux" not in triple:
+        raise TargetError(
+            f"C libraries are written for Linux (ELF); this target is {triple}.",
+            fix="Compile for Linux: 'llvm -mtriple=x86_64-unknown-linux-gnu', say.",
+        )
     if not _IDENTIFIER.fullmatch(name) or len(name) > _LONGEST_NAME:
         fixed = re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST_NAME] or "model"
         fixed = f"_{fixed}" if fixed[0].isdigit() else fixed
         raise InputError(
             f"{name[:_LONGEST_NAME]!r} cannot begin the names of C functions.",
-            fix=f"Give a name of letters, digits and underscores, {fixed!r} say.",
+            fix=f"Give a name of letters, digits and underscores: --name {fixed}, or name={fixed!r}.",
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,21 +126,6 @@ def check_place(folder: Path, name: str) -> None:
         raise InputError(
             f"{folder} cannot be written: {error.strerror or error}.", fix="Choose a place that you may write."
         ) from error
-
-
-def _checked_triple(artifact: Artifact) -> str:
-    """The triple that the library is for."""
-    if artifact.target.kind != "llvm":
-        raise ArtifactError(
-            f"{artifact.name} is compiled for {artifact.target.kind!r}; C libraries are for processors.",
-            fix="Compile it for a processor: target 'llvm'.",
-        )
-    triple = str(artifact.target.triple or llvm.get_process_triple())
-    if "linux" not in triple:
-        raise ArtifactError(
-            f"{artifact.name} is compiled for {triple}; C libraries are written for Linux (ELF).",
-            fix="Compile it for Linux: target 'llvm -mtriple=x86_64-unknown-linux-gnu', say.",
-        )
     return triple
 
 
@@ -145,4 +144,4 @@ def _values(artifact: Artifact) -> dict[str, Array]:
     return {name: artifact.values[name] for name in read}
 
 
-__all__ = ["Library", "check_place", "write_library"]
+__all__ = ["Library", "check_library", "write_library"]
