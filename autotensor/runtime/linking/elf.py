@@ -59,6 +59,7 @@ class Symbol(NamedTuple):
     value: int  # offset in its section; or an absolute address
     is_undefined: bool
     is_weak: bool
+    size: int = 0  # bytes of a function or variable
 
 
 class Relocation(NamedTuple):
@@ -185,7 +186,7 @@ def _symbols(data: bytes, headers: list[_Header], sections: dict[int, Section]) 
 def _symbol(
     n: int, entry: tuple[int, ...], texts: bytes, headers: list[_Header], sections: dict[int, Section]
 ) -> Symbol:
-    name, info, _, place, value, _ = entry
+    name, info, _, place, value, size = entry
     binding = info >> 4
     label = "" if binding == LOCAL else _text(texts, name)
     if binding not in (LOCAL, GLOBAL, WEAK) or (info & 15) not in _USUAL_TYPES:
@@ -197,7 +198,7 @@ def _symbol(
         raise Damaged(f"has a symbol {label or n} in a section {place} that is not there")
     if place in sections and value > sections[place].size:
         raise Damaged(f"has a symbol {label or n} outside its section")
-    return Symbol(label, place, value, False, binding == WEAK)
+    return Symbol(label, place, value, False, binding == WEAK, size)
 
 
 def _relocations(

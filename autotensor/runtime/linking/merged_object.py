@@ -44,6 +44,7 @@ class _Entry:
     info: int
     section: int  # its number in the result
     value: int
+    size: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -155,7 +156,7 @@ class _Merger:
         if symbol.name in self._exported:
             binding = elf.WEAK if symbol.is_weak else elf.GLOBAL
         kind = _NO_TYPE if not symbol.name else _FUNCTION if label == ".text" else _DATA
-        return _Entry(symbol.name, binding << 4 | kind, 1 + list(self._sections).index(label), start + symbol.value)
+        return _Entry(symbol.name, binding << 4 | kind, 1 + list(self._sections).index(label), start + symbol.value, symbol.size)
 
     def written(self) -> bytes:
         """The file: header, sections, symbols, relocations, names, table of sections."""
@@ -165,7 +166,7 @@ class _Merger:
         symbols = bytearray(elf.SYMBOL.size)
         for old in order:
             e = self._entries[old]
-            symbols += elf.SYMBOL.pack(names.add(e.name), e.info, 0, e.section, e.value, 0)
+            symbols += elf.SYMBOL.pack(names.add(e.name), e.info, 0, e.section, e.value, e.size)
         locals_ = 1 + sum(e.is_local for e in self._entries)
         return _file(self._objects[0], list(self._sections.values()), symbols, locals_, names, places)
 
