@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -45,7 +46,12 @@ def ran(program: Path | Sequence[str], *words: object, code: int = 0) -> str:
     """What a program printed on both outputs; it must end with `code`."""
     before = [str(program)] if isinstance(program, Path) else list(program)
     done = subprocess.run(
-        [*before, *map(str, words)], capture_output=True, text=True, timeout=240, check=False
+        [*before, *map(str, words)],
+        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},  # to explain each of thousands takes minutes
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == code, f"{done.returncode}: {done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -12,11 +12,11 @@ from autotensor.runtime.module import Module
 @pytest.fixture(scope="session")
 def meeting() -> Module:
     """Three kernels in parallel: each reads what other threads have written, so all must meet."""
-    a, b = te.placeholder((64, 96), name="A"), te.placeholder((96, 80), name="B")
-    k = te.reduce_axis(96, name="k")
-    d = te.compute((64, 80), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="D")
-    e = te.compute((64, 80), lambda i, j: te.exp(d[i, j]), name="E")
-    f = te.compute((64, 80), lambda i, j: e[i, j] + e[63 - i, j], name="F")
+    a, b = te.placeholder((16, 24), name="A"), te.placeholder((24, 20), name="B")
+    k = te.reduce_axis(24, name="k")
+    d = te.compute((16, 20), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="D")
+    e = te.compute((16, 20), lambda i, j: te.exp(d[i, j]), name="E")
+    f = te.compute((16, 20), lambda i, j: e[i, j] + e[15 - i, j], name="F")
     s = te.create_schedule(f)
     for stage in (d, e, f):
         s[stage].parallel("i")
