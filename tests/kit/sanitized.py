@@ -15,8 +15,12 @@ import re
 _SCALARS = {"ptr": 8, "half": 2, "bfloat": 2, "float": 4, "double": 8, "i1": 1}
 _ORDERS = {"monotonic": 0, "acquire": 2, "release": 3, "acq_rel": 4, "seq_cst": 5}
 _TYPE = r"(?P<type><.*?>|\[.*?\]|\w+)"
-_LOAD = re.compile(rf"\s*(?P<result>%\S+) = load (?P<atomic>atomic )?{_TYPE}, ptr (?P<at>[^\s,]+)(?P<order> \w+)?")
-_STORE = re.compile(rf"\s*store (?P<atomic>atomic )?{_TYPE} (?P<value>.+?), ptr (?P<at>[^\s,]+)(?P<order> \w+)?")
+_LOAD = re.compile(
+    rf"\s*(?P<result>%\S+) = load (?P<atomic>atomic )?{_TYPE}, ptr (?P<at>[^\s,]+)(?P<order> \w+)?"
+)
+_STORE = re.compile(
+    rf"\s*store (?P<atomic>atomic )?{_TYPE} (?P<value>.+?), ptr (?P<at>[^\s,]+)(?P<order> \w+)?"
+)
 _ADD = re.compile(
     r"\s*(?P<result>%\S+) = atomicrmw (?P<what>add|sub) ptr (?P<at>\S+), (?P<type>\w+) (?P<value>\S+) (?P<order>\w+)"
 )

@@ -103,7 +103,13 @@ def compile(
 
 
 def _write_c(
-    model: str, source: FixedSource, machine: NumericMachine, log: Log, out: Path | None, name: str, json: bool
+    model: str,
+    source: FixedSource,
+    machine: NumericMachine,
+    log: Log,
+    out: Path | None,
+    name: str,
+    json: bool,
 ) -> None:
     from autotensor.cli.inputs import (
         build_graph,

@@ -459,9 +459,7 @@ def _arrays(arguments: Sequence[ArgSpec]) -> Iterator[str]:
         yield f"@name.{n} = private constant {_text(spec.name.encode() + bytes(1))}"
         yield f"@dtype.{n} = private constant {_text(spec.dtype.encode() + bytes(1))}"
         yield f"@shape.{n} = private constant [{max(1, len(spec.shape))} x i64] [ {shape} ]"
-        rows.append(
-            f"ptr @name.{n}, ptr @dtype.{n}, i32 {len(spec.shape)}, ptr @shape.{n}, i64 {spec.bytes}"
-        )
+        rows.append(f"ptr @name.{n}, ptr @dtype.{n}, i32 {len(spec.shape)}, ptr @shape.{n}, i64 {spec.bytes}")
     yield _table("arrays", "{ ptr, ptr, i32, ptr, i64 }", rows)
 
 

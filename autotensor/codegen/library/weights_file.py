@@ -1,7 +1,7 @@
 """The weights of a C library as a file that is mapped: a head by which the library knows it, then the arrays.
 
-    0    "autotensor weights 1", zeros, and a hash of what follows        64 bytes
-    64   the first array · the second · …                                 each at a multiple of 64 bytes
+0    "autotensor weights 1", zeros, and a hash of what follows        64 bytes
+64   the first array · the second · …                                 each at a multiple of 64 bytes
 """
 
 from __future__ import annotations

@@ -68,9 +68,7 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
     weights = weights_of(values)
     file = place / f"{name}.weights" if values else None
     shown = file.name if file else ""
-    library = Library(
-        place / f"{name}.h", place / f"{name}.o", place / f"{name}_example.c", file, None, ""
-    )
+    library = Library(place / f"{name}.h", place / f"{name}.o", place / f"{name}_example.c", file, None, "")
     if file:
         write_weights(file, weights, values)
     texts = {
@@ -88,7 +86,9 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
 def _object(artifact: Artifact, name: str, triple: str, weights: Weights) -> bytes:
     """One object of everything; outside are the functions of the header, and the state of the threads."""
     machine = triple.partition("-")[0]
-    anywhere = replace(artifact.target, triple=triple, arch="", features="")  # of the family, whatever the CPU
+    anywhere = replace(
+        artifact.target, triple=triple, arch="", features=""
+    )  # of the family, whatever the CPU
     own = build(interface_ir(artifact, name, weights, machine), anywhere).object
     launcher = build(launcher_ir(machine, "linux"), anywhere, opt=0).object
     seen = (*exported(name).values(), shared_symbol(machine))
@@ -124,7 +124,8 @@ def check_library(target: Target, folder: Path, name: str) -> str:
             pass
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be written: {error.strerror or error}.", fix="Choose a place that you may write."
+            f"{folder} cannot be written: {error.strerror or error}.",
+            fix="Choose a place that you may write.",
         ) from error
     return triple
 

@@ -156,7 +156,13 @@ class _Merger:
         if symbol.name in self._exported:
             binding = elf.WEAK if symbol.is_weak else elf.GLOBAL
         kind = _NO_TYPE if not symbol.name else _FUNCTION if label == ".text" else _DATA
-        return _Entry(symbol.name, binding << 4 | kind, 1 + list(self._sections).index(label), start + symbol.value, symbol.size)
+        return _Entry(
+            symbol.name,
+            binding << 4 | kind,
+            1 + list(self._sections).index(label),
+            start + symbol.value,
+            symbol.size,
+        )
 
     def written(self) -> bytes:
         """The file: header, sections, symbols, relocations, names, table of sections."""

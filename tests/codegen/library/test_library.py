@@ -200,7 +200,9 @@ class TestWithoutATool:
         k = te.reduce_axis(16, name="k")
         d = te.compute((8, 16), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="D")
         f = at.build([a, w, d], name="product")
-        with pytest.raises(ArtifactError, match=r"^product: the constants W have no values, .*f\.bind\(W=w\)"):
+        with pytest.raises(
+            ArtifactError, match=r"^product: the constants W have no values, .*f\.bind\(W=w\)"
+        ):
             at.write_c(f, tmp_path)
         x, y = np.eye(8, 16, dtype=np.float32), np.arange(256, dtype=np.float32).reshape(16, 16)
         bound = f.bind(W=y)
@@ -218,9 +220,13 @@ class TestRefusals:
             check_library(parse("llvm"), tmp_path, name)
 
     def test_targets(self, tmp_path: Path) -> None:
-        with pytest.raises(TargetError, match=r"^target 'opencl' has no C libraries; processors have\. Compile"):
+        with pytest.raises(
+            TargetError, match=r"^target 'opencl' has no C libraries; processors have\. Compile"
+        ):
             check_library(at.Target("opencl"), tmp_path, "f")
-        with pytest.raises(TargetError, match=r"^C libraries are written for Linux \(ELF\); this target is arm64-"):
+        with pytest.raises(
+            TargetError, match=r"^C libraries are written for Linux \(ELF\); this target is arm64-"
+        ):
             check_library(replace(parse("llvm"), triple="arm64-apple-darwin"), tmp_path, "f")
 
     def test_places(self, tmp_path: Path) -> None:
@@ -230,7 +236,9 @@ class TestRefusals:
                 check_library(parse("llvm"), place, "f")
 
     def test_what_is_no_single_function(self, meeting: Module, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"of one compiled function, not of a builtin.*\. Give what at\.build"):
+        with pytest.raises(
+            InputError, match=r"of one compiled function, not of a builtin.*\. Give what at\.build"
+        ):
             at.write_c(print, tmp_path)  # type: ignore[arg-type]
 
     def test_names_of_arguments_cannot_end_a_comment(self, tmp_path: Path) -> None:
@@ -296,7 +304,9 @@ class TestPrograms:
             compiled([library.example, library.object], tmp_path / "strict", *options)
 
     @pytest.mark.parametrize("threads", [1, 2])
-    def test_same_bits_as_in_python(self, threads: int, digits: Module, meeting: Module, tmp_path: Path) -> None:
+    def test_same_bits_as_in_python(
+        self, threads: int, digits: Module, meeting: Module, tmp_path: Path
+    ) -> None:
         rng = np.random.default_rng(threads)
         for name, f in (("digits", digits), ("meeting", meeting)):
             library = at.write_c(f, tmp_path, name=name)

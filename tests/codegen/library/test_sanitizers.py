@@ -72,7 +72,13 @@ def test_a_planted_race_is_found(planted: str, meeting: Module, tmp_path: Path) 
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="there is no valgrind")
 class TestValgrind:
-    WATCHED = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
+    WATCHED = (
+        "valgrind",
+        "-q",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    )
 
     def test_clean(self, meeting: Module, tmp_path: Path) -> None:
         at.write_c(meeting, tmp_path)

@@ -7,16 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from objects import ANSWERS, FUNCTIONS, OTHER, compiled_for, zoo
-from test_linker import call, ours
+from objects import ANSWERS, FUNCTIONS, OTHER, call, compiled_for, ours, zoo
 
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.linking import elf
 from autotensor.runtime.linking.linker import host_machine, link
 from autotensor.runtime.linking.merged_object import merged_object
 from autotensor.runtime.linking.sections import lay_out
-
-BASE = 0x7F12_3456_7000
 
 
 @ours
@@ -36,11 +33,15 @@ def test_its_layout_has_the_bytes_of_its_parts(machine: str) -> None:
     merged = elf.read(merged_object("zoo", zoo(machine), FUNCTIONS))
     assert merged.machine == machine
     for layout in (lay_out(objects, machine), lay_out([merged], machine)):
-        assert {name: layout.function(name) is not None for name in FUNCTIONS} == dict.fromkeys(FUNCTIONS, True)
+        assert {name: layout.function(name) is not None for name in FUNCTIONS} == dict.fromkeys(
+            FUNCTIONS, True
+        )
     apart = [r.kind for o in objects for of in o.relocations.values() for r in of]
     together = [r.kind for of in merged.relocations.values() for r in of]
     assert sorted(apart) == sorted(together)
-    sizes = [sum(s.size for o in found for s in o.sections.values() if s.is_code) for found in (objects, [merged])]
+    sizes = [
+        sum(s.size for o in found for s in o.sections.values() if s.is_code) for found in (objects, [merged])
+    ]
     assert sizes[0] <= sizes[1] < sizes[0] + 64
 
 
