@@ -124,7 +124,7 @@ CASES = [
         1,
         r"/proc/x cannot be written: .*Choose a place .*",
     ),
-    (["compile", "none.atm", "--emit", "c"], 1, r"none.atm: No such file or directory."),
+    (["compile", "none.atm", "--emit", "c"], 1, r"cannot read none.atm: No such file or directory."),
     (["compile", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
     (["run", "mlp", "--output", "y.txt"], 1, r"output 'y.txt' has an unknown ending. Known: .npy, .npz."),
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),

@@ -72,7 +72,7 @@ def edited_object(
     launcher: Edit = as_it_is,
     interface: Edit = as_it_is,
 ) -> bytes:
-    """The object of a library, of texts that were changed: each by the function of its name, all by `watched`.
+    """The object of a library, of texts that were changed: each by what has its name, all by `watched`.
 
     artifact: of one computation, without constants."""
     machine = host_machine()

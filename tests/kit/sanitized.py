@@ -15,17 +15,14 @@ import re
 _SCALARS = {"ptr": 8, "half": 2, "bfloat": 2, "float": 4, "double": 8, "i1": 1}
 _ORDERS = {"monotonic": 0, "acquire": 2, "release": 3, "acq_rel": 4, "seq_cst": 5}
 _TYPE = r"(?P<type><.*?>|\[.*?\]|\w+)"
-_LOAD = re.compile(
-    rf"\s*(?P<result>%\S+) = load (?P<atomic>atomic )?{_TYPE}, ptr (?P<at>[^\s,]+)(?P<order> \w+)?"
-)
-_STORE = re.compile(
-    rf"\s*store (?P<atomic>atomic )?{_TYPE} (?P<value>.+?), ptr (?P<at>[^\s,]+)(?P<order> \w+)?"
-)
+_AT, _ORDER = r"(?P<at>[^\s,]+)", r"(?P<order> \w+)"
+_LOAD = re.compile(rf"\s*(?P<result>%\S+) = load (?P<atomic>atomic )?{_TYPE}, ptr {_AT}{_ORDER}?")
+_STORE = re.compile(rf"\s*store (?P<atomic>atomic )?{_TYPE} (?P<value>.+?), ptr {_AT}{_ORDER}?")
 _ADD = re.compile(
-    r"\s*(?P<result>%\S+) = atomicrmw (?P<what>add|sub) ptr (?P<at>\S+), (?P<type>\w+) (?P<value>\S+) (?P<order>\w+)"
+    rf"\s*(?P<result>%\S+) = atomicrmw (?P<what>add|sub) ptr {_AT}, {_TYPE} (?P<value>\S+){_ORDER}"
 )
 _EXCHANGE = re.compile(
-    r"\s*(?P<result>%\S+) = cmpxchg ptr (?P<at>\S+), (?P<type>\w+) (?P<old>\S+), \w+ (?P<new>\S+) (?P<order>\w+) (?P<lost>\w+)"
+    rf"\s*(?P<result>%\S+) = cmpxchg ptr {_AT}, {_TYPE} (?P<old>\S+), \w+ (?P<new>\S+){_ORDER} (?P<lost>\w+)"
 )
 
 
@@ -105,7 +102,8 @@ class _Threads:
         self._numbers += 1
         was, same, half = (f"%tsan.{what}.{self._numbers}" for what in ("was", "same", "half"))
         pair = f"{{ {kind}, i1 }}"
-        arguments = f"ptr {at}, {kind} {parts['old']}, {kind} {parts['new']}, i32 {order}, i32 {_ORDERS[parts['lost']]}"
+        values = f"{kind} {parts['old']}, {kind} {parts['new']}"
+        arguments = f"ptr {at}, {values}, i32 {order}, i32 {_ORDERS[parts['lost']]}"
         return [
             f"  {was} = call {kind} {function}_compare_exchange_val({arguments})",
             f"  {same} = icmp eq {kind} {was}, {parts['old']}",

@@ -1,1 +1,1 @@
-"""A compiled function as a C library: header, one object, weights, an example; no tool needed. See `write.py`."""
+"""A compiled function as a C library: header, object, weights, example; without any tool. See `write.py`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotensor.base.machine import environment_versions
 from autotensor.codegen.library.interface import workspace_bytes
 from autotensor.codegen.library.shared_threads import NUMBERS
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
@@ -93,7 +94,8 @@ int main(void) {{
   if (status == 0) status = {name}_run(f, inputs, outputs);
   if (status != 0) return fprintf(stderr, "%s\\n", {name}_error(status)), 1;
   for (int n = 0; n < {NAME}_OUTPUTS; n++)
-    printf("%s: %zu bytes of %s\\n", {name}_output(n)->name, {name}_output(n)->bytes, {name}_output(n)->dtype);
+    printf("%s: %zu bytes of %s\\n", {name}_output(n)->name, {name}_output(n)->bytes,
+           {name}_output(n)->dtype);
   {name}_destroy(f);
   return 0;
 }}
@@ -102,13 +104,11 @@ int main(void) {{
 
 def header(artifact: Artifact, name: str, triple: str, weights: str) -> str:
     """weights: the name of their file, "" if there is none."""
-    from autotensor import __version__
-
     inputs, outputs = artifact.role("input"), artifact.role("output")
     return _HEADER.format(
         **_names(name, weights),
         signature=_comment(f"{name}: {Signature(inputs, outputs)}"),
-        version=__version__,
+        version=environment_versions().get("autotensor", ""),
         triple=triple,
         cpu=artifact.target.arch or "",
         inputs=len(inputs),

@@ -419,7 +419,7 @@ def _sentences(artifact: Artifact) -> list[str]:
     first = {
         "NULL_POINTER": "a pointer that must not be null is null.",
         "BAD_THREADS": f"the number of threads must be from 0 to {shared_threads.NUMBERS['MOST_TEAM']}.",
-        "BAD_PROCESSOR": f"this processor, or its system, lacks one of the features that are needed: {needs}.",
+        "BAD_PROCESSOR": f"this processor, or its system, lacks one of the features needed: {needs}.",
         "NO_TILES": "the system does not let this process use AMX's tiles.",
         "NO_FILE": "the file of weights cannot be opened; errno says why.",
         "OTHER_WEIGHTS": "the file of weights is cut short, or of another model or version.",

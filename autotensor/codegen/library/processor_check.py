@@ -21,7 +21,8 @@ X86 = {
        {"bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "avx512cd": 28, "avx512bw": 30,
         "avx512vl": 31}.items()},
     **{name: (7, 0, "c", bit) for name, bit in
-       {"avx512vbmi": 1, "avx512vbmi2": 6, "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14}.items()},
+       {"avx512vbmi": 1, "avx512vbmi2": 6, "avx512vnni": 11, "avx512bitalg": 12,
+        "avx512vpopcntdq": 14}.items()},
     **{name: (7, 0, "d", bit) for name, bit in
        {"amx-bf16": 22, "avx512fp16": 23, "amx-tile": 24, "amx-int8": 25}.items()},
     **{name: (7, 1, "a", bit) for name, bit in {"avxvnni": 4, "avx512bf16": 5}.items()},
@@ -42,8 +43,8 @@ ARM = {
 
 _ASKS = """
 define internal i32 @cpuid_{register}(i32 %leaf, i32 %sub) noinline {{
-  %all = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid", "={{ax}},={{bx}},={{cx}},={{dx}},{{ax}},{{cx}}"(
-      i32 %leaf, i32 %sub)
+  %all = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid",
+      "={{ax}},={{bx}},={{cx}},={{dx}},{{ax}},{{cx}}"(i32 %leaf, i32 %sub)
   %one = extractvalue {{ i32, i32, i32, i32 }} %all, {number}
   ret i32 %one
 }}

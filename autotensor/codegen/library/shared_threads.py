@@ -19,14 +19,14 @@ from autotensor.runtime.native.pool import MOST_WORKERS, POOL, WORKER
 
 STATE = Struct(f"[{PROVIDER.bytes}] provider · i32 owner · align 64")  # owner: a process; see above
 
-NUMBERS = {
+NUMBERS: dict[str, int | str] = {
     "MOST_WORKERS": MOST_WORKERS,
     "MOST_TEAM": MOST_WORKERS + 1,
     "POOL_BYTES": POOL.bytes,
     "WORKER_BYTES": WORKER.bytes,
     "READ_WRITE": 3,
     "PRIVATE_ANONYMOUS": 0x22,
-    "ROUNDING": 1.0 - TEAM_FROM,
+    "ROUNDING": repr(1.0 - TEAM_FROM),
 }
 
 TEXT = r"""

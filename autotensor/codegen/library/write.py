@@ -60,8 +60,9 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
     """Writes a compiled function as a C library into a folder, which is made if need be.
 
     name: what its functions and files begin with; the artifact's own if it is empty. Files of before are
-    replaced, each at once. Raises InputError for a name that is none in C and a folder that cannot be written,
-    TargetError for a device's function, ArtifactError for one with constants that have no values.
+    replaced, each at once.
+    Raises InputError for a name that is none in C and a folder that cannot be written, TargetError for a
+    device's function, ArtifactError for one with constants that have no values.
     """
     name, place = name or artifact.name, Path(folder)
     triple, values = check_library(artifact.target, place, name), _values(artifact)
@@ -139,7 +140,7 @@ def _values(artifact: Artifact) -> dict[str, Array]:
     if missing:
         names = ", ".join(free or missing)
         raise ArtifactError(
-            f"{artifact.name}: the constants {names} have no values, which a C library cannot be given later.",
+            f"{artifact.name}: the constants {names} have no values, and C cannot give them later.",
             fix="Bind them first: f.bind(W=w).",
         )
     return {name: artifact.values[name] for name in read}

@@ -17,7 +17,7 @@ from autotensor.base.errors import ArtifactError
 from autotensor.runtime.linking import elf
 from autotensor.runtime.linking.elf import Damaged, Object, Section, Symbol
 
-_SYMTAB_FLAGS, _INFO_LINK = 0, 0x40
+_INFO_LINK = 0x40  # flag of a section: its `info` is the number of another one
 _FUNCTION, _DATA, _NO_TYPE = 2, 1, 0
 _HEADER_FLAGS = slice(48, 52)  # of the file header: what a processor family says of its objects
 _FLAGS_OF = struct.Struct("<I")
@@ -194,7 +194,7 @@ class _Names:
 def _file(
     first: Object,
     sections: Sequence[_Merged],
-    symbols: bytes,
+    symbols: bytearray,
     locals_: int,
     names: _Names,
     places: dict[int, int],
@@ -205,8 +205,10 @@ def _file(
     headers: list[tuple[int, ...]] = [(0,) * 10]
     labels = _Names()
 
-    def put(label: str, kind: int, flags: int, data: bytes, *, size: int = -1, **more: int) -> None:
-        align, link, info, each = (more.get(k, d) for k, d in _DEFAULTS)
+    def put(
+        label: str, kind: int, flags: int, data: bytes | bytearray, *,
+        size: int = -1, align: int = 1, link: int = 0, info: int = 0, each: int = 0,
+    ) -> None:  # fmt: skip
         out.extend(bytes(-len(out) % align))
         length = len(data) if size < 0 else size
         headers.append((labels.add(label), kind, flags, 0, len(out), length, link, info, align, each))
@@ -217,7 +219,7 @@ def _file(
     put(".note.GNU-stack", elf.PROGBITS, 0, b"")  # no code of ours wants to execute its stack
     table = len(headers)
     put(
-        ".symtab", elf.SYMTAB, _SYMTAB_FLAGS, symbols,
+        ".symtab", elf.SYMTAB, 0, symbols,
         align=8, link=table + 1, info=locals_, each=elf.SYMBOL.size,
     )  # fmt: skip
     put(".strtab", elf.STRTAB, 0, names.data)
@@ -239,9 +241,6 @@ def _file(
     sizes = (elf.HEADER.size, 0, 0, elf.SECTION.size, len(headers), last)
     out[: elf.HEADER.size] = elf.HEADER.pack(ident, kind, machine, version, 0, 0, start, flags, *sizes)
     return bytes(out)
-
-
-_DEFAULTS = (("align", 1), ("link", 0), ("info", 0), ("each", 0))
 
 
 def _relocations(section: _Merged, places: dict[int, int]) -> Iterator[bytes]:

@@ -216,7 +216,12 @@ def inside_ir(name: str, bytes_each: int, unsigned: bool) -> str:
     kind = f"i{8 * bytes_each}"
     extend = "zext" if unsigned else "sext"
     widened = "add i64 %x, 0" if kind == "i64" else f"{extend} {kind} %x to i64"
-    constants = {"INSIDE": name, "ELEMENT": kind, "WIDENED": widened, "BYTES": bytes_each}
+    constants: dict[str, int | str] = {
+        "INSIDE": name,
+        "ELEMENT": kind,
+        "WIDENED": widened,
+        "BYTES": bytes_each,
+    }
     return assemble(_INSIDE, {}, constants)
 
 

@@ -1,4 +1,4 @@
-"""C libraries: what an object defines and needs, answers without any tool, and by the compiler that is here."""
+"""C libraries: what an object defines and needs, answers without any tool, and by a compiler that is here."""
 
 from __future__ import annotations
 
@@ -279,7 +279,8 @@ class TestSharedLibraries:
             "lib = ctypes.CDLL(sys.argv[1])\n"
             "h = ctypes.c_void_p()\n"
             "assert lib.meeting_create(ctypes.byref(h), None, 2) == 0\n"
-            "x, y, z = (ctypes.c_float * 384)(*[0.5] * 384), (ctypes.c_float * 480)(*[0.25] * 480), (ctypes.c_float * 320)()\n"
+            "full = lambda n, x: (ctypes.c_float * n)(*[x] * n)\n"
+            "x, y, z = full(384, 0.5), full(480, 0.25), full(320, 0.0)\n"
             "p = lambda *a: (ctypes.c_void_p * len(a))(*map(ctypes.addressof, a))\n"
             "assert lib.meeting_run(h, p(x, y), p(z)) == 0\n"
             "lib.meeting_destroy(h)\n"

@@ -82,7 +82,7 @@ def test_weak_symbols_that_are_exported_stay_weak() -> None:
 def test_what_is_damaged_is_a_sentence() -> None:
     main, other = zoo(host_machine())
     for damaged in (b"", main[:100], b"MZ" + main[2:]):
-        with pytest.raises(ArtifactError, match="^z: one of its object files (is|has) .*"):
+        with pytest.raises(ArtifactError, match=r"^z: one of its object files (is|has) .*"):
             merged_object("z", [other, damaged], [])
     with pytest.raises(ArtifactError, match="should define nothing, which none does"):
         merged_object("z", [main, other], ["nothing"])
