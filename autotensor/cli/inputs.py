@@ -239,11 +239,6 @@ def check_compiled(name: str, source: Source, machine: Machine) -> None:
         )
 
 
-def compiled_artifact(name: str) -> Artifact:
-    """What a compiled file holds, whatever it was compiled for; nothing of it is run."""
-    return artifacts.load(name)
-
-
 def open_module(name: str, source: Source, machine: Machine, log: Log) -> Function | InParts:
     """MODEL|FILE.atm, ready to call."""
     if is_file(name):

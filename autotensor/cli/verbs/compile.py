@@ -111,20 +111,15 @@ def _write_c(
     name: str,
     json: bool,
 ) -> None:
-    from autotensor.cli.inputs import (
-        build_graph,
-        check_compiled,
-        compile_known,
-        compiled_artifact,
-        facts,
-        is_file,
-    )
+    """What --emit c does; a compiled file may be for any machine, nothing of it is run."""
+    from autotensor.cli.inputs import build_graph, check_compiled, compile_known, facts, is_file
     from autotensor.codegen.library.write import check_library, write_library
+    from autotensor.runtime.files import artifact_file
 
     notes: list[str] = []
     if is_file(model):
         check_compiled(model, source, machine)
-        artifact = compiled_artifact(model)
+        artifact = artifact_file.load(model)
         name = name or artifact.name
         folder = out or Path(name)
     else:

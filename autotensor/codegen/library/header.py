@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotensor.base.machine import environment_versions
-from autotensor.codegen.library.interface import workspace_bytes
 from autotensor.codegen.library.shared_threads import NUMBERS
+from autotensor.codegen.library.tables import workspace_bytes
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 

@@ -10,29 +10,35 @@ Status codes are numbers with one sentence each, so that nothing is kept of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from autotensor.base.dtype import dtype_of
 from autotensor.codegen.library import shared_threads
 from autotensor.codegen.library.processor_check import processor_check
-from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.codegen.library.tables import (
+    BLOCK,
+    CODES,
+    CODES_EACH,
+    FIRST_CODE,
+    Weights,
+    arrays,
+    checks,
+    constant,
+    inside_functions,
+    places_of,
+    sentences_of,
+    table,
+    texts,
+)
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.linking.tile_permission import FEATURES
 from autotensor.runtime.native.assembler import Struct, assemble
-from autotensor.runtime.native.direct_call import inside_ir
 from autotensor.runtime.native.launcher import PROVIDER
 
 FUNCTIONS = ("create", "run", "destroy", "input", "output", "error")
 
 _HANDLE = Struct("[64] mutex · ptr idle · ptr weights · i32 threads · i64 block_bytes")
-_BLOCK = Struct("ptr next · align 64")  # the slots follow, then the workspaces
 _CHECK = Struct("i64 slot · i64 bytes · i64 beyond · ptr inside · i64 least · i64 most")  # of an argument
 _LIES = Struct("i64 slot · i64 of_block · i64 offset · i64 of_thread")  # in the weights, or in a block
 _ARRAY = Struct("ptr name · ptr dtype · i32 rank · ptr shape · i64 bytes")  # autotensor_array of the header
-_LINE = 64
 _HUGE_FROM = 4 << 20  # bytes from which on pages may be huge: as NumPy asks for
-_CODES_EACH = 4  # of an argument: null, misaligned, an index outside, shared memory
-_FIRST_CODE = 16  # of arguments
 
 _TEXT = r"""
 declare ptr @calloc(i64, i64)
@@ -277,15 +283,11 @@ _NUMBERS = {
     "PRIVATE": 2,
     "HUGE_PAGES": 14,
     "HANDLE_BYTES": _HANDLE.bytes,
-    "BLOCK_HEAD": _BLOCK.bytes,
+    "BLOCK_HEAD": BLOCK.bytes,
     "HUGE_FROM": _HUGE_FROM,
-    "FIRST_CODE": _FIRST_CODE,
-    "CODES_EACH": _CODES_EACH,
+    "FIRST_CODE": FIRST_CODE,
+    "CODES_EACH": CODES_EACH,
 }
-_CODES = (
-    "NULL_POINTER", "BAD_THREADS", "BAD_PROCESSOR", "NO_TILES", "NO_FILE", "OTHER_WEIGHTS", "NO_MEMORY",
-)  # fmt: skip
-
 _TILES = """
 declare i64 @syscall(i64, ...)
 define internal i1 @may_use_tiles() {
@@ -295,15 +297,6 @@ define internal i1 @may_use_tiles() {
 }
 """
 _NO_TILES = "define internal i1 @may_use_tiles() {\n  ret i1 true\n}\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Where the values lie in their file."""
-
-    head: bytes  # its first bytes, by which the file is known
-    offsets: dict[str, int]  # by name of an argument
-    bytes: int  # of the whole file; 0: there is none
 
 
 def exported(name: str) -> dict[str, str]:
@@ -317,13 +310,13 @@ def exported(name: str) -> dict[str, str]:
 
 def interface_ir(artifact: Artifact, name: str, weights: Weights, machine: str) -> str:
     """LLVM IR of all functions of the library but the kernels and the launcher."""
-    places, shared, each = _places(artifact, weights)
+    places, shared, each = places_of(artifact, weights)
     inputs, outputs = artifact.role("input"), artifact.role("output")
     arguments = (*inputs, *outputs)
-    sentences = _sentences(artifact)
+    sentences = sentences_of(artifact)
     constants: dict[str, int | str] = {
         **_NUMBERS,
-        **{code: n for n, code in enumerate(_CODES, start=1)},
+        **{code: n for n, code in enumerate(CODES, start=1)},
         **{what.upper(): symbol for what, symbol in exported(name).items()},
         "ENTRY": artifact.entry,
         "SHARED": shared_threads.shared_symbol(machine),
@@ -342,7 +335,7 @@ def interface_ir(artifact: Artifact, name: str, weights: Weights, machine: str) 
         "provider": PROVIDER,
         "state": shared_threads.STATE,
         "handle": _HANDLE,
-        "block": _BLOCK,
+        "block": BLOCK,
         "check": _CHECK,
         "lies": _LIES,
         "array": _ARRAY,
@@ -352,124 +345,15 @@ def interface_ir(artifact: Artifact, name: str, weights: Weights, machine: str) 
     return "\n".join(
         [
             assemble(text, structs, constants),
-            *_inside_functions(artifact),
+            *inside_functions(artifact),
             shared_threads.shared_state(machine),
-            f"@weights.head = internal constant {_text(weights.head)}",
-            _table("checks", "{ i64, i64, i64, ptr, i64, i64 }", _checks(artifact)),
-            _table("lies", "{ i64, i64, i64, i64 }", places),
-            *_arrays(arguments),
-            *_texts(sentences),
+            f"@weights.head = internal constant {constant(weights.head)}",
+            table("checks", "{ i64, i64, i64, ptr, i64, i64 }", checks(artifact)),
+            table("lies", "{ i64, i64, i64, i64 }", places),
+            *arrays(arguments),
+            *texts(sentences),
         ]
     )
 
 
-def workspace_bytes(artifact: Artifact, threads: int) -> int:
-    """Bytes that one call takes for itself."""
-    _, shared, each = _places(artifact, Weights(b"", {}, 0))
-    return shared + threads * each
-
-
-def _places(artifact: Artifact, weights: Weights) -> tuple[list[str], int, int]:
-    """Rows of LIES; bytes of a block that all threads share, and for each thread."""
-    rows = []
-    shared, each = _BLOCK.bytes + _up(8 * len(artifact.args)), 0
-    for slot, spec in enumerate(artifact.args):
-        if spec.name in weights.offsets:
-            rows.append(f"i64 {slot}, i64 0, i64 {weights.offsets[spec.name]}, i64 0")
-        elif spec.role == "workspace" and not spec.per_thread:
-            rows.append(f"i64 {slot}, i64 1, i64 {shared}, i64 0")
-            shared += _up(spec.bytes)
-    for slot, spec in enumerate(artifact.args):
-        if spec.per_thread:
-            rows.append(f"i64 {slot}, i64 1, i64 {shared}, i64 {each}")
-            each += spec.stride
-    return rows, shared, each
-
-
-def _up(size: int) -> int:
-    return -(-size // _LINE) * _LINE
-
-
-def _checks(artifact: Artifact) -> Iterator[str]:
-    slots = {spec.name: n for n, spec in enumerate(artifact.args)}
-    for spec in artifact.role("input") + artifact.role("output"):
-        dtype, found = dtype_of(spec.dtype), artifact.index_range(spec.name)
-        low, high, inside = 0, 0, "null"
-        if found is not None:
-            low, high, inside = *found, f"@{_inside_name(spec.dtype)}"
-            low = low if dtype.numpy.kind == "i" else max(low, 0)  # as in direct_call.py
-        numbers = f"i64 {slots[spec.name]}, i64 {spec.bytes}, i64 {dtype.bytes - 1}"
-        yield f"{numbers}, ptr {inside}, i64 {low}, i64 {high}"
-
-
-def _inside_name(dtype: str) -> str:
-    return f"inside_{dtype}"
-
-
-def _inside_functions(artifact: Artifact) -> Iterator[str]:
-    kinds = {s.dtype for s in artifact.role("input") if artifact.index_range(s.name) is not None}
-    for dtype in sorted(kinds):
-        numpy = dtype_of(dtype).numpy
-        yield inside_ir(_inside_name(dtype), numpy.itemsize, numpy.kind != "i")
-
-
-def _sentences(artifact: Artifact) -> list[str]:
-    """By code."""
-    needs = ", ".join(artifact.needs)
-    first = {
-        "NULL_POINTER": "a pointer that must not be null is null.",
-        "BAD_THREADS": f"the number of threads must be from 0 to {shared_threads.NUMBERS['MOST_TEAM']}.",
-        "BAD_PROCESSOR": f"this processor, or its system, lacks one of the features needed: {needs}.",
-        "NO_TILES": "the system does not let this process use AMX's tiles.",
-        "NO_FILE": "the file of weights cannot be opened; errno says why.",
-        "OTHER_WEIGHTS": "the file of weights is cut short, or of another model or version.",
-        "NO_MEMORY": "there is not enough memory.",
-    }
-    found = ["no error.", *(first[code] for code in _CODES)]
-    found += ["unknown status."] * (_FIRST_CODE - len(found))
-    for spec in artifact.role("input") + artifact.role("output"):
-        what = f"{spec.role} '{spec.name}'"
-        low, high = artifact.index_range(spec.name) or (0, 0)
-        found += [
-            f"{what} is a null pointer.",
-            f"{what} is not aligned to its elements of {dtype_of(spec.dtype).bytes} bytes.",
-            f"{what} holds an index that is not from {low} to {high}.",
-            f"{what} shares memory with another argument.",
-        ]
-    return found
-
-
-# -- tables, as LLVM IR ------------------------------------------------------------------------------------
-
-
-def _text(data: bytes) -> str:
-    escaped = "".join(f"\\{byte:02X}" for byte in data)
-    return f'[{len(data)} x i8] c"{escaped}"'
-
-
-def _table(name: str, kind: str, rows: Sequence[str] | Iterator[str]) -> str:
-    found = [f"{kind} {{ {row} }}" for row in rows]
-    return f"@{name} = internal constant [{len(found)} x {kind}] [ {', '.join(found)} ]"
-
-
-def _arrays(arguments: Sequence[ArgSpec]) -> Iterator[str]:
-    rows = []
-    for n, spec in enumerate(arguments):
-        shape = ", ".join(f"i64 {extent}" for extent in spec.shape) or "i64 0"
-        yield f"@name.{n} = private constant {_text(spec.name.encode() + bytes(1))}"
-        yield f"@dtype.{n} = private constant {_text(spec.dtype.encode() + bytes(1))}"
-        yield f"@shape.{n} = private constant [{max(1, len(spec.shape))} x i64] [ {shape} ]"
-        rows.append(f"ptr @name.{n}, ptr @dtype.{n}, i32 {len(spec.shape)}, ptr @shape.{n}, i64 {spec.bytes}")
-    yield _table("arrays", "{ ptr, ptr, i32, ptr, i64 }", rows)
-
-
-def _texts(sentences: Sequence[str]) -> Iterator[str]:
-    numbers = {sentence: n for n, sentence in enumerate(dict.fromkeys(sentences))}
-    for sentence, n in numbers.items():
-        yield f"@text.{n} = private constant {_text(sentence.encode() + bytes(1))}"
-    rows = ", ".join(f"ptr @text.{numbers[sentence]}" for sentence in sentences)
-    yield f"@texts = internal constant [{len(sentences)} x ptr] [ {rows} ]"
-    yield f"@unknown = private constant {_text(b'unknown status.' + bytes(1))}"
-
-
-__all__ = ["FUNCTIONS", "Weights", "exported", "interface_ir", "workspace_bytes"]
+__all__ = ["FUNCTIONS", "exported", "interface_ir"]

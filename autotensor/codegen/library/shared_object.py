@@ -19,7 +19,9 @@ _TIMEOUT_S = 120.0
 
 
 def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str]:
-    """Links the object `source`; gives the library's path, or None and why there is none."""
+    """Links the object `source`; gives the library's path, or None and why there is none. One of before
+    goes."""
+    path.unlink(missing_ok=True)
     if triple.partition("-")[0] != str(llvm.get_process_triple()).partition("-")[0]:
         return None, f"no {path.name}: it is for {triple}, and linkers are tried for this machine only"
     command = _command(source, path.name)

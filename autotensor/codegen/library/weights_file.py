@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotensor.codegen.library.interface import Weights
+from autotensor.codegen.library.tables import Weights
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.files.atomic_write import replacing
 

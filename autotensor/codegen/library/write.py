@@ -23,9 +23,10 @@ import llvmlite.binding as llvm
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.target import Target
 from autotensor.codegen.library.header import example, header
-from autotensor.codegen.library.interface import Weights, exported, interface_ir
+from autotensor.codegen.library.interface import exported, interface_ir
 from autotensor.codegen.library.shared_object import link_shared
 from autotensor.codegen.library.shared_threads import shared_symbol
+from autotensor.codegen.library.tables import Weights
 from autotensor.codegen.library.weights_file import weights_of, write_weights
 from autotensor.codegen.llvm.build import build
 from autotensor.runtime.arrays import Array
@@ -87,9 +88,7 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
 def _object(artifact: Artifact, name: str, triple: str, weights: Weights) -> bytes:
     """One object of everything; outside are the functions of the header, and the state of the threads."""
     machine = triple.partition("-")[0]
-    anywhere = replace(
-        artifact.target, triple=triple, arch="", features=""
-    )  # of the family, whatever the CPU
+    anywhere = replace(artifact.target, triple=triple, arch="", features="")  # any CPU of the family
     own = build(interface_ir(artifact, name, weights, machine), anywhere).object
     launcher = build(launcher_ir(machine, "linux"), anywhere, opt=0).object
     seen = (*exported(name).values(), shared_symbol(machine))
