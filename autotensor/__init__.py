@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from autotensor import te
+    from autotensor.api.c_library import write_c
     from autotensor.api.from_onnx import OnnxModel, from_onnx
     from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
@@ -63,6 +64,7 @@ _HOMES = {
     "tune": "autotensor.api.kernels",
     "tune_model": "autotensor.api.model_tuning",
     "verify": "autotensor.api.verifying.verify",
+    "write_c": "autotensor.api.c_library",
 }
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "tune",
     "tune_model",
     "verify",
+    "write_c",
 ]
 
 

@@ -31,7 +31,7 @@ _ELSEWHERE = {  # what TVM's modules have
     "imported_modules": "a module is one piece; f.source(...) has its texts",
     "entry_name": "a module is one function; call it",
     "entry_func": "a module is one function; call it",
-    "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere',
+    "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere; at.write_c for C',
 }
 
 

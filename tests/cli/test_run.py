@@ -32,6 +32,15 @@ def test_compile_then_run_says_that_weights_are_random(tmp_path):
     assert at.load("mlp.atm").artifact.meta["weights"] == "random"
 
 
+def test_compile_for_c_of_a_model_and_of_a_file():
+    assert cli("compile", "mlp", "--emit", "c").out.startswith("mlp: mlp.h ")
+    assert cli("compile", "mlp").code == 0
+    said = json.loads(cli("compile", "mlp.atm", "--emit", "c", "-o", "a/b", "--name", "net", "--json").out)
+    assert {"net.h", "net.o", "net.weights", "net_example.c"} <= set(said["bytes"])
+    assert Path("mlp/mlp.weights").read_bytes() == Path("a/b/net.weights").read_bytes()
+    assert "is compiled: --weights" in cli("compile", "mlp.atm", "--emit", "c", "--batch", "2").err
+
+
 def test_own_weights_are_remembered(tmp_path):
     rng = np.random.default_rng(3)
     shapes = {"fc1": (512, 784), "fc2": (256, 512), "fc3": (10, 256)}

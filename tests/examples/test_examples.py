@@ -24,6 +24,7 @@ SMALL = {
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
     "09_train": ["--steps", "50", "--rows", "32"],
+    "12_c_program": [],
 }
 EXTRAS = {"10_onnx_model": "onnx", "11_torch_compile": "torch"}  # what an example needs
 WITH_EXTRAS: dict[str, list[str]] = {

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
+import pytest
+
+from autotensor.runtime.linking.linker import host_machine
+from autotensor.runtime.linking.relocation import KINDS
 
 # Every function takes an i64 and gives one; what it gives is in ANSWERS.
 ZOO = """
@@ -122,3 +128,12 @@ def compiled_for(ir: str, machine: str, opt: int = 1) -> bytes:
 
 def zoo(machine: str, opt: int = 1) -> tuple[bytes, bytes]:
     return compiled_for(ZOO, machine, opt), compiled_for(OTHER, machine, opt)
+
+
+ours = pytest.mark.skipif(
+    host_machine() not in KINDS or not sys.platform.startswith("linux"), reason="LLVM links here"
+)
+
+
+def call(address: int, argument: int) -> int:
+    return int(ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_int64)(address)(argument))

@@ -1,7 +1,12 @@
-"""`autotensor compile MODEL -o FILE.atm`: no search; what the log knows, defaults for the rest."""
+"""`autotensor compile MODEL`: no search; what the log knows, defaults for the rest.
+
+-o FILE.atm           what at.load, `autotensor run` and `autotensor bench` take
+--emit c -o FOLDER    a C library: header, object, weights, example; also of a compiled file
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +17,7 @@ from autotensor.cli.options import (
     FixedSource,
     Force,
     Log,
-    ModelName,
+    ModelOrFile,
     NumericMachine,
     example,
     grouped,
@@ -27,16 +32,36 @@ if TYPE_CHECKING:
 app = new_app()
 
 
+class Form(StrEnum):
+    """What a model is written as."""
+
+    ATM = "atm"
+    C = "c"
+
+
 @app.command(
-    epilog=example("autotensor compile resnet50 -o resnet50.atm", "autotensor compile mlp --batch 8")
+    epilog=example(
+        "autotensor compile resnet50 -o resnet50.atm",
+        "autotensor compile mlp --batch 8",
+        "autotensor compile resnet50.atm --emit c -o resnet50   # a tuned one, for C",
+    )
 )
 @grouped
 def compile(
-    model: ModelName,
+    model: ModelOrFile,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.atm", help="Default: ./MODEL.atm.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE.atm|FOLDER", help="Default: ./MODEL.atm; of a C library ./MODEL."
+        ),
     ] = None,
+    emit: Annotated[
+        Form, typer.Option("--emit", help="c: header, object, weights and example; no tool is needed.")
+    ] = Form.ATM,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of --emit c: what C functions begin with.")
+    ] = "",
     source: FixedSource,
     machine: NumericMachine,
     log: Log,
@@ -44,6 +69,7 @@ def compile(
     json: AsJson = False,
 ) -> None:
     """Compile a model into one .atm file, with the best verified schedules that are known for this machine.
+    Or into a C library, which needs no Python; also of an .atm file.
 
     Those of the log first, then those that come with autotensor for this class of machines. What was never
     tuned gets default schedules: slower, never wrong. Needs no C compiler.
@@ -51,6 +77,11 @@ def compile(
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
 
+    if emit is Form.C:
+        _write_c(model, source, machine, log, out, name, json)
+        return
+    if name:
+        raise typer.BadParameter("it names C functions; add --emit c.", param_hint="'--name'")
     graph = build_graph(model, source)
     path = place_of(out, graph, source)
     plan = plan_model(graph, machine.chosen(), facts=facts(model, source))
@@ -67,6 +98,46 @@ def compile(
     say(f"Schedules: {known.summary}.")
     least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
+    for note in notes:
+        say(f"Note: {note}.")
+
+
+def _write_c(
+    model: str,
+    source: FixedSource,
+    machine: NumericMachine,
+    log: Log,
+    out: Path | None,
+    name: str,
+    json: bool,
+) -> None:
+    """What --emit c does; a compiled file may be for any machine, nothing of it is run."""
+    from autotensor.cli.inputs import build_graph, check_compiled, compile_known, facts, is_file
+    from autotensor.codegen.library.write import check_library, write_library
+    from autotensor.runtime.files import artifact_file
+
+    notes: list[str] = []
+    if is_file(model):
+        check_compiled(model, source, machine)
+        artifact = artifact_file.load(model)
+        name = name or artifact.name
+        folder = out or Path(name)
+    else:
+        from autotensor.api.models import plan_model
+
+        graph, target = build_graph(model, source), machine.chosen()
+        name = name or graph.name
+        folder = out or Path(name)
+        check_library(target, folder, name)  # before minutes of work
+        known = compile_known(plan_model(graph, target, facts=facts(model, source)), log)
+        artifact, notes = known.module.artifact, known.notes
+    library = write_library(artifact, folder, name)
+    notes += [library.note] if library.note else []
+    sizes = {path.name: path.stat().st_size for path in library.files}
+    if json:
+        put_json({"model": model, "folder": str(folder), "bytes": sizes, "notes": notes})
+        return
+    say(f"{folder}: {', '.join(f'{file} {size(n)}' for file, n in sizes.items())}.")
     for note in notes:
         say(f"Note: {note}.")
 

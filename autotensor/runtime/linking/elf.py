@@ -19,17 +19,17 @@ from typing import NamedTuple
 
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QIIq")
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QIIq")
 
 _RELOCATABLE = 1
-_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _REL = 1, 2, 3, 4, 7, 8, 9
+PROGBITS, SYMTAB, STRTAB, RELA, _NOTE, NOBITS, _REL = 1, 2, 3, 4, 7, 8, 9
 _X86_64_UNWIND = 0x70000001
-_WRITE, _ALLOC, _EXECUTE, _COMPRESSED, _TLS = 1, 2, 4, 0x800, 0x400
-_UNDEFINED, _ABSOLUTE, _COMMON, _FIRST_RESERVED = 0, 0xFFF1, 0xFFF2, 0xFF00
-_LOCAL, _GLOBAL, _WEAK = 0, 1, 2
+WRITE, ALLOC, EXECUTE, _COMPRESSED, _TLS = 1, 2, 4, 0x800, 0x400
+_UNDEFINED, ABSOLUTE, _COMMON, _FIRST_RESERVED = 0, 0xFFF1, 0xFFF2, 0xFF00
+LOCAL, GLOBAL, WEAK = 0, 1, 2
 _LONGEST_NAME = 4096
 _MOST_LETTERS = 64 << 20
 _USUAL_TYPES = (0, 1, 2, 3, 4)  # none, object, function, section, file; not: common, thread-local, indirect
@@ -59,6 +59,7 @@ class Symbol(NamedTuple):
     value: int  # offset in its section; or an absolute address
     is_undefined: bool
     is_weak: bool
+    size: int = 0  # bytes of a function or variable
 
 
 class Relocation(NamedTuple):
@@ -92,18 +93,18 @@ def machine_of(data: bytes) -> str:
 
 def read(data: bytes) -> Object:
     """The object in `data`. Raises Damaged for all but a whole relocatable object whose parts we know."""
-    if len(data) < _HEADER.size:
+    if len(data) < HEADER.size:
         raise Damaged("is cut short")
-    ident, kind, machine, _, _, _, table, _, _, _, _, each, count, names = _HEADER.unpack_from(data)
+    ident, kind, machine, _, _, _, table, _, _, _, _, each, count, names = HEADER.unpack_from(data)
     if not is_elf(data) or ident[4:6] != b"\x02\x01" or kind != _RELOCATABLE:
         raise Damaged("is no relocatable object of 64 bits, little-endian")
-    if each != _SECTION.size or not 0 < count < _FIRST_RESERVED or names >= count:
+    if each != SECTION.size or not 0 < count < _FIRST_RESERVED or names >= count:
         raise Damaged("has a header that makes no sense")
     if table + count * each > len(data):
         raise Damaged("is cut short")
-    headers = [_SECTION.unpack_from(data, table + n * each) for n in range(count)]
+    headers = [SECTION.unpack_from(data, table + n * each) for n in range(count)]
     for n, (_, kind, _, _, offset, size, *_) in enumerate(headers):
-        if kind not in (0, _NOBITS) and offset + size > len(data):
+        if kind not in (0, NOBITS) and offset + size > len(data):
             raise Damaged(f"has a section {n} that ends beyond it")
     texts = _strings(data, headers, names)
     sections = dict(_sections(headers, texts))
@@ -123,7 +124,7 @@ _Header = tuple[int, ...]  # name, kind, flags, address, offset, size, link, inf
 def _strings(data: bytes, headers: list[_Header], number: int) -> bytes:
     """A table of strings, which ends with the end of one."""
     _, kind, _, _, offset, size, *_ = headers[number]
-    if kind != _STRTAB or size == 0 or data[offset + size - 1] != 0:
+    if kind != STRTAB or size == 0 or data[offset + size - 1] != 0:
         raise Damaged(f"has a section {number} that is no table of names")
     return data[offset : offset + size]
 
@@ -139,42 +140,42 @@ def _text(table: bytes, start: int) -> str:
 
 def _sections(headers: list[_Header], texts: bytes) -> Iterator[tuple[int, Section]]:
     """The sections that are loaded. They may not overlap in the file."""
-    taken: list[tuple[int, int]] = [(0, _HEADER.size)]
+    taken: list[tuple[int, int]] = [(0, HEADER.size)]
     for n, (name, kind, flags, _, offset, size, _, _, align, _) in enumerate(headers):
-        if not flags & _ALLOC or kind == 0:
+        if not flags & ALLOC or kind == 0:
             continue
         label = _text(texts, name)
         # What says how to unwind the stack is left out: kernels call nothing that throws, and nobody unwinds
         # through them.
         if kind == _X86_64_UNWIND or label == ".eh_frame":
             continue
-        if kind not in (_PROGBITS, _NOTE, _NOBITS):
+        if kind not in (PROGBITS, _NOTE, NOBITS):
             raise Damaged(f"has a section {label!r} of a kind that is not loaded here ({kind:#x})")
-        if flags & (_COMPRESSED | _TLS) or (flags & _WRITE and flags & _EXECUTE):
+        if flags & (_COMPRESSED | _TLS) or (flags & WRITE and flags & EXECUTE):
             raise Damaged(f"has a section {label!r} that cannot be loaded (flags {flags:#x})")
         if align & (align - 1):
             raise Damaged(f"has a section {label!r} aligned to {align} bytes")
-        if kind != _NOBITS:
+        if kind != NOBITS:
             taken.append((offset, offset + size))
-        writable, code = bool(flags & _WRITE), bool(flags & _EXECUTE)
-        yield n, Section(label, offset, size, max(1, align), code, writable, kind == _NOBITS)
+        writable, code = bool(flags & WRITE), bool(flags & EXECUTE)
+        yield n, Section(label, offset, size, max(1, align), code, writable, kind == NOBITS)
     taken.sort()
     if any(end > start for (_, end), (start, last) in pairwise(taken) if last > start):
         raise Damaged("has sections that overlap")
 
 
 def _symbols(data: bytes, headers: list[_Header], sections: dict[int, Section]) -> tuple[Symbol, ...]:
-    tables = [h for h in headers if h[1] == _SYMTAB]
+    tables = [h for h in headers if h[1] == SYMTAB]
     if not tables:
         return ()
     if len(tables) > 1:
         raise Damaged("has several tables of symbols")
     _, _, _, _, offset, size, link, _, _, each = tables[0]
-    if each != _SYMBOL.size or size % each or link >= len(headers):
+    if each != SYMBOL.size or size % each or link >= len(headers):
         raise Damaged("has a table of symbols that makes no sense")
     texts = _strings(data, headers, link)
     found, letters = [], 0
-    for n, entry in enumerate(_SYMBOL.iter_unpack(data[offset : offset + size])):
+    for n, entry in enumerate(SYMBOL.iter_unpack(data[offset : offset + size])):
         found.append(_symbol(n, entry, texts, headers, sections))
         letters += len(found[-1].name)
         if letters > _MOST_LETTERS:
@@ -185,19 +186,19 @@ def _symbols(data: bytes, headers: list[_Header], sections: dict[int, Section]) 
 def _symbol(
     n: int, entry: tuple[int, ...], texts: bytes, headers: list[_Header], sections: dict[int, Section]
 ) -> Symbol:
-    name, info, _, place, value, _ = entry
+    name, info, _, place, value, size = entry
     binding = info >> 4
-    label = "" if binding == _LOCAL else _text(texts, name)
-    if binding not in (_LOCAL, _GLOBAL, _WEAK) or (info & 15) not in _USUAL_TYPES:
+    label = "" if binding == LOCAL else _text(texts, name)
+    if binding not in (LOCAL, GLOBAL, WEAK) or (info & 15) not in _USUAL_TYPES:
         raise Damaged(f"has a symbol {label or n} of a kind that is not loaded here ({info:#x})")
-    if place in (_UNDEFINED, _ABSOLUTE):
+    if place in (_UNDEFINED, ABSOLUTE):
         # the null symbol, and a file's name, are never asked for
-        return Symbol(label, None, value, place == _UNDEFINED, binding == _WEAK)
+        return Symbol(label, None, value, place == _UNDEFINED, binding == WEAK)
     if place >= len(headers):  # common ones too, and section numbers of more than 16 bits
         raise Damaged(f"has a symbol {label or n} in a section {place} that is not there")
     if place in sections and value > sections[place].size:
         raise Damaged(f"has a symbol {label or n} outside its section")
-    return Symbol(label, place, value, False, binding == _WEAK)
+    return Symbol(label, place, value, False, binding == WEAK, size)
 
 
 def _relocations(
@@ -206,15 +207,15 @@ def _relocations(
     """Of the sections that are loaded."""
     found: dict[int, list[Relocation]] = {}
     for _, kind, _, _, offset, size, link, target, _, each in headers:
-        if kind not in (_RELA, _REL) or target not in sections:
+        if kind not in (RELA, _REL) or target not in sections:
             continue
         section = sections[target]
-        if kind == _REL or each != _RELOCATION.size or size % each or section.is_zero:
+        if kind == _REL or each != RELOCATION.size or size % each or section.is_zero:
             raise Damaged(f"has relocations of {section.name!r} that make no sense")
-        if link >= len(headers) or headers[link][1] != _SYMTAB:
+        if link >= len(headers) or headers[link][1] != SYMTAB:
             raise Damaged(f"has relocations of {section.name!r} without symbols")
         mine = found.setdefault(target, [])
-        for place, how, symbol, addend in _RELOCATION.iter_unpack(data[offset : offset + size]):
+        for place, how, symbol, addend in RELOCATION.iter_unpack(data[offset : offset + size]):
             if symbol >= symbols or place >= section.size:
                 raise Damaged(f"has a relocation outside {section.name!r}, or of a symbol that is not there")
             mine.append(Relocation(place, how, symbol, addend))

@@ -121,7 +121,7 @@ no:
 
 # Whether all elements from one address to another are in least … most.
 _INSIDE = """
-define i1 @inside(i64 %start, i64 %stop, i64 %least, i64 %most) {
+define i1 @INSIDE(i64 %start, i64 %stop, i64 %least, i64 %most) {
   loop i64 %at = %start {
     if uge i64 %at, %stop ret i1 true
     %place = inttoptr i64 %at to ptr
@@ -210,14 +210,25 @@ def _indices(slot: Slot) -> tuple[int, int, int]:
     return _inside(slot.dtype.itemsize, unsigned), max(least, 0) if unsigned else least, most
 
 
-@cache
-def _inside(bytes_each: int, unsigned: bool) -> int:
-    """Address of `inside` for integers of a type, compiled on first use."""
+def inside_ir(name: str, bytes_each: int, unsigned: bool) -> str:
+    """LLVM IR of `i1 name(i64 start, i64 stop, i64 least, i64 most)`: whether all integers of a type that lie
+    from start to stop are from least to most."""
     kind = f"i{8 * bytes_each}"
     extend = "zext" if unsigned else "sext"
     widened = "add i64 %x, 0" if kind == "i64" else f"{extend} {kind} %x to i64"
-    text = assemble(_INSIDE, {}, {"ELEMENT": kind, "WIDENED": widened, "BYTES": bytes_each})
-    return launcher.compiled(text, ("inside",))["inside"]
+    constants: dict[str, int | str] = {
+        "INSIDE": name,
+        "ELEMENT": kind,
+        "WIDENED": widened,
+        "BYTES": bytes_each,
+    }
+    return assemble(_INSIDE, {}, constants)
+
+
+@cache
+def _inside(bytes_each: int, unsigned: bool) -> int:
+    """Address of `inside` for integers of a type, compiled on first use."""
+    return launcher.compiled(inside_ir("inside", bytes_each, unsigned), ("inside",))["inside"]
 
 
 @cache

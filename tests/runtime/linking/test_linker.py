@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import re
@@ -13,7 +12,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from objects import ANSWERS, FUNCTIONS, OTHER, ZOO, compiled_for, zoo
+from objects import ANSWERS, FUNCTIONS, OTHER, ZOO, call, compiled_for, ours, zoo
 
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.linking import elf, llvm_linker
@@ -23,13 +22,6 @@ from autotensor.runtime.linking.sections import lay_out
 
 BASE = 0x7F12_3456_7000
 ROOT = Path(__file__).parents[3]
-ours = pytest.mark.skipif(
-    host_machine() not in KINDS or not sys.platform.startswith("linux"), reason="LLVM links here"
-)
-
-
-def call(address: int, argument: int) -> int:
-    return int(ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_int64)(address)(argument))
 
 
 def check_answers(addresses: dict[str, int]) -> None:

@@ -1,0 +1,1 @@
+"""A compiled function as a C library: header, object, weights, example; without any tool. See `write.py`."""

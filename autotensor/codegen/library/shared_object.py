@@ -1,0 +1,60 @@
+"""A shared library of an object, by the linker that is found on this machine, if one is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from autotensor.runtime.files.atomic_write import replacing
+
+_COMPILERS = ("cc", "gcc", "clang")  # who know where the libraries are
+_LINKERS = ("ld.lld", "ld")
+# nodelete: threads of the pool run its code until the process ends, whoever closes it
+_OPTIONS = ("-z", "nodelete", "-z", "noexecstack", "-z", "relro", "-z", "now")
+_TIMEOUT_S = 120.0
+
+
+def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str]:
+    """Links the object `source`; gives the library's path, or None and why there is none. One of before
+    goes."""
+    path.unlink(missing_ok=True)
+    if triple.partition("-")[0] != str(llvm.get_process_triple()).partition("-")[0]:
+        return None, f"no {path.name}: it is for {triple}, and linkers are tried for this machine only"
+    command = _command(source, path.name)
+    if not command:
+        return None, f"no {path.name}: of {', '.join((*_COMPILERS, *_LINKERS))} none is here"
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(made)],
+                capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return None, f"no {path.name}: {command[0]} cannot be run: {error}"
+        if done.returncode != 0 or not made.is_file():
+            said = " ".join(done.stderr.split())[:200]
+            return None, f"no {path.name}: {command[0]} says: {said}"
+        with replacing(path, mode=0o777) as out:
+            out.write(made.read_bytes())
+    return path, ""
+
+
+def _command(source: Path, soname: str) -> list[str]:
+    """What links `source`, but for its output; empty where there is no linker."""
+    for name in _COMPILERS:
+        if found := shutil.which(name):
+            options = [f"-Wl,{','.join(_OPTIONS)}", f"-Wl,-soname,{soname}"]
+            return [found, "-shared", str(source), *options, "-lm", "-pthread"]
+    for name in _LINKERS:
+        if found := shutil.which(name):
+            libraries = ["-l:libm.so.6", "-l:libc.so.6"]
+            return [found, "-shared", str(source), *_OPTIONS, "-soname", soname, *libraries]
+    return []
+
+
+__all__ = ["link_shared"]

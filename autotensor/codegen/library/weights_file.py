@@ -1,0 +1,50 @@
+"""The weights of a C library as a file that is mapped: a head by which the library knows it, then the arrays.
+
+0    "autotensor weights 1", zeros, and a hash of what follows        64 bytes
+64   the first array · the second · …                                 each at a multiple of 64 bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from autotensor.codegen.library.tables import Weights
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.files.atomic_write import replacing
+
+_MARK = b"autotensor weights 1"
+_LINE = 64
+
+
+def weights_of(values: Mapping[str, Array]) -> Weights:
+    """Where each array will lie, and the head of their file; no bytes if there is no array."""
+    offsets, end = {}, _LINE
+    digest = hashlib.sha256()
+    for name, value in values.items():
+        offsets[name] = end
+        digest.update(_bytes(value))
+        end += -(-value.nbytes // _LINE) * _LINE
+    digest.update(repr(sorted(offsets.items())).encode())
+    head = _MARK.ljust(_LINE - digest.digest_size, b"\0") + digest.digest()
+    return Weights(head, offsets, end if values else 0)
+
+
+def write_weights(path: Path, weights: Weights, values: Mapping[str, Array]) -> None:
+    """The file, in the place of one of that name: who has mapped the old one keeps it."""
+    with replacing(path) as file:
+        file.write(weights.head)
+        for name, value in values.items():
+            file.seek(weights.offsets[name])
+            file.write(_bytes(value))
+        file.truncate(weights.bytes)
+
+
+def _bytes(value: Array) -> memoryview | bytes:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data if value.size else b""
+
+
+__all__ = ["weights_of", "write_weights"]

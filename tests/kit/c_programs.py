@@ -1,0 +1,96 @@
+"""C programs of a test: built with a C library of ours by the compiler that is here, run, and read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotensor.codegen.library.interface import exported, interface_ir
+from autotensor.codegen.library.shared_threads import shared_symbol
+from autotensor.codegen.library.weights_file import weights_of
+from autotensor.codegen.llvm.build import build
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.linking.linker import host_machine
+from autotensor.runtime.linking.merged_object import merged_object
+from autotensor.runtime.native.launcher import launcher_ir
+
+COMPILER = shutil.which("gcc") or shutil.which("cc") or ""
+needs_compiler = pytest.mark.skipif(not COMPILER, reason="there is no C compiler")
+CALLER = Path(__file__).parents[1] / "codegen" / "library" / "caller.c"
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+
+
+def compiled(
+    sources: Sequence[Path], program: Path, *options: str, libraries: Sequence[str] = ("-lm", "-pthread")
+) -> Path:
+    """The program."""
+    words = [COMPILER, "-g", "-O1", *options, *map(str, sources), *libraries, "-o", str(program)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def caller(folder: Path, name: str, *options: str, library: Path | None = None) -> Path:
+    """caller.c with the library `name` in a folder; `library` instead of its object."""
+    names = (f"-DNAME={name}", f'-DHEADER="{name}.h"', f"-I{folder}")
+    return compiled([CALLER, library or folder / f"{name}.o"], folder / "caller", *STRICT, *names, *options)
+
+
+def ran(program: Path | Sequence[str], *words: object, code: int = 0) -> str:
+    """What a program printed on both outputs; it must end with `code`."""
+    before = [str(program)] if isinstance(program, Path) else list(program)
+    done = subprocess.run(
+        [*before, *map(str, words)],
+        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},  # to explain each of thousands takes minutes
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+Edit = Callable[[str], str]
+
+
+def as_it_is(text: str) -> str:
+    return text
+
+
+def edited_object(
+    artifact: Artifact,
+    name: str,
+    watched: Edit,
+    kernels: Edit = as_it_is,
+    launcher: Edit = as_it_is,
+    interface: Edit = as_it_is,
+) -> bytes:
+    """The object of a library, of texts that were changed: each by what has its name, all by `watched`.
+
+    artifact: of one computation, without constants."""
+    machine = host_machine()
+    anywhere = replace(artifact.target, arch="", features="")
+    texts = (
+        (kernels(artifact.texts["llvm"]), artifact.target),
+        (launcher(launcher_ir(machine, "linux")), anywhere),
+        (interface(interface_ir(artifact, name, weights_of({}), machine)), anywhere),
+    )
+    objects = [build(watched(text), target, opt=1).object for text, target in texts]
+    return merged_object(name, objects, (*exported(name).values(), shared_symbol(machine)))
+
+
+def changed(old: str, new: str) -> Edit:
+    """Puts `new` in the place of `old`, which must be there."""
+
+    def edit(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return edit
