@@ -67,10 +67,14 @@ class Inlined:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs."""
+    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs.
+
+    store: the loop outside of it in each iteration of which the stage's storage lives; "": in each of `axis`.
+    """
 
     stage: str
     axis: str
+    store: str = ""
 
 
 Place = Root | Inlined | At

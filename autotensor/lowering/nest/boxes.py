@@ -1,6 +1,7 @@
 """Boxes of attached stages: the small buffer that holds just what is needed where a stage is computed.
 
 boxes.keep(P)                         P[100, 64] at C's loop i ──▶ P[1, 64], which begins at P[i, 0]
+                                      stored outside of i: a ring of the rows that an i reads, P[r] at r % 3
 Body(…).redirected(P[i, k] * 2)  ──▶  P[0, k] * 2          reads of kept stages go to their boxes
 """
 
@@ -37,7 +38,7 @@ class Boxes:
 
     def keep(self, stage: Stage) -> None:
         """From now on the stage writes, and others read, its box."""
-        box = self._extents.boxes[stage.name]
+        box = self._extents.stored(stage.name)
         shape = one = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
         if is_ahead(stage) and isinstance(stage.place, At):
             shape = (stage.turns, *shape)
@@ -65,17 +66,28 @@ class Boxes:
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """Extents of the box of a stage's buffer."""
-        return tuple(int(s.extent) for s in self._extents.boxes[self._producer(buffer).name])
+        return tuple(int(s.extent) for s in self._extents.stored(self._producer(buffer).name))
 
     def relative(self, load: Load, mapping: dict[Var, Expr]) -> tuple[Expr, ...]:
         """A load's indices from where the box of its buffer will begin."""
-        box = self._extents.boxes[self._producer(load.buffer).name]
+        box = self._extents.stored(self._producer(load.buffer).name)
         return tuple(substitute(i, mapping) - base_of(s) for i, s in zip(load.indices, box, strict=True))
 
     def place(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """Of a kept buffer's element: its indices in the box, and where that lies in the replacement."""
+        stage = self._producer(buffer)
         inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
-        return inside, (*self.slots.get(buffer, ()), *in_storage_order(self._producer(buffer), inside))
+        return inside, self.stored_at(stage, index, inside)
+
+    def stored_at(
+        self, stage: Stage, index: tuple[Expr, ...], inside: tuple[Expr, ...]
+    ) -> tuple[Expr, ...]:
+        """Where an element lies in the replacement, by its indices in the stage and inside the box."""
+        window = self._extents.windows.get(stage.name)
+        if window is not None:
+            ring = index[window.along] % int(window.rows)
+            inside = (*inside[: window.along], ring, *inside[window.along + 1 :])
+        return (*self.slots.get(stage.op.buffers[0], ()), *in_storage_order(stage, inside))
 
     def _producer(self, buffer: Buffer) -> Stage:
         producer = self._state.producer(buffer)
