@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
@@ -21,6 +21,7 @@ from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import is_worth_a_region
@@ -37,6 +38,7 @@ from schedules.registry import Extension
 MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
 WRITTEN_OUT = 32  # terms of it that are written out in code
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
+STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
 PLANS = 6  # on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
@@ -162,12 +164,14 @@ class _Pipeline(SketchWriter):
                 self.write(Inline(op.name))
         summed = [o for o in self.group.order if o.is_reduction and (o.name in plan.tiled or o is last)]
         self.write(*(CacheWrite(o.name, "local") for o in summed))
-        at, inner = self._host(last)
+        around, at, inner = self._host(last)
         if last in summed:
             self._sum(last, inner)
         for op in reversed(self.group.order):
             if op.name in plan.tiled:
                 self.write(ComputeAt(op.name, last.name, at))
+                if plan.steps:
+                    self.write(StoreAt(op.name, last.name, around))
                 inner = self._vectors(op, [a.name for a in op.axes])
                 if op in summed:
                     self._sum(op, inner)
@@ -178,24 +182,34 @@ class _Pipeline(SketchWriter):
         found = self.extension(*done, *(f"{o.name}.local" for o in summed))
         return Extension(found.steps, found.holes, found.done, stays=tuple(others))
 
-    def _host(self, op: StageOp) -> tuple[str, str]:
-        """The loops of the last stage; gives the one over tiles, and the one around a tile's vectors."""
-        outer, inside = [], []
+    def _host(self, op: StageOp) -> tuple[str, str, str]:
+        """The loops of the last stage; gives the one over tiles, the one over the steps of a tile (the same
+        where it is computed at once), and the one around a step's vectors."""
+        outer, steps, inside = [], [], []
         tiled = tiled_axes(op, self.lanes)
+        slid, rows = self.placed.steps or ("", 0)
         for a, size in zip(op.axes, self.placed.tile, strict=True):
             if a not in tiled:
                 inside.append(a.name)
+                continue
+            if a.name == slid:
+                hole = steps_name(op, slid)
+                self.hole(hole, *_steps(a, size, rows))
+                self.split(op.name, a.name, Ref(hole, 0), Ref(hole, 1))
+                outer.append(f"{a.name}.0")
+                steps.append(f"{a.name}.1")
+                inside.append(f"{a.name}.2")
                 continue
             self.hole(f"{op.name}/{a.name}", *_sizes(a, size, self.lanes if a is tiled[-1] else 1))
             self.split(op.name, a.name, Ref(self.holes[-1].name))
             outer.append(f"{a.name}.0")
             inside.append(f"{a.name}.1")
-        self.write(Reorder(op.name, (*outer, *inside)))
-        at = self.fuse(op.name, outer)
+        self.write(Reorder(op.name, (*outer, *steps, *inside)))
+        around = self.fuse(op.name, outer)
         inner = self._vectors(op, inside)
         if is_worth_a_region(self.placed.cycles, self.target):
-            self.write(Parallel(op.name, at))
-        return at, inner
+            self.write(Parallel(op.name, around))
+        return around, (steps or [around])[0], inner
 
     def _vectors(self, op: StageOp, loops: list[str]) -> str:
         """The innermost loops in vectors; gives the loop around them."""
@@ -244,6 +258,18 @@ def tiled_axes(op: StageOp, lanes: int) -> tuple[IterDef, ...]:
     """The axes that tiles are cut along: all but a last one of less than a vector."""
     axes = op.axes[:-1] if len(op.axes) > 1 and op.axes[-1].extent < lanes else op.axes
     return tuple(a for a in axes if a.extent > 1)
+
+
+def steps_name(op: StageOp, axis: str) -> str:
+    """The hole that says how many steps a tile has, and how many rows each."""
+    return f"{op.name}/{axis} steps"
+
+
+def _steps(axis: IterDef, size: int, rows: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Steps of a tile and rows of a step that are on offer, and what the plan has."""
+    lengths = {size, axis.extent, *(ceil(axis.extent / n) for n in (2, 4, 8, 16))}
+    found = {(ceil(n / r), r) for n in lengths for r in STEP_ROWS if r < n}
+    return tuple(sorted(found)), (ceil(size / rows), rows)
 
 
 def _sizes(axis: IterDef, wanted: int, least: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from autotensor.base.errors import ScheduleError
 from autotensor.lowering.nest.reduction.by_threads import is_private
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.extents import Extents, spans
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.extents import Extents
+from autotensor.schedule.state import Root, Stage, State, axes_of
 from autotensor.te.tensor import AxisKind
 
 
@@ -46,14 +46,9 @@ def check_marks(state: State, stage: Stage) -> None:
 def check_ring(stage: Stage, extents: Extents) -> None:
     """Raises ScheduleError where a vector would run along the rows that a ring keeps: it does not go round."""
     window = extents.windows.get(stage.name)
-    if window is None:
-        return
-    axis = stage.op.axes[window.along].name
-    for leaf in stage.leaves:
-        if leaf.mark is not Mark.VECTORIZED:
-            continue
-        alone = spans(stage, frozenset({leaf.name}), extents.of, False)[axis]
-        if alone.extent > 1:
+    for leaf in stage.leaves if window is not None else ():
+        axis = stage.op.axes[window.along].name
+        if leaf.mark is Mark.VECTORIZED and axis in axes_of(stage, leaf.name):
             raise ScheduleError(
                 f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, and {axis!r} is what "
                 "moves from iteration to iteration.",
