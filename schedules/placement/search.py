@@ -59,17 +59,21 @@ def tiles_of(group: Group) -> list[tuple[int, ...]]:
 
 
 def strips_of(group: Group) -> list[tuple[tuple[int, ...], Steps]]:
-    """Tiles that are computed in steps along their rows, or planes, and are as long as cores leave them."""
+    """Tiles that are computed in steps along their rows, or planes: of whole rows, as long as cores leave
+    them. Narrow ones that run down an image begin a new page in every row, and no prefetcher follows."""
     found: list[tuple[tuple[int, ...], Steps]] = []
-    columns = _columns(group)
+    extents, columns = [a.extent for a in group.last.axes], _columns(group)
     for at, rows in ((columns - 1, STEP), (columns - 2, 1)):
         if at < 0:
             continue
-        axis = group.last.axes[at]
-        parts = (ceil(axis.extent / (n * group.target.num_cores)) for n in STRIPS)
+        parts = (ceil(extents[at] / (n * group.target.num_cores)) for n in STRIPS)
         lengths = dict.fromkeys(ceil(n / rows) * rows for n in parts if n > rows)
-        tiles = dict.fromkeys((*t[:at], 1, *t[at + 1 :]) for t in tiles_of(group))
-        found += [((*t[:at], n, *t[at + 1 :]), (axis.name, rows)) for t in tiles for n in lengths]
+        heights = [r for r in (*ROWS, extents[columns - 1]) if r <= extents[columns - 1]]
+        for length in lengths:
+            tile = [1] * at + [length] + extents[at + 1 :]
+            for height in heights if at < columns - 1 else [length]:
+                tile[columns - 1] = height
+                found.append((tuple(tile), (group.last.axes[at].name, rows)))
     return found
 
 

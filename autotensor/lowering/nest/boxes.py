@@ -22,6 +22,10 @@ from autotensor.schedule.primitives.storage import in_storage_order, stored, swi
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
 
+# rows before and behind a ring that nothing is kept in: vectors that stick out of its first and last row need
+# no masks then
+BESIDE = 1
+
 
 class Boxes:
     """The boxes of one kernel, and the other buffers that it touches."""
@@ -39,7 +43,12 @@ class Boxes:
     def keep(self, stage: Stage) -> None:
         """From now on the stage writes, and others read, its box."""
         box = self._extents.stored(stage.name)
-        shape = one = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        shape = self._whole_vectors(stage, tuple(int(s.extent) for s in box))
+        window = self._extents.windows.get(stage.name)
+        if window is not None:
+            rows = int(window.rows) + 2 * BESIDE
+            shape = (*shape[: window.along], rows, *shape[window.along + 1 :])
+        shape = one = stored(stage, shape)
         if is_ahead(stage) and isinstance(stage.place, At):
             shape = (stage.turns, *shape)
             turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
@@ -85,7 +94,7 @@ class Boxes:
         """Where an element lies in the replacement, by its indices in the stage and inside the box."""
         window = self._extents.windows.get(stage.name)
         if window is not None:
-            ring = index[window.along] % int(window.rows)
+            ring = index[window.along] % int(window.rows) + BESIDE
             inside = (*inside[: window.along], ring, *inside[window.along + 1 :])
         return (*self.slots.get(stage.op.buffers[0], ()), *in_storage_order(stage, inside))
 

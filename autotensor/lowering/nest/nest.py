@@ -31,7 +31,7 @@ from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
 from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
-from autotensor.lowering.nest.loops import Loops, settled, some_need, some_point
+from autotensor.lowering.nest.loops import Loops, bound_vars, settled, some_need, some_point
 from autotensor.lowering.nest.marks import check_marks, check_ring
 from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
@@ -40,6 +40,7 @@ from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
 from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
 from autotensor.lowering.nest.update import guard, store_all, update
+from autotensor.lowering.nest.when.inside_borders import inside_borders
 from autotensor.lowering.nest.when.overhanging_lanes import guard_loads, rows_of_vectors
 from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check_ahead, is_ahead, within
 from autotensor.lowering.nest.when.skipped_terms import skipping
@@ -124,6 +125,9 @@ class _Nest:
         outside = self.threads
         body = self._level(loops, 0, frozenset(), ranges)
         self.threads = outside
+        if stage.name in self.extents.windows and isinstance(stage.place, At):
+            around = leaf_var(stage.place.stage, stage.place.axis)
+            body = inside_borders(loops, around, bound_vars(loops, stage.leaves), ranges, body)
         return body
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
@@ -250,6 +254,9 @@ class _Nest:
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
+        if stored:
+            own = bound_vars(loops, stage.leaves[depth + 1 :])
+            inner = inside_borders(loops, leaf_var(stage.name, leaf.name), own, ranges, inner)
         inner = self._since(loops, leaf, 0, earliest, inner)
         body = self._allocating(
             [p for p in hosted if not is_ahead(p) and p not in stored],
