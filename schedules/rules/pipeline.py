@@ -11,17 +11,21 @@ make of it (everything cheap inlined) stands among them by its cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 
+from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
+from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.store_at import StoreAt
+from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import is_worth_a_region
@@ -60,7 +64,9 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     first = [p for p in plans[:most] if SURE * p.cycles < plain.cycles]
     rest = [p for p in dict.fromkeys((*plans[:most], *apart[:1])) if p not in first]
     made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
-    return (*(made[p] for p in first), Extension(onward=True), *(made[p] for p in rest))
+    before = [e for p in first if (e := made[p]) is not None]
+    behind = [e for p in rest if (e := made[p]) is not None]
+    return (*before, Extension(onward=True), *behind)
 
 
 @lru_cache(maxsize=64)  # sketches that differ elsewhere ask for the same
@@ -70,13 +76,39 @@ def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[
     return places.plain(), tuple(places.best())
 
 
-def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
-    """A plan as an extension; one without a tile leaves the loops to the rules behind."""
+def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension | None:
+    """A plan as an extension; one without a tile leaves the loops to the rules behind. None where no steps
+    can keep what it would have them keep."""
     if placed.plan.tiled:
-        return _Pipeline(state, group, placed, target).build()
+        made = _Pipeline(state, group, placed, target).build()
+        return made if placed.steps is None else _steady(state, made, steps_name(group.last, placed.steps[0]))
     gone = [o.name for o in reversed(group.order) if o.name in placed.plan.inlined]
     stays = tuple(o.name for o in group.order[:-1] if o.name not in gone)
     return Extension(tuple(Inline(n) for n in gone), stays=stays, onward=True)
+
+
+def _steady(state: State, made: Extension, name: str) -> Extension | None:
+    """The extension with those steps on offer from one to the next of which all that is read moves by as
+    much; where the default is none of them, the largest one is."""
+    for step in made.steps:
+        state = step.apply(state)
+    holes = {h.name: h for h in made.holes}
+    legal = tuple(o for o in holes[name].options if _derives(state, made.holes, {name: o}))
+    if not legal:
+        return None
+    wanted = holes[name].default
+    hole = Hole(name, legal, wanted if wanted in legal else max(legal, key=lambda o: (prod(o), -o[0])))
+    return replace(made, holes=tuple(hole if h.name == name else h for h in made.holes))
+
+
+def _derives(state: State, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
+    """Whether loops have extents where the other holes have their defaults."""
+    options = ((h.name, decided.get(h.name, h.default)) for h in holes)
+    try:
+        derive(state, {Ref(name, n): value for name, option in options for n, value in enumerate(option)})
+    except ScheduleError:
+        return False
+    return True
 
 
 def _can_host(state: State, stage: Stage) -> bool:
