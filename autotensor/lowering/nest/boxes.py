@@ -46,7 +46,7 @@ class Boxes:
         shape = self._whole_vectors(stage, tuple(int(s.extent) for s in box))
         window = self._extents.windows.get(stage.name)
         if window is not None:
-            rows = int(window.rows) + 2 * BESIDE
+            rows = places_of(int(window.rows)) + 2 * BESIDE
             shape = (*shape[: window.along], rows, *shape[window.along + 1 :])
         shape = one = stored(stage, shape)
         if is_ahead(stage) and isinstance(stage.place, At):
@@ -94,7 +94,7 @@ class Boxes:
         """Where an element lies in the replacement, by its indices in the stage and inside the box."""
         window = self._extents.windows.get(stage.name)
         if window is not None:
-            ring = index[window.along] % int(window.rows) + BESIDE
+            ring = index[window.along] % places_of(int(window.rows)) + BESIDE
             inside = (*inside[: window.along], ring, *inside[window.along + 1 :])
         return (*self.slots.get(stage.op.buffers[0], ()), *in_storage_order(stage, inside))
 
@@ -102,6 +102,11 @@ class Boxes:
         producer = self._state.producer(buffer)
         assert producer is not None
         return producer
+
+
+def places_of(rows: int) -> int:
+    """Rows of a ring that keeps so many: just as many, for an index is folded once a row, not once a vector."""
+    return rows
 
 
 class Body:
