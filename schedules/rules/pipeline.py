@@ -4,6 +4,12 @@
       for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
+or, in strips of whole rows, nothing twice:
+
+    parallel over strips of the last stage:
+      step by step, for each stage that is kept:   new rows only; those that the step before has computed stay
+      a few rows of the last stage
+
 Which stages are inlined, kept in a tile or computed whole, and the tile, are chosen by `placement`: the plan
 that it holds for cheapest comes first, others that differ in a place follow, and what the rules behind would
 make of it (everything cheap inlined) stands among them by its cost.

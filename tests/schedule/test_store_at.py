@@ -14,10 +14,10 @@ from autotensor.base.errors import ScheduleError
 from autotensor.lowering.pipeline import lower, lower_nest
 from autotensor.schedule.extents import derive
 from autotensor.schedule.loop_picture import picture
-from autotensor.schedule.schedule import Schedule, create_schedule
-from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.store_at import StoreAt
+from autotensor.schedule.schedule import Schedule, create_schedule
 from autotensor.schedule.state import Ref, State
 
 
@@ -117,7 +117,8 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], Callable[[Schedule], Any], str]
     "parallel": (
         lambda: chain(),
         lambda s: (s["C"].parallel("y.1"), s["B"].store_at(s["C"], "y.0")),
-        "loop 'y.1' of 'C' is parallel; its iterations do not follow one another. Compute 'B' at a plain loop.",
+        "loop 'y.1' of 'C' is parallel; its iterations do not follow one another. Compute 'B' at a plain "
+        "loop.",
     ),
     "loops moved later": (
         lambda: chain(),
@@ -127,7 +128,8 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], Callable[[Schedule], Any], str]
     "backwards": (
         lambda: chain(lambda y: 30 - y),
         lambda s: (s["B"].store_at(s["C"], "y.0"), lower(s.state)),
-        "reads of stage 'B' moves backwards or by unequal steps; nothing of it can be kept. Leave store_at out.",
+        "reads of stage 'B' moves backwards or by unequal steps; nothing of it can be kept. "
+        "Leave store_at out.",
     ),
     "unequal steps": (
         lambda: chain(lambda y: y * 3 // 4),

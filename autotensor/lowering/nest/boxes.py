@@ -88,9 +88,7 @@ class Boxes:
         inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
         return inside, self.stored_at(stage, index, inside)
 
-    def stored_at(
-        self, stage: Stage, index: tuple[Expr, ...], inside: tuple[Expr, ...]
-    ) -> tuple[Expr, ...]:
+    def stored_at(self, stage: Stage, index: tuple[Expr, ...], inside: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Where an element lies in the replacement, by its indices in the stage and inside the box."""
         window = self._extents.windows.get(stage.name)
         if window is not None:

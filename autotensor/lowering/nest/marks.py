@@ -46,8 +46,10 @@ def check_marks(state: State, stage: Stage) -> None:
 def check_ring(stage: Stage, extents: Extents) -> None:
     """Raises ScheduleError where a vector would run along the rows that a ring keeps: it does not go round."""
     window = extents.windows.get(stage.name)
-    for leaf in stage.leaves if window is not None else ():
-        axis = stage.op.axes[window.along].name
+    if window is None:
+        return
+    axis = stage.op.axes[window.along].name
+    for leaf in stage.leaves:
         if leaf.mark is Mark.VECTORIZED and axis in axes_of(stage, leaf.name):
             raise ScheduleError(
                 f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, and {axis!r} is what "

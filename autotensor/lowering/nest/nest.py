@@ -48,7 +48,6 @@ from autotensor.lowering.nest.when.unread_points import needed
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.carried import check_scans, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
-from autotensor.schedule.primitives.storage import in_storage_order
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
 from autotensor.te.tensor import AxisKind
 
@@ -274,9 +273,7 @@ class _Nest:
         loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
 
-    def _from(
-        self, loops: Loops, leaf: Axis, early: int, ranges: dict[Var, Interval]
-    ) -> dict[Var, Interval]:
+    def _from(self, loops: Loops, leaf: Axis, early: int, ranges: dict[Var, Interval]) -> dict[Var, Interval]:
         """Ranges of variables for a stage that is computed so many iterations of a loop before its first."""
         last = self._extent(loops.stage, leaf.name) - 1
         return {**ranges, leaf_var(loops.stage.name, leaf.name): Interval(-early, last)}

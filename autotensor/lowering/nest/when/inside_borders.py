@@ -21,9 +21,7 @@ from autotensor.lowering.nest.loops import Loops
 from autotensor.lowering.nest.when.skipped_terms import conjuncts
 
 
-def inside_borders(
-    loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt
-) -> Stmt:
+def inside_borders(loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt) -> Stmt:
     """What computes the stage in an iteration of the loop over `var`: twice where the iteration decides
     conditions of its Selects, for all values of the stage's variables `own`."""
     values = {a.var: loops.values[a.name] for a in loops.stage.op.all_axes}
