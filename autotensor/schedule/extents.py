@@ -323,7 +323,8 @@ def needed(
     """The box of the producer that one iteration of the place's loop reads, one span per axis of the
     producer. `together`, and for a producer in shared memory: that all threads of the block read.
 
-    ahead: of the iteration that comes so many later. Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
+    ahead: of the iteration that comes so many later.
+    Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
     """
     own = _within(state, place, extents, symbolic, together or producer.scope is Scope.SHARED, ahead)
     host = state.stage(place.stage)
