@@ -12,6 +12,7 @@ taken again. A contestant that fails, crashes or answers wrongly is a note in it
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -35,7 +36,8 @@ HERE = Path(__file__).parents[1]
 REFERENCE = "reference"  # a contestant whose output others are compared with; it is not timed
 TOLERANCE = 1e-4  # of the largest element of torch's output
 REST_S = 0.03  # before each block: other pools' threads stop spinning
-IDLE_WAIT_S = 2.0  # how long to wait for an idle machine before a block
+IDLE_WAIT_S = 2.0  # how long to wait for idle cores before a block
+IDLE_S = 0.05  # without work on them: five of the system's ticks
 FOREIGN_SHARE = 0.1  # of one core, by others: more, and the block is taken again
 SETUP_TIMEOUT_S = 900.0  # inductor compiles for minutes on whole models
 CHATTER_BYTES = 256 << 20  # what a library may print meanwhile
@@ -240,25 +242,22 @@ def summary(blocks: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def busy_seconds() -> float:
-    """Seconds that all cores together were busy since the machine started, time stolen from it included."""
-    t = psutil.cpu_times()
-    return float(sum(t) - t.idle - getattr(t, "iowait", 0.0) - getattr(t, "guest", 0.0))
+    """Seconds that the cores on which we may run were busy since the machine started, time stolen from them
+    included."""
+    every = psutil.cpu_times(percpu=True)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
+    return sum(
+        sum(t) - t.idle - getattr(t, "iowait", 0.0) - getattr(t, "guest", 0.0)
+        for t in (every[i] for i in ours)
+    )
 
 
 def wait_until_idle(limit_s: float) -> bool:
-    """Wait until nothing else wants to run, at most `limit_s` seconds; whether it came so far."""
+    """Wait until nothing runs on our cores, at most `limit_s` seconds; whether it came so far."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        if all(_runnable() <= 1 for _ in range(5)):
+        before = busy_seconds()
+        time.sleep(IDLE_S)
+        if busy_seconds() - before < FOREIGN_SHARE * IDLE_S:
             return True
-        time.sleep(0.02)
     return False
-
-
-def _runnable() -> int:
-    """Processes that run or want to, this one included; 1 where the system does not say."""
-    time.sleep(0.002)
-    try:
-        return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
-    except OSError:
-        return 1

@@ -21,6 +21,7 @@ from schedules.cpu import APART, cpu_of
 from schedules.kit.body_work import vector_operations
 from schedules.placement.reads import Other, Part, Point, Reads, Sum
 from schedules.placement.regions import extents_of, regions, windows
+from schedules.placement.rows import distinct, rows_together
 
 INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
@@ -121,18 +122,21 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
 
 def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:
     """Cycles of a vector of a stage's elements: its own operations, those of what is inlined, loads, for each
-    of its terms, and a store. reads: at which points, by `points_read`."""
+    of its terms, and a store; what rows written together have in common is counted once. reads: at which
+    points, by `points_read`."""
     if reads is None:
         return inf
     called = cpu_of(group.target).called
-    vanished = [(group.op(name), len(reads[name])) for name in inlined if name in reads]
+    rows = rows_together(op, reads, group.target, op is group.last)
+    vanished = [(group.op(name), distinct(reads[name], op, rows)) for name in inlined if name in reads]
     if nodes(op) + sum(count * nodes(p) for p, count in vanished) > MOST_NODES:
         return inf
     gone = {p.name for p, _ in vanished} | {b.name for p, _ in vanished for b in p.buffers}
     along = op.axes[-1].name if op.axes else ""
-    total = weight(op, called) + sum(count * weight(p, called) for p, count in vanished)
-    loads = (p for name, points in reads.items() if name not in gone for p in points)
-    total += sum(_load(p, along, group.lanes) for p in loads)
+    total = weight(op, called) + sum(count * weight(p, called) for p, count in vanished) / rows
+    for points in (points for name, points in reads.items() if name not in gone):
+        once = distinct(points, op, rows) / (rows * len(points))
+        total += once * sum(_load(p, along, group.lanes) for p in points)
     return prod(a.extent for a in op.reduce_axes) * total + 1.0
 
 

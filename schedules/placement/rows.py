@@ -7,7 +7,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.te.dag import StageOp
 from schedules.cpu import LINE, cpu_of
 from schedules.kit.tiles import nearest, singles
-from schedules.placement.reads import Index, Reads, Sum
+from schedules.placement.reads import Index, Points, Reads, Sum, shares_rows
 
 ROWS = (1, 2, 4)  # written out
 # loads of a row that neighbours must save where rows do not begin on a line, so that writing several at once
@@ -29,13 +29,24 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
     return Hole(f"{op.name}/rows", singles(options), (1 if ragged and saved < RAGGED else most,))
 
 
-def _loads(op: StageOp, seen: Reads, rows: int) -> int:
-    """Points that so many neighbouring rows read, each once."""
+def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> int:
+    """Rows that a stage's loops take together without measuring; 1 where neighbours have nothing in common.
+    seen, whole: as for `rows_hole`."""
+    if op.is_reduction or len(op.axes) < 2 or op.axes[-2].extent == 1 or not shares_rows(op, seen):
+        return 1
+    return rows_hole(op, seen, target, whole).default[0]
+
+
+def distinct(points: Points, op: StageOp, rows: int) -> int:
+    """How many points so many neighbouring rows of a stage have, each counted once."""
+    if rows == 1:
+        return len(points)
     row = op.axes[-2].name
-    return sum(
-        len({tuple(_moved(i, row, n) for i in p) for p in points for n in range(rows)})
-        for points in seen.values()
-    )
+    return len({tuple(_moved(i, row, n) for i in p) for p in points for n in range(rows)})
+
+
+def _loads(op: StageOp, seen: Reads, rows: int) -> int:
+    return sum(distinct(points, op, rows) for points in seen.values())
 
 
 def _moved(index: Index, row: str, by: int) -> object:
@@ -44,4 +55,4 @@ def _moved(index: Index, row: str, by: int) -> object:
     return index, by
 
 
-__all__ = ["rows_hole"]
+__all__ = ["distinct", "rows_hole", "rows_together"]

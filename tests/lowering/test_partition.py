@@ -43,6 +43,20 @@ for j in range(2):
     )
 
 
+def test_masks_of_loads_are_guards_too() -> None:
+    """A tile is stored in whole vectors; what it reads ends before."""
+    inside = store(B, I * 8 + J, Load(A, (I * 8 + J,), I * 8 + J < 50))
+    assert (
+        text(partition(loop(I, 7, loop(J, 8, inside, VECTORIZED))))
+        == """\
+for i in range(6):
+  for j in vectorized(8):
+    B[i*8+j] = A[i*8+j]
+for j in vectorized(8):
+  B[j+48] = (A[j+48] if j < 2)"""
+    )
+
+
 def test_turns_in_which_nothing_happens_go() -> None:
     """A factor larger than the axis."""
     assert (

@@ -176,6 +176,8 @@ class ValueWriter(FunctionWriter):
                 return self.op(
                     f"xor {ty(a.dtype)} {self.value(a)}, {literal(-1 if a.dtype.is_int else True, a.dtype)}"
                 )
+            case Compare(op, Ramp(a, step, lanes), Broadcast(b, _)) if _is_tail(a, step, b):
+                return self._compare_steps(op, self.value(a), step, lanes, self.value(b))
             case Compare(op, a, b):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
             case Select(cond, a, b):
@@ -330,6 +332,18 @@ class ValueWriter(FunctionWriter):
             return self.op(f"fcmp {_FLOAT_CMP[op]} {ty(t)} {x}, {y}")
         signed = "" if op in (Cmp.EQ, Cmp.NE) else "s" if t.kind == "int" else "u"
         return self.op(f"icmp {signed}{_INT_CMP[op]} {ty(t)} {x}, {y}")
+
+    def _compare_steps(self, op: Cmp, base: str, step: int, lanes: int, end: str) -> str:
+        """`base + k * step` of 64 bits against an end, asked of `k * step` in 32: vectors have half as many
+        lanes of 64 bits, and AVX2 takes a dozen instructions to make a mask of two such. The end is brought
+        to just beyond the lanes on both sides, where each comparison has its final answer."""
+        left = self.op(f"sub i64 {end}, {base}")
+        for name, limit in (("smax", -1), ("smin", lanes * step)):
+            self.declared.setdefault(f"llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
+            left = self.op(f"call i64 @llvm.{name}.i64(i64 {left}, i64 {limit})")
+        t = int32.with_lanes(lanes)
+        steps = ", ".join(f"i32 {k * step}" for k in range(lanes))
+        return self._compare(op, t, f"<{steps}>", self.splat(self.op(f"trunc i64 {left} to i32"), t))
 
     def _in_lanes(self, cond: Expr, lanes: int) -> str:
         """A condition that is the same for all lanes, asked in each of them.
@@ -487,6 +501,11 @@ class ValueWriter(FunctionWriter):
     def index(self, e: Expr) -> str:
         """An integer expression as int64 operand."""
         return self.cast(self.value(e), e.dtype, int64.with_lanes(e.dtype.lanes))
+
+
+def _is_tail(base: Expr, step: int, end: Expr) -> bool:
+    """Whether a comparison says which lanes are left: of loops' own numbers, whose differences are small."""
+    return base.dtype == int64 and step > 0 and not is_data(base) and not is_data(end)
 
 
 def _is_number(e: Expr) -> bool:

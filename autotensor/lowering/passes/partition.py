@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
+from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Var, compare, const
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
@@ -41,7 +41,7 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
 
     copies: of loop bodies that may be made.
     """
-    if not any_node(body, lambda n: isinstance(n, If)):
+    if not any_node(body, lambda n: isinstance(n, If) or (isinstance(n, Load) and n.mask is not None)):
         return body
     return simplify(_visit(body, bounds(NO_RANGES), _Budget(copies)))
 
@@ -287,7 +287,7 @@ def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interva
 
 
 def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
-    """All comparisons that guard statements inside, with what is known where they stand."""
+    """All comparisons that guard statements or loads inside, with what is known where they stand."""
     match s:
         case For(var, begin, extent, _, body):
             return _conditions(body, known.in_loop(var, begin, extent))
@@ -302,7 +302,8 @@ def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
         case Alloc(_, body):
             return _conditions(body, known)
         case _:
-            return []
+            masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
+            return [(c, known) for mask in masks for c in _conjuncts(mask)]
 
 
 @lru_cache(maxsize=4096)

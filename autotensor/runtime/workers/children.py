@@ -259,7 +259,7 @@ def python_path(first: Sequence[str] = ()) -> str:
 
     Empty entries, as a colon at the end leaves one, mean the current folder to Python: they are left out.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([*first, *filter(None, said), root])
 

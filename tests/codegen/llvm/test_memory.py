@@ -10,12 +10,14 @@ from codegen_kernels import buffer, elementwise, loop, program, run
 
 from autotensor.base.dtype import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
 from autotensor.base.errors import CodegenError
-from autotensor.ir.expr import Broadcast, Load, Ramp, Var, cast, const
+from autotensor.ir.expr import Broadcast, Cmp, Load, Ramp, Var, cast, compare, const
 from autotensor.ir.func import Role, Scope
 from autotensor.ir.stmt import Alloc, ForKind, Store, seq
 
 TYPES = (float32, float64, float16, bfloat16, int8, int64, bool_)
 N = 64
+ASKED = {Cmp.EQ: np.equal, Cmp.NE: np.not_equal, Cmp.LT: np.less, Cmp.LE: np.less_equal,
+         Cmp.GT: np.greater, Cmp.GE: np.greater_equal}  # fmt: skip
 
 
 def values(t: DType, n: int = N) -> np.ndarray:
@@ -124,6 +126,18 @@ def test_masks_per_lane(t: DType) -> None:
         want = np.zeros(160, t.numpy)
         want[at[:limit]] = x[:limit]
         assert (got == want).all()
+
+
+@pytest.mark.parametrize("op", Cmp)
+@pytest.mark.parametrize("stride", [1, 3])
+def test_ends_far_from_the_lanes(op: Cmp, stride: int) -> None:
+    """Lanes are told apart in 32 bits, however far the end is."""
+    x, ones = values(float32), np.zeros(N, np.float32)
+    steps = lambda i: Ramp(i * 8 * stride, stride, 8)  # noqa: E731
+    for end in (-(2**40), -(2**31), -1, 0, 17, 23, N, 3 * N, 2**31, 2**32, 2**32 + 17, 2**40):
+        mask = lambda i, e=end: compare(op, steps(i), Broadcast(const(e), 8))  # noqa: E731
+        got = copy(x, ones.copy(), lambda i: Ramp(i * 8, 1, 8), lambda i: Ramp(i * 8, 1, 8), mask=mask)
+        assert (got == np.where(ASKED[op](np.arange(N) * stride, end), x, 0)).all()
 
 
 @pytest.mark.parametrize("t", TYPES, ids=str)

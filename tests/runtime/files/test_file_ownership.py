@@ -163,6 +163,10 @@ def test_compiling_apart_imports_nothing_from_the_current_folder(hostile: Path) 
     assert "" not in python_path().split(os.pathsep)
 
 
+def test_children_find_the_package_where_it_is_not_installed() -> None:
+    assert (Path(python_path().split(os.pathsep)[-1]) / "autotensor" / "__init__.py").exists()
+
+
 def test_every_child_is_told_so() -> None:
     """Whoever starts Python says -P; a new place must as well."""
     sources = [

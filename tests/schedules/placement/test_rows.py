@@ -8,22 +8,27 @@ import pytest
 
 from autotensor import te
 from autotensor.base.target import parse
-from autotensor.te.dag import ComputeDAG
+from autotensor.te.dag import ComputeDAG, StageOp
 from schedules.placement.reads import points_read
-from schedules.placement.rows import rows_hole
+from schedules.placement.rows import distinct, rows_together
 
 TARGET = parse("llvm -mcpu=znver5 -threads=2")
 CROSS = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
 SQUARE = [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
 
 
-def rows_of(taps: Sequence[tuple[int, int]], columns: int, whole: bool = True) -> int:
+def stencil(taps: Sequence[tuple[int, int]], columns: int) -> StageOp:
     a = te.placeholder((66, columns + 2), name="a")
     out = te.compute(
         (64, columns), lambda i, j: sum(a[i + 1 + r, j + 1 + c] for r, c in taps) * 0.2, name="o"
     )
     (op,) = ComputeDAG.of([a, out]).stages
-    return int(rows_hole(op, points_read(op, (), (op,)) or {}, TARGET, whole).default[0])
+    return op
+
+
+def rows_of(taps: Sequence[tuple[int, int]], columns: int, whole: bool = True) -> int:
+    op = stencil(taps, columns)
+    return rows_together(op, points_read(op, (), (op,)) or {}, TARGET, whole)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +47,12 @@ def test_several_rows_are_written_at_once_where_that_saves_loads(
 
 def test_rows_of_a_tile_lie_in_an_array_of_its_own() -> None:
     assert rows_of(CROSS, 130, whole=False) == 4
+
+
+def test_what_neighbouring_rows_have_in_common_counts_once() -> None:
+    down, across = ([(r, 0) for r in range(-1, 2)], [(0, c) for c in range(-1, 2)])
+    for taps, points in ((down, 6), (across, 12)):
+        op = stencil(taps, 128)
+        reads = points_read(op, (), (op,))
+        assert reads is not None
+        assert distinct(reads["a"], op, 4) == points

@@ -10,6 +10,7 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace
 from schedules.placement import search
 from schedules.placement.search import Places
 from schedules.rules.pipeline import _places, group_of
@@ -41,10 +42,11 @@ def image():  # type: ignore[no-untyped-def]
 
 def test_few_taps_are_computed_again_and_many_are_kept() -> None:
     x = image()
-    two = places(x, taps(taps(x, 2, 0, "a"), 2, 1, "b")).best()[0].plan
-    many = places(x, taps(taps(x, 15, 0, "a"), 15, 1, "b")).best()[0].plan
-    assert two.inlined == {"a"}
-    assert many.tiled == {"a"}
+    two, many = (
+        str(default_trace(ComputeDAG.of([x, taps(taps(x, n, 0, "a"), n, 1, "b")]), TARGET)) for n in (2, 15)
+    )
+    assert 's["a"].compute_inline()' in two
+    assert 's["a"].compute_at(s["b"]' in many
 
 
 def test_a_tile_holds_rows_enough_for_what_they_share() -> None:
