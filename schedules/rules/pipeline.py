@@ -83,8 +83,8 @@ def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[
 
 
 def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension | None:
-    """A plan as an extension; one without a tile leaves the loops to the rules behind. None where no steps
-    can keep what it would have them keep."""
+    """A plan as an extension; one without a tile leaves the loops to the rules behind. None where its steps
+    cannot keep what it would have them keep."""
     if placed.plan.tiled:
         made = _Pipeline(state, group, placed, target).build()
         return made if placed.steps is None else _steady(state, made, steps_name(group.last, placed.steps[0]))
@@ -95,16 +95,17 @@ def _extension(state: State, group: Group, placed: Placed, target: Target) -> Ex
 
 def _steady(state: State, made: Extension, name: str) -> Extension | None:
     """The extension with those steps on offer from one to the next of which all that is read moves by as
-    much; where the default is none of them, the largest one is."""
+    much, which their rows decide; None where the default's do not."""
     for step in made.steps:
         state = step.apply(state)
-    holes = {h.name: h for h in made.holes}
-    legal = tuple(o for o in holes[name].options if _derives(state, made.holes, {name: o}))
-    if not legal:
+    (hole,) = (h for h in made.holes if h.name == name)
+    count, wanted = hole.default
+    if not _derives(state, made.holes, {name: hole.default}):
         return None
-    wanted = holes[name].default
-    hole = Hole(name, legal, wanted if wanted in legal else max(legal, key=lambda o: (prod(o), -o[0])))
-    return replace(made, holes=tuple(hole if h.name == name else h for h in made.holes))
+    others = {r for _, r in hole.options} - {wanted}
+    steady = {wanted, *(r for r in others if _derives(state, made.holes, {name: (count, r)}))}
+    kept = replace(hole, options=tuple(o for o in hole.options if o[1] in steady))
+    return replace(made, holes=tuple(kept if h is hole else h for h in made.holes))
 
 
 def _derives(state: State, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
