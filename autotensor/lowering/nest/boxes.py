@@ -103,7 +103,7 @@ class Boxes:
 
 
 def places_of(rows: int) -> int:
-    """Rows of a ring that keeps so many: just as many, for an index is folded once a row, not in each vector."""
+    """Rows of a ring that keeps so many: just as many, for an index is folded once a row, not in a vector."""
     return rows
 
 
