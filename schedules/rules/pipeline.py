@@ -50,7 +50,8 @@ WRITTEN_OUT = 32  # terms of it that are written out in code
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
 STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
-PLANS = 6  # on offer, and fewer of many stages, which have
+SLIDING = 2  # plans whose stages slide that are on offer
+PLANS = 6  # others on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
 SURE = 1.15
@@ -64,11 +65,13 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
         return ()
     free = tuple((o.name, _places(state, state.stage(o.name))) for o in group.order[:-1])
     plain, found = _plans(group, free)
-    plans = [p for p in found if p.plan != plain.plan]
+    plans = [p for p in found if p.plan != plain.plan and not p.plan.steps]
+    sliding = [p for p in found if p.plan.steps][:SLIDING]  # of these some may be no good
     apart = [p for p in plans if not p.plan.tiled]
     most = max(1, min(PLANS, MOST_PLACES // len(group.order)))
-    first = [p for p in plans[:most] if SURE * p.cycles < plain.cycles]
-    rest = [p for p in dict.fromkeys((*plans[:most], *apart[:1])) if p not in first]
+    cheap = sorted((*plans[:most], *sliding), key=lambda p: p.cycles)
+    first = [p for p in cheap if SURE * p.cycles < plain.cycles]
+    rest = [p for p in dict.fromkeys((*cheap, *apart[:1])) if p not in first]
     made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
     before = [e for p in first if (e := made[p]) is not None]
     behind = [e for p in rest if (e := made[p]) is not None]
