@@ -29,7 +29,8 @@ class TargetPlugin:
     compile: Callable[..., Any]  # (Program, Target, *, name, asm, cache) → Artifact: a `codegen.Backend`
     open: Callable[[Any, int | None], Any]  # (Artifact, threads) → runtime.Hosted, or what is like it
     passes: frozenset[str] = frozenset({"simplify nest"})  # of lowering's table; what comes later is left out
-    honours: frozenset[str] = frozenset()  # "parallel", "vectorize", "unroll", "bind", "shared memory"
+    # "parallel", "vectorize", "unroll", "bind", "shared memory", "store_at"
+    honours: frozenset[str] = frozenset()
     intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared_intrinsics.Declared
     default: Callable[[Any, Any], Any] | None = None  # (ComputeDAG, Target) → Trace; None: the plain loops
 

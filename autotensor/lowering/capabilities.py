@@ -30,6 +30,7 @@ HONOURED: Mapping[str, Collection[str]] = {  # what is asked → kinds of our ow
     "unroll": OWN,
     "bind": GPU_KINDS,
     "shared memory": ("interp", *GPU_KINDS),
+    "store_at": ("llvm", "interp"),  # threads of a block do not share a ring
 }
 MARKS = {
     Mark.PARALLEL: "parallel",
@@ -68,6 +69,12 @@ def check_capabilities(state: State, target: Target | None) -> None:
             raise ScheduleError(
                 f"target {kind!r} has no shared memory to keep stage {stage.name!r} in.",
                 fix='Use scope "local".',
+            )
+        if "store_at" not in does and isinstance(stage.place, At) and stage.place.store:
+            raise ScheduleError(
+                f"store_at: target {kind!r} keeps nothing of stage {stage.name!r} from one iteration to the "
+                "next.",
+                fix="Leave the step out.",
             )
 
 

@@ -37,8 +37,17 @@ def _excess(cond: Compare) -> Affine | None:
 
 def weakest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
     """The condition that `cond` holds for some values of the variables `inside`; None if it says nothing."""
+    return _apart_from(cond, inside, ranges, always=False)
+
+
+def strongest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
+    """The condition that `cond` holds for all values of the variables `inside`; None if it says nothing."""
+    return _apart_from(cond, inside, ranges, always=True)
+
+
+def _apart_from(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval], always: bool) -> Expr | None:
     total = _excess(cond) if isinstance(cond, Compare) else None
-    rest = None if total is None else _without(total, inside, bounds(ranges), always=False)
+    rest = None if total is None else _without(total, inside, bounds(ranges), always)
     return None if rest is None else compare(Cmp.LE, to_expr(rest), const(0))
 
 
@@ -100,4 +109,4 @@ def _extreme(terms: Mapping[Expr, int], known: Bounds, always: bool) -> int | No
     return total
 
 
-__all__ = ["end", "holds", "may_hold", "weakest"]
+__all__ = ["end", "holds", "may_hold", "strongest", "weakest"]

@@ -13,7 +13,7 @@ lowering.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
@@ -43,6 +43,7 @@ from autotensor.schedule.index_regions import (
     standing,
     where,
 )
+from autotensor.schedule.sliding_windows import Window, check_storage_loop, window_of
 from autotensor.schedule.state import At, Fuse, Ref, Size, Split, Stage, State
 from autotensor.te.thread import VTHREAD
 
@@ -62,11 +63,20 @@ def number(size: Size, values: Values) -> Number:
 class Extents:
     """Extents of every loop and axis: (stage, axis name) → number; boxes of attached stages by stage name."""
 
-    of: Mapping[tuple[str, str], Number]
-    boxes: Mapping[str, tuple[Span, ...]]  # per attached stage, one span per spatial axis
+    of: dict[tuple[str, str], Number] = field(default_factory=dict)
+    # what an iteration of the host computes: per attached stage, one span per spatial axis
+    boxes: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)  # of stages that are stored further out
+    # iterations before the host's first one in which attached stages are computed, for windows to be full
+    early: dict[str, Number] = field(default_factory=dict)
 
     def __getitem__(self, key: tuple[str, str]) -> Number:
         return self.of[key]
+
+    def stored(self, stage: str) -> tuple[Span, ...]:
+        """What the storage of an attached stage holds in an iteration of its host."""
+        window = self.windows.get(stage)
+        return self.boxes[stage] if window is None else window.box
 
 
 def derive(state: State, values: Values | None = None, *, symbolic: bool = False) -> Extents:
@@ -77,16 +87,43 @@ def derive(state: State, values: Values | None = None, *, symbolic: bool = False
     Raises ScheduleError when an attached stage is read outside the loop that it is computed in.
     """
     decided = values or {}
-    found: dict[tuple[str, str], Number] = {}
-    boxes: dict[str, tuple[Span, ...]] = {}
+    out = Extents()
     for stage in reversed(state.live()):  # consumers first
         if isinstance(stage.place, At):
-            box = needed(state, stage, stage.place, found, boxes, symbolic)
-            boxes[stage.name] = box
-            found.update(_loops(stage, [s.extent for s in box], decided))
+            box = needed(state, stage, stage.place, out, symbolic)
+            if stage.place.store:
+                check_storage_loop(state, stage)
+                later = needed(state, stage, stage.place, out, False, ahead=1)
+                out.windows[stage.name] = window_of(stage, box, later)
+                box = out.windows[stage.name].computed()
+            out.boxes[stage.name] = box
+            out.early[stage.name] = _early(state, stage, stage.place, out)
+            out.of.update(_loops(stage, [s.extent for s in box], decided))
         else:
-            found.update(root_extents(stage, decided))
-    return Extents(found, boxes)
+            out.of.update(root_extents(stage, decided))
+    return out
+
+
+def _early(state: State, stage: Stage, place: At, extents: Extents) -> Number:
+    """Iterations before the first one in which a stage is computed: for what reads it that early, and for its
+    own window."""
+    own = extents.windows.get(stage.name)
+    wanted: Number = 0
+    for consumer in state.consumers(stage):
+        beside = _computed_at(state, consumer, place)
+        if beside is not None:
+            wanted = most(wanted, extents.early[beside])
+    return wanted if own is None else wanted + own.early
+
+
+def _computed_at(state: State, stage: Stage, place: At) -> str | None:
+    """Which stage at the place's loop computes a stage: itself, or one that it is computed in; None if none
+    does."""
+    while isinstance(stage.place, At):
+        if (stage.place.stage, stage.place.axis) == (place.stage, place.axis):
+            return stage.name
+        stage = state.stage(stage.place.stage)
+    return None
 
 
 def root_extents(stage: Stage, values: Values) -> dict[tuple[str, str], Number]:
@@ -133,9 +170,14 @@ def leaf_var(stage: str, axis: str) -> Var:
 
 
 def spans(
-    stage: Stage, inside: frozenset[str], found: Mapping[tuple[str, str], Number], symbolic: bool
+    stage: Stage,
+    inside: frozenset[str],
+    found: Mapping[tuple[str, str], Number],
+    symbolic: bool,
+    ahead: Mapping[str, int] | None = None,
 ) -> dict[str, Span]:
-    """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still.
+    """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still, those
+    in `ahead` so many iterations further on.
 
     Of an attached stage they are relative to its box. Parts of a fused loop that stands still are variables
     of their own (lowering gives them Lets), so that everything computed from them stays linear.
@@ -148,7 +190,7 @@ def spans(
             out[leaf.name] = running(found[name, leaf.name], symbolic)
         else:
             still.add(leaf.name)
-            out[leaf.name] = standing(leaf_var(name, leaf.name), symbolic)
+            out[leaf.name] = standing(leaf_var(name, leaf.name), symbolic, (ahead or {}).get(leaf.name, 0))
     for relation in reversed(stage.relations):
         match relation:
             case Split(parent, children, _, _):
@@ -218,14 +260,10 @@ def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:
 
 
 def _within(
-    state: State,
-    place: At,
-    found: Mapping[tuple[str, str], Number],
-    boxes: Mapping[str, tuple[Span, ...]],
-    symbolic: bool,
-    together: bool,
+    state: State, place: At, extents: Extents, symbolic: bool, together: bool, ahead: int
 ) -> dict[str, Span]:
-    """Spans of the host's axes in one iteration of the loop that a stage is attached to.
+    """Spans of the host's axes in one iteration of the loop that a stage is attached to, or in the one that
+    comes so many later.
 
     together: for all threads of a block at once, as shared memory needs it: loops over threads outside of
     that loop run, too, those of the host's own hosts included.
@@ -233,12 +271,13 @@ def _within(
     host = state.stage(place.stage)
     at = host.position(place.axis)
     threads = [a for a in host.leaves[: at + 1] if together and in_block(a.thread)]
-    own = spans(host, frozenset(a.name for a in (*threads, *host.leaves[at + 1 :])), found, symbolic)
+    inside = frozenset(a.name for a in (*threads, *host.leaves[at + 1 :]))
+    own = spans(host, inside, extents.of, symbolic, {place.axis: ahead})
     if not isinstance(host.place, At):
         return own
-    outer = boxes[host.name]
+    outer = extents.boxes[host.name]
     if together and host.scope is not Scope.SHARED:  # the box of a shared host is that of all threads anyway
-        reach_of_all = needed(state, host, host.place, found, boxes, symbolic, together=True)
+        reach_of_all = needed(state, host, host.place, extents, symbolic, together=True)
     else:
         reach_of_all = outer
     for axis, box, whole in zip(host.op.axes, outer, reach_of_all, strict=True):
@@ -276,17 +315,18 @@ def needed(
     state: State,
     producer: Stage,
     place: At,
-    found: Mapping[tuple[str, str], Number],
-    boxes: Mapping[str, tuple[Span, ...]],
+    extents: Extents,
     symbolic: bool,
     together: bool = False,
+    ahead: int = 0,
 ) -> tuple[Span, ...]:
     """The box of the producer that one iteration of the place's loop reads, one span per axis of the
     producer. `together`, and for a producer in shared memory: that all threads of the block read.
 
+    ahead: of the iteration that comes so many later.
     Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
     """
-    own = _within(state, place, found, boxes, symbolic, together or producer.scope is Scope.SHARED)
+    own = _within(state, place, extents, symbolic, together or producer.scope is Scope.SHARED, ahead)
     host = state.stage(place.stage)
     at = host.position(place.axis)
     memo: dict[str, dict[str, Span]] = {host.name: own}
@@ -300,7 +340,11 @@ def needed(
                     f"{place.axis!r} of {host.name!r}.",
                     fix="Compute it at root, or inline it.",
                 )
-            named = {a.name: s for a, s in zip(consumer.op.axes, box_of(consumer), strict=True)}
+            box = box_of(consumer)
+            window = extents.windows.get(consumer.name)
+            if window is not None and _computed_at(state, consumer, place) == consumer.name:
+                box = replace(window, box=box).computed()
+            named = {a.name: s for a, s in zip(consumer.op.axes, box, strict=True)}
             named.update({a.name: running(a.extent, symbolic) for a in consumer.op.reduce_axes})
             memo[consumer.name] = named
         return memo[consumer.name]

@@ -188,9 +188,10 @@ class Reach:
 EVERYTHING = Reach(0, 1, every=True)
 
 
-def standing(var: Var, symbolic: bool) -> Span:
-    """The span of a loop that stands still."""
-    return Span(1, somewhere(var.name), 1, var if symbolic else None, 0)
+def standing(var: Var, symbolic: bool, ahead: int = 0) -> Span:
+    """The span of a loop that stands still, `ahead` iterations further on."""
+    base = plus(var, const(ahead)) if symbolic else None
+    return Span(1, modular(somewhere(var.name) + ahead), 1, base, 0)
 
 
 def running(extent: Number, symbolic: bool) -> Span:

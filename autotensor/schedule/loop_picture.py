@@ -8,7 +8,7 @@ features read only this; nothing is lowered to score a candidate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,10 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
         return own
     host = state.stage(stage.place.stage)
     around = _levels(state, host, extents)
-    keep = len(around) - len(host.leaves) + host.position(stage.place.axis) + 1
-    return (*around[:keep], *own)
+    keep = len(around) - len(host.leaves) + host.position(stage.place.axis)
+    here, early = around[keep], extents.early[stage.name]
+    here = replace(here, extent=here.extent + early, trips=here.trips + early)
+    return (*around[:keep], here, *own)
 
 
 def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ def _held(state: State, extents: Extents) -> dict[str, Number]:
     for stage in state.live():
         if isinstance(stage.place, At):
             points: Number = 1
-            for span in extents.boxes[stage.name]:
+            for span in extents.stored(stage.name):
                 points = points * span.extent
             out.update({b.name: points * b.dtype.bytes for b in stage.op.buffers})
     return out
@@ -340,7 +342,9 @@ def _axis_spans(
     if depth == 0:
         return {a.name: Span(a.extent) for a in stage.op.all_axes}
     level = levels[depth - 1]
-    box = needed(state, stage, At(level.stage, level.axis), extents.of, extents.boxes, False)
+    place = At(level.stage, level.axis)
+    own = isinstance(stage.place, At) and (stage.place.stage, stage.place.axis) == (level.stage, level.axis)
+    box = extents.boxes[stage.name] if own else needed(state, stage, place, extents, False)
     found = {a.name: s for a, s in zip(stage.op.axes, box, strict=True)}
     found.update({a.name: Span(a.extent) for a in stage.op.reduce_axes})
     return found

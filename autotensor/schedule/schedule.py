@@ -35,6 +35,7 @@ from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage, StorageAlign, Swizzle
+from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step
@@ -179,7 +180,6 @@ class Schedule:
 
 _ELSEWHERE = {  # primitives of TVM's stages
     "prefetch": "leave it out; a CPU fetches ahead by itself",
-    "store_at": "a stage is stored where compute_at puts it",
     "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 
@@ -291,6 +291,12 @@ class StageRef:
         """Computes the stage inside a loop of a reader, in each iteration as much as that reads."""
         name = self.schedule.stage_name(host)
         self.schedule.do(ComputeAt(self.name, name, self.schedule.axis_name(name, axis)))
+
+    def store_at(self, host: Any, axis: AxisLike) -> None:
+        """Keeps what iterations before have computed: storage lives at the loop right outside of that of
+        `compute_at`, and each iteration computes only what is new."""
+        name = self.schedule.stage_name(host)
+        self.schedule.do(StoreAt(self.name, name, self.schedule.axis_name(name, axis)))
 
     def compute_inline(self) -> None:
         """Puts the stage's expression in place of every read; for stages that reduce nothing."""

@@ -67,10 +67,14 @@ class Inlined:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs."""
+    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs.
+
+    store: the loop outside of it in each iteration of which the stage's storage lives; "": in each of `axis`.
+    """
 
     stage: str
     axis: str
+    store: str = ""
 
 
 Place = Root | Inlined | At
@@ -221,6 +225,18 @@ class State:
                 if isinstance(s.place, Root):
                     found.add(s.name)
         return frozenset(found)
+
+
+def axes_of(stage: Stage, leaf: str) -> frozenset[str]:
+    """What a loop is made of by splits and fusions: loops that were, and axes of the stage."""
+    found = {leaf}
+    for relation in reversed(stage.relations):
+        match relation:
+            case Split(parent, children) if not found.isdisjoint(children):
+                found.add(parent)
+            case Fuse(a, b, fused) if fused in found:
+                found |= {a, b}
+    return frozenset(found)
 
 
 def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> StageOp:

@@ -20,7 +20,7 @@ from autotensor.te.stage import evaluated
 from schedules.cpu import APART, cpu_of
 from schedules.kit.body_work import vector_operations
 from schedules.placement.reads import Other, Part, Point, Reads, Sum
-from schedules.placement.regions import extents_of, regions
+from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
 
 INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
@@ -29,12 +29,16 @@ FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen,
 MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
 
 
+Steps = tuple[str, int]  # along which axis of the last stage, and how many of its rows each computes
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Where the stages in front of a last one are computed; who is in neither set is computed whole."""
 
     inlined: frozenset[str]
     tiled: frozenset[str]  # inside a tile of the last stage
+    steps: bool = False  # of the tile, from one to the next of which these are kept
 
 
 @lru_cache(maxsize=4096)
@@ -79,20 +83,23 @@ class Tiling:
     count: int
     vectors: Mapping[str, int]  # of each stage's box
     bytes: Mapping[str, float]  # of each buffer's box
+    held: Mapping[str, float]  # of these, at a time
+    steps: Steps | None = None
 
     @staticmethod
-    def of(group: Group, tile: tuple[int, ...]) -> Tiling:
-        """tile: extents along the axes of the group's last stage."""
+    def of(group: Group, tile: tuple[int, ...], steps: Steps | None = None) -> Tiling:
+        """tile: extents along the axes of the group's last stage. steps: in which it is computed."""
         named = {a.name: t for a, t in zip(group.last.axes, tile, strict=True)}
         count = prod(ceil(a.extent / t) for a, t in zip(group.last.axes, tile, strict=True))
         boxes = {name: extents_of(b) for name, b in regions(group.last, named, group.order).items()}
         sizes = {b.name: b.dtype.bytes for o in group.order for b in (*o.buffers, *o.reads())}
-        return Tiling(
-            named,
-            count,
-            {o.name: vectors(boxes[o.buffers[0].name], group.lanes) for o in group.order},
-            {name: float(prod(shape) * sizes[name]) for name, shape in boxes.items()},
-        )
+        taken = {name: float(prod(shape) * sizes[name]) for name, shape in boxes.items()}
+        held = taken
+        if steps is not None:
+            at_once = windows(group.last, named, group.order, *steps)
+            held = {name: float(prod(extents_of(b)) * sizes[name]) for name, b in at_once.items()}
+        each = {o.name: vectors(boxes[o.buffers[0].name], group.lanes) for o in group.order}
+        return Tiling(named, count, each, taken, held, steps)
 
 
 def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) -> float:
@@ -169,12 +176,14 @@ def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -
     cpu, caches = cpu_of(group.target), group.target.cache_bytes
     inside = {b.name: b for o in group.order if o.name in plan.tiled for b in o.buffers}
     made = {b.name for o in group.order for b in o.buffers}
-    held = sum(tiling.bytes[b.name] for b in inside.values())
-    inputs = {b.name: b for o in group.order for b in o.reads() if b.name not in made}
-    taken = sum(tiling.bytes[name] for name in inputs if name in tiling.bytes)
-    result = sum(tiling.bytes[b.name] for b in group.last.buffers)
-    rate = _rate(held + taken + result, group.target)
-    total = 2.0 * held / rate * tiling.count if rate else 0.0
+    inputs = {b.name for o in group.order for b in o.reads() if b.name not in made} & tiling.bytes.keys()
+    handed_on = sum(tiling.bytes[name] for name in inside)
+    taken = sum(tiling.bytes[name] for name in inputs)
+    rate = _rate(
+        sum(tiling.held[name] for name in (*inside, *inputs, *(b.name for b in group.last.buffers))),
+        group.target,
+    )
+    total = 2.0 * handed_on / rate * tiling.count if rate else 0.0
     total += taken * tiling.count / cpu.l3_rate
     for op in whole:
         size = sum(b.bytes for b in op.buffers)

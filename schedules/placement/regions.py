@@ -27,11 +27,45 @@ def regions(last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp]) ->
     itself, producers first.
     """
     own = tuple(_middle(a.extent, tile.get(a.name, a.extent)) for a in last.axes)
+    return _needed(last, own, order, {})
+
+
+def windows(
+    last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp], axis: str, rows: int
+) -> dict[str, Box]:
+    """Per buffer what one step of a tile needs, so many rows along an axis, where what steps before have
+    computed of the stages is kept: of each only what is new reads others.
+
+        out[4 rows] ──▶ by[4 rows] ──▶ bx[6 rows], of which 4 are new ──▶ in[4 rows]
+    """
+    own = tuple(_middle(a.extent, rows if a.name == axis else tile.get(a.name, a.extent)) for a in last.axes)
+    next_one = tuple(
+        (low + rows, high + rows) if a.name == axis else (low, high)
+        for a, (low, high) in zip(last.axes, own, strict=True)
+    )
+    now, then = _needed(last, own, order, {}), _needed(last, next_one, order, {})
+    new = {
+        name: tuple(b[1] - a[1] for a, b in zip(box, then[name], strict=True)) for name, box in now.items()
+    }
+    return _needed(last, own, order, new)
+
+
+def _needed(
+    last: StageOp, own: Box, order: Sequence[StageOp], new: Mapping[str, tuple[int, ...]]
+) -> dict[str, Box]:
+    """Per buffer the box that a box of the last stage needs. new: how much is computed at the end of each
+    dimension of a box, the rest being there; 0: all of it."""
     found: dict[str, Box] = {b.name: own for b in last.buffers}
     for op in reversed(order):
-        here = next((found[b.name] for b in op.buffers if b.name in found), None)
-        if here is None:
+        name = next((b.name for b in op.buffers if b.name in found), None)
+        if name is None:
             continue
+        here = found[name]
+        if op is not last and name in new:
+            here = tuple(
+                (max(low, high - n + 1), high) if n > 0 else (low, high)
+                for (low, high), n in zip(here, new[name], strict=True)
+            )
         ranges = {a.name: side for a, side in zip(op.axes, here, strict=True)}
         ranges.update({a.name: (0, a.extent - 1) for a in op.reduce_axes})
         for load in op.loads():

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
-from schedules.placement.cost import Group, Plan, Tiling, cycles, evaluation
+from schedules.placement.cost import Group, Plan, Steps, Tiling, cycles, evaluation
 from schedules.placement.reads import points_read
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS = (64, 128, 256, 512)
 PLANES = (1, 4, 16)
+STRIPS = (1, 2, 4, 8)  # for each core, of a tensor that is computed in steps
+STEP = 4  # rows of a step, or planes: 1
 SWEEPS = 4  # of the descent over all stages
 
 
@@ -26,14 +29,18 @@ class Placed:
     plan: Plan
     tile: tuple[int, ...]  # extents of the tile along the last stage's axes
     cycles: float
+    steps: Steps | None = None  # in which the tile is computed, where the plan keeps what they overlap in
+
+
+def _columns(group: Group) -> int:
+    """Number of the last axis that is as long as a vector."""
+    columns = len(group.last.axes) - 1
+    return columns - 1 if group.last.axes[columns].extent < group.lanes and columns else columns
 
 
 def tiles_of(group: Group) -> list[tuple[int, ...]]:
     """Tiles that are looked at: rows and columns of the last two long axes, planes of the one before."""
-    extents = [a.extent for a in group.last.axes]
-    columns = len(extents) - 1
-    if extents[columns] < group.lanes and columns:
-        columns -= 1
+    extents, columns = [a.extent for a in group.last.axes], _columns(group)
     found: list[tuple[int, ...]] = []
     widths = [extents[columns], *(c for c in COLUMNS if c < extents[columns])]
     heights = [r for r in ROWS if r <= extents[columns - 1]] if columns else [1]
@@ -51,6 +58,25 @@ def tiles_of(group: Group) -> list[tuple[int, ...]]:
     return found
 
 
+def strips_of(group: Group) -> list[tuple[tuple[int, ...], Steps]]:
+    """Tiles that are computed in steps along their rows, or planes: of whole rows, as long as cores leave
+    them. Narrow ones that run down an image begin a new page in every row, and no prefetcher follows."""
+    found: list[tuple[tuple[int, ...], Steps]] = []
+    extents, columns = [a.extent for a in group.last.axes], _columns(group)
+    for at, rows in ((columns - 1, STEP), (columns - 2, 1)):
+        if at < 0:
+            continue
+        parts = (ceil(extents[at] / (n * group.target.num_cores)) for n in STRIPS)
+        lengths = dict.fromkeys(ceil(n / rows) * rows for n in parts if n > rows)
+        heights = [r for r in (*ROWS, extents[columns - 1]) if r <= extents[columns - 1]]
+        for length in lengths:
+            tile = [1] * at + [length] + extents[at + 1 :]
+            for height in heights if at < columns - 1 else [length]:
+                tile[columns - 1] = height
+                found.append((tuple(tile), (group.last.axes[at].name, rows)))
+    return found
+
+
 class Places:
     """Plans of one group, with what is known of each."""
 
@@ -59,7 +85,8 @@ class Places:
         self.group, self.free = group, free
         self._each: dict[frozenset[str], Mapping[str, float]] = {}
         self._consumers = _consumers(group)
-        self._tilings = [Tiling.of(group, t) for t in tiles_of(group)]
+        whole = [Tiling.of(group, t) for t in tiles_of(group)]
+        self._tilings = [*whole, *(Tiling.of(group, t, steps) for t, steps in strips_of(group))]
 
     def legal(self, where: Mapping[str, str]) -> bool:
         """Whether every stage in a tile is read within the tile only."""
@@ -74,9 +101,9 @@ class Places:
         return where[name] == "inline" and all(self._inside(c, where) for c in self._consumers[name])
 
     def cost(self, where: Mapping[str, str], tiling: Tiling) -> float:
-        if not self.legal(where):
+        plan = _plan(where, tiling)
+        if not self.legal(where) or (tiling.steps is not None and not plan.steps):
             return float("inf")
-        plan = _plan(where)
         return cycles(self.group, plan, tiling, self._evaluations(plan.inlined))
 
     def _evaluations(self, inlined: frozenset[str]) -> Mapping[str, float]:
@@ -104,7 +131,7 @@ class Places:
         where = {n: "inline" if "inline" in free else "whole" for n, free in self.free.items()}
         found = ((self.cost(where, t), t) for t in self._tilings)
         cost, tiling = min(found, key=lambda x: x[0])
-        return Placed(_plan(where), tuple(tiling.tile.values()), cost)
+        return Placed(_plan(where, tiling), tuple(tiling.tile.values()), cost)
 
     def _start(self, wanted: str) -> dict[str, str]:
         where = {}
@@ -129,17 +156,16 @@ class Places:
 
     def _looked_at(self, where: Mapping[str, str], tiling: Tiling, found: dict[Plan, Placed]) -> float:
         cost = self.cost(where, tiling)
-        plan = _plan(where)
+        plan = _plan(where, tiling)
         if cost < float("inf") and (plan not in found or cost < found[plan].cycles):
-            found[plan] = Placed(plan, tuple(tiling.tile.values()), cost)
+            found[plan] = Placed(plan, tuple(tiling.tile.values()), cost, tiling.steps)
         return cost
 
 
-def _plan(where: Mapping[str, str]) -> Plan:
-    return Plan(
-        frozenset(n for n, p in where.items() if p == "inline"),
-        frozenset(n for n, p in where.items() if p == "tile"),
-    )
+def _plan(where: Mapping[str, str], tiling: Tiling) -> Plan:
+    tiled = frozenset(n for n, p in where.items() if p == "tile")
+    inlined = frozenset(n for n, p in where.items() if p == "inline")
+    return Plan(inlined, tiled, tiling.steps is not None and bool(tiled))
 
 
 def _consumers(group: Group) -> dict[str, list[str]]:

@@ -4,6 +4,12 @@
       for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
+or, in strips of whole rows, nothing twice:
+
+    parallel over strips of the last stage:
+      step by step, for each stage that is kept:   new rows only; those that the step before has computed stay
+      a few rows of the last stage
+
 Which stages are inlined, kept in a tile or computed whole, and the tile, are chosen by `placement`: the plan
 that it holds for cheapest comes first, others that differ in a place follow, and what the rules behind would
 make of it (everything cheap inlined) stands among them by its cost.
@@ -11,16 +17,21 @@ make of it (everything cheap inlined) stands among them by its cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from math import prod
+from math import ceil, prod
 
+from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
+from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.store_at import StoreAt
+from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import is_worth_a_region
@@ -37,8 +48,10 @@ from schedules.registry import Extension
 MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
 WRITTEN_OUT = 32  # terms of it that are written out in code
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
+STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
-PLANS = 6  # on offer, and fewer of many stages, which have
+SLIDING = 2  # plans whose stages slide that are on offer
+PLANS = 6  # others on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
 SURE = 1.15
@@ -52,13 +65,17 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
         return ()
     free = tuple((o.name, _places(state, state.stage(o.name))) for o in group.order[:-1])
     plain, found = _plans(group, free)
-    plans = [p for p in found if p.plan != plain.plan]
+    plans = [p for p in found if p.plan != plain.plan and not p.plan.steps]
+    sliding = [p for p in found if p.plan.steps][:SLIDING]  # of these some may be no good
     apart = [p for p in plans if not p.plan.tiled]
     most = max(1, min(PLANS, MOST_PLACES // len(group.order)))
-    first = [p for p in plans[:most] if SURE * p.cycles < plain.cycles]
-    rest = [p for p in dict.fromkeys((*plans[:most], *apart[:1])) if p not in first]
+    cheap = sorted((*plans[:most], *sliding), key=lambda p: p.cycles)
+    first = [p for p in cheap if SURE * p.cycles < plain.cycles]
+    rest = [p for p in dict.fromkeys((*cheap, *apart[:1])) if p not in first]
     made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
-    return (*(made[p] for p in first), Extension(onward=True), *(made[p] for p in rest))
+    before = [e for p in first if (e := made[p]) is not None]
+    behind = [e for p in rest if (e := made[p]) is not None]
+    return (*before, Extension(onward=True), *behind)
 
 
 @lru_cache(maxsize=64)  # sketches that differ elsewhere ask for the same
@@ -68,13 +85,40 @@ def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[
     return places.plain(), tuple(places.best())
 
 
-def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
-    """A plan as an extension; one without a tile leaves the loops to the rules behind."""
+def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension | None:
+    """A plan as an extension; one without a tile leaves the loops to the rules behind. None where its steps
+    cannot keep what it would have them keep."""
     if placed.plan.tiled:
-        return _Pipeline(state, group, placed, target).build()
+        made = _Pipeline(state, group, placed, target).build()
+        return made if placed.steps is None else _steady(state, made, steps_name(group.last, placed.steps[0]))
     gone = [o.name for o in reversed(group.order) if o.name in placed.plan.inlined]
     stays = tuple(o.name for o in group.order[:-1] if o.name not in gone)
     return Extension(tuple(Inline(n) for n in gone), stays=stays, onward=True)
+
+
+def _steady(state: State, made: Extension, name: str) -> Extension | None:
+    """The extension with those steps on offer from one to the next of which all that is read moves by as
+    much, which their rows decide; None where the default's do not."""
+    for step in made.steps:
+        state = step.apply(state)
+    (hole,) = (h for h in made.holes if h.name == name)
+    count, wanted = hole.default
+    if not _derives(state, made.holes, {name: hole.default}):
+        return None
+    others = {r for _, r in hole.options} - {wanted}
+    steady = {wanted, *(r for r in others if _derives(state, made.holes, {name: (count, r)}))}
+    kept = replace(hole, options=tuple(o for o in hole.options if o[1] in steady))
+    return replace(made, holes=tuple(kept if h is hole else h for h in made.holes))
+
+
+def _derives(state: State, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
+    """Whether loops have extents where the other holes have their defaults."""
+    options = ((h.name, decided.get(h.name, h.default)) for h in holes)
+    try:
+        derive(state, {Ref(name, n): value for name, option in options for n, value in enumerate(option)})
+    except ScheduleError:
+        return False
+    return True
 
 
 def _can_host(state: State, stage: Stage) -> bool:
@@ -162,12 +206,14 @@ class _Pipeline(SketchWriter):
                 self.write(Inline(op.name))
         summed = [o for o in self.group.order if o.is_reduction and (o.name in plan.tiled or o is last)]
         self.write(*(CacheWrite(o.name, "local") for o in summed))
-        at, inner = self._host(last)
+        around, at, inner = self._host(last)
         if last in summed:
             self._sum(last, inner)
         for op in reversed(self.group.order):
             if op.name in plan.tiled:
                 self.write(ComputeAt(op.name, last.name, at))
+                if plan.steps:
+                    self.write(StoreAt(op.name, last.name, around))
                 inner = self._vectors(op, [a.name for a in op.axes])
                 if op in summed:
                     self._sum(op, inner)
@@ -178,24 +224,34 @@ class _Pipeline(SketchWriter):
         found = self.extension(*done, *(f"{o.name}.local" for o in summed))
         return Extension(found.steps, found.holes, found.done, stays=tuple(others))
 
-    def _host(self, op: StageOp) -> tuple[str, str]:
-        """The loops of the last stage; gives the one over tiles, and the one around a tile's vectors."""
-        outer, inside = [], []
+    def _host(self, op: StageOp) -> tuple[str, str, str]:
+        """The loops of the last stage; gives the one over tiles, the one over the steps of a tile (the same
+        where it is computed at once), and the one around a step's vectors."""
+        outer, steps, inside = [], [], []
         tiled = tiled_axes(op, self.lanes)
+        slid, rows = self.placed.steps or ("", 0)
         for a, size in zip(op.axes, self.placed.tile, strict=True):
             if a not in tiled:
                 inside.append(a.name)
+                continue
+            if a.name == slid:
+                hole = steps_name(op, slid)
+                self.hole(hole, *_steps(a, size, rows))
+                self.split(op.name, a.name, Ref(hole, 0), Ref(hole, 1))
+                outer.append(f"{a.name}.0")
+                steps.append(f"{a.name}.1")
+                inside.append(f"{a.name}.2")
                 continue
             self.hole(f"{op.name}/{a.name}", *_sizes(a, size, self.lanes if a is tiled[-1] else 1))
             self.split(op.name, a.name, Ref(self.holes[-1].name))
             outer.append(f"{a.name}.0")
             inside.append(f"{a.name}.1")
-        self.write(Reorder(op.name, (*outer, *inside)))
-        at = self.fuse(op.name, outer)
+        self.write(Reorder(op.name, (*outer, *steps, *inside)))
+        around = self.fuse(op.name, outer)
         inner = self._vectors(op, inside)
         if is_worth_a_region(self.placed.cycles, self.target):
-            self.write(Parallel(op.name, at))
-        return at, inner
+            self.write(Parallel(op.name, around))
+        return around, (steps or [around])[0], inner
 
     def _vectors(self, op: StageOp, loops: list[str]) -> str:
         """The innermost loops in vectors; gives the loop around them."""
@@ -244,6 +300,18 @@ def tiled_axes(op: StageOp, lanes: int) -> tuple[IterDef, ...]:
     """The axes that tiles are cut along: all but a last one of less than a vector."""
     axes = op.axes[:-1] if len(op.axes) > 1 and op.axes[-1].extent < lanes else op.axes
     return tuple(a for a in axes if a.extent > 1)
+
+
+def steps_name(op: StageOp, axis: str) -> str:
+    """The hole that says how many steps a tile has, and how many rows each."""
+    return f"{op.name}/{axis} steps"
+
+
+def _steps(axis: IterDef, size: int, rows: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Steps of a tile and rows of a step that are on offer, and what the plan has."""
+    lengths = {size, axis.extent, *(ceil(axis.extent / n) for n in (2, 4, 8, 16))}
+    found = {(ceil(n / r), r) for n in lengths for r in STEP_ROWS if r < n}
+    return tuple(sorted(found)), (ceil(size / rows), rows)
 
 
 def _sizes(axis: IterDef, wanted: int, least: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -40,8 +40,8 @@ def kernel() -> Any:
             "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
         ),
         (
-            lambda: stage().store_at,
-            "s[C].store_at does not exist in autotensor; a stage is stored where compute_at puts it",
+            lambda: stage().prefetch,
+            "s[C].prefetch does not exist in autotensor; leave it out; a CPU fetches ahead by itself",
         ),
         (lambda: kernel().time_evaluator, "f.time_evaluator does not exist in autotensor; f.time([a, b])"),
     ],

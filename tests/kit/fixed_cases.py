@@ -226,3 +226,22 @@ def parallel_reduction_inside() -> Schedule:
     s[b].vectorize("x")
     s[c].parallel("y")
     return s
+
+
+@CASES.case
+def ring_of_rows() -> Schedule:
+    """Two stages slide along strips that do not divide, the second by a reduction."""
+    a = te.placeholder((23, 9), name="A")
+    b = te.compute((22, 9), lambda y, x: a[y, x] - a[y + 1, x], name="B")
+    k = te.reduce_axis(3, name="k")
+    c = te.compute((20, 9), lambda y, x: te.sum(b[y + k, x], axis=k), name="C")
+    d = te.compute((19, 9), lambda y, x: c[y, x] + c[y + 1, x] * 2, name="D")
+    s = create_schedule(d)
+    s[d].split("y", factors=(3, 2))
+    for name in ("C", "B"):
+        s[name].compute_at(s[d], "y.1")
+        s[name].store_at(s[d], "y.0")
+    s[b].split("x", factor=4)
+    s[b].vectorize("x.1")
+    s[d].parallel("y.0")
+    return s

@@ -29,6 +29,7 @@ TARGETS = (
 )  # fmt: skip
 PLAIN = ("llvm", "interp", "vdlc", "bare")  # without threads
 AS_LOOP = "would run axis '{}' of stage 'B' as a plain loop. Leave the step out; it honours no marks."
+NO_RING = "keeps nothing of stage 'S' from one iteration to the next. Leave the step out."
 NO_MEMORY = "has no shared memory to keep stage 'A.shared:B' in. Use scope \"local\"."
 NO_MMA = (
     "has no instruction 'mma.m16n8k8.tf32' for axis 'k.1' of stage 'C.local'. Leave the step out; it has "
@@ -51,6 +52,18 @@ def doubled(ask: Callable[[Schedule], object]) -> Callable[[bool], Schedule]:
 
 def near(scope: str) -> Callable[[Schedule], object]:
     return lambda s: s.cache_read("A", scope, ["B"]).compute_at(s["B"], "i")
+
+
+def sliding(asked: bool) -> Schedule:
+    A = te.placeholder((9, 8), name="A")
+    S = te.compute((9, 8), lambda i, j: A[i, j] * 2.0, name="S", axis_names=("i", "j"))
+    B = te.compute((8, 8), lambda i, j: S[i, j] + S[i + 1, j], name="B", axis_names=("i", "j"))
+    s = create_schedule(B)
+    s[B].split("i", factor=4)
+    s[S].compute_at(s[B], "i.1")
+    if asked:
+        s[S].store_at(s[B], "i.0")
+    return s
 
 
 def mma(asked: bool) -> Schedule:
@@ -90,6 +103,10 @@ ASKED: dict[str, tuple[Callable[[bool], Schedule], dict[str, str]]] = {  # who r
         dict.fromkeys(PLAIN, "has no thread axes; use parallel('i')."),
     ),
     "shared memory": (doubled(near("shared")), dict.fromkeys(("llvm", "vdlc", "bare"), NO_MEMORY)),
+    "store_at": (
+        sliding,
+        dict.fromkeys((t for t in TARGETS if t not in ("llvm", "interp")), NO_RING),
+    ),
     "mma": (
         mma,
         {

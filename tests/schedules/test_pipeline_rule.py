@@ -12,6 +12,8 @@ from comparison import check
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
 from schedules.placement.cost import nodes
@@ -161,3 +163,24 @@ def test_a_deep_chain_of_stencils_stays_small() -> None:
     assert sum(isinstance(s, ComputeAt) for s in trace.steps) >= 1
     state = trace.replay(dag)
     assert max(nodes(s.op) for s in state.live()) < 4000
+
+
+def test_stages_slide_along_whole_rows() -> None:
+    """Five stencils in a row: what tiles would compute again is kept, with rows enough in each step."""
+    x = te.placeholder((1034, 1034), name="x")
+    for n in range(5):
+        x = cross(x, random.Random(0), f"s{n}")
+    trace = default_trace(ComputeDAG.of([x]), WIDE)
+    assert {s.stage for s in trace.steps if isinstance(s, StoreAt)} >= {"s1", "s2", "s3"}
+    (strip, rows), (columns,) = [s.factors for s in trace.steps if isinstance(s, SplitStep)][:2]
+    assert (strip * rows, columns) == (512, 1024)
+
+
+def test_steps_that_keep_nothing_are_not_on_offer() -> None:
+    """Rows of a half as high: two of them move by one, one by none or one."""
+    x = te.placeholder((520, 512), name="x")
+    a = te.compute((516, 512), lambda i, j: te.exp(x[i, j] + x[i + 2, j] + x[i + 4, j]), name="a")
+    b = te.compute((1024, 512), lambda i, j: a[i // 2, j] - a[i // 2 + 2, j], name="b")
+    found = [h for s in generate(ComputeDAG.of([b]), WIDE) for h in s.holes if h.name == "b/i steps"]
+    assert found
+    assert all(rows % 2 == 0 for h in found for _, rows in h.options)

@@ -1,6 +1,7 @@
 """Boxes of attached stages: the small buffer that holds just what is needed where a stage is computed.
 
 boxes.keep(P)                         P[100, 64] at C's loop i ──▶ P[1, 64], which begins at P[i, 0]
+                                      stored outside of i: a ring of the rows that an i reads, P[r] at r % 3
 Body(…).redirected(P[i, k] * 2)  ──▶  P[0, k] * 2          reads of kept stages go to their boxes
 """
 
@@ -21,6 +22,10 @@ from autotensor.schedule.primitives.storage import in_storage_order, stored, swi
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
 
+# rows before and behind a ring that nothing is kept in: vectors that stick out of its first and last row need
+# no masks then
+BESIDE = 1
+
 
 class Boxes:
     """The boxes of one kernel, and the other buffers that it touches."""
@@ -37,8 +42,13 @@ class Boxes:
 
     def keep(self, stage: Stage) -> None:
         """From now on the stage writes, and others read, its box."""
-        box = self._extents.boxes[stage.name]
-        shape = one = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        box = self._extents.stored(stage.name)
+        shape = self._whole_vectors(stage, tuple(int(s.extent) for s in box))
+        window = self._extents.windows.get(stage.name)
+        if window is not None:
+            rows = places_of(int(window.rows)) + 2 * BESIDE
+            shape = (*shape[: window.along], rows, *shape[window.along + 1 :])
+        shape = one = stored(stage, shape)
         if is_ahead(stage) and isinstance(stage.place, At):
             shape = (stage.turns, *shape)
             turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
@@ -65,22 +75,36 @@ class Boxes:
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """Extents of the box of a stage's buffer."""
-        return tuple(int(s.extent) for s in self._extents.boxes[self._producer(buffer).name])
+        return tuple(int(s.extent) for s in self._extents.stored(self._producer(buffer).name))
 
     def relative(self, load: Load, mapping: dict[Var, Expr]) -> tuple[Expr, ...]:
         """A load's indices from where the box of its buffer will begin."""
-        box = self._extents.boxes[self._producer(load.buffer).name]
+        box = self._extents.stored(self._producer(load.buffer).name)
         return tuple(substitute(i, mapping) - base_of(s) for i, s in zip(load.indices, box, strict=True))
 
     def place(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """Of a kept buffer's element: its indices in the box, and where that lies in the replacement."""
+        stage = self._producer(buffer)
         inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
-        return inside, (*self.slots.get(buffer, ()), *in_storage_order(self._producer(buffer), inside))
+        return inside, self.stored_at(stage, index, inside)
+
+    def stored_at(self, stage: Stage, index: tuple[Expr, ...], inside: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where an element lies in the replacement, by its indices in the stage and inside the box."""
+        window = self._extents.windows.get(stage.name)
+        if window is not None:
+            ring = index[window.along] % places_of(int(window.rows)) + BESIDE
+            inside = (*inside[: window.along], ring, *inside[window.along + 1 :])
+        return (*self.slots.get(stage.op.buffers[0], ()), *in_storage_order(stage, inside))
 
     def _producer(self, buffer: Buffer) -> Stage:
         producer = self._state.producer(buffer)
         assert producer is not None
         return producer
+
+
+def places_of(rows: int) -> int:
+    """Rows of a ring that keeps so many: just as many, for an index is folded once a row, not in a vector."""
+    return rows
 
 
 class Body:

@@ -1,11 +1,13 @@
-"""Which marks loops may carry where they stand: parallel outermost, one vectorized, no stage inside it."""
+"""Which marks loops may carry where they stand: parallel outermost, one vectorized, no stage inside it, none
+along a ring."""
 
 from __future__ import annotations
 
 from autotensor.base.errors import ScheduleError
 from autotensor.lowering.nest.reduction.by_threads import is_private
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.extents import Extents
+from autotensor.schedule.state import Root, Stage, State, axes_of
 from autotensor.te.tensor import AxisKind
 
 
@@ -41,4 +43,19 @@ def check_marks(state: State, stage: Stage) -> None:
                     )
 
 
-__all__ = ["check_marks"]
+def check_ring(stage: Stage, extents: Extents) -> None:
+    """Raises ScheduleError where a vector would run along the rows of a ring: it does not go round."""
+    window = extents.windows.get(stage.name)
+    if window is None:
+        return
+    axis = stage.op.axes[window.along].name
+    for leaf in stage.leaves:
+        if leaf.mark is Mark.VECTORIZED and axis in axes_of(stage, leaf.name):
+            raise ScheduleError(
+                f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, and {axis!r} is what "
+                "moves from iteration to iteration.",
+                fix="Vectorize another axis.",
+            )
+
+
+__all__ = ["check_marks", "check_ring"]

@@ -31,8 +31,8 @@ from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
 from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
-from autotensor.lowering.nest.loops import Loops, settled, some_need, some_point
-from autotensor.lowering.nest.marks import check_marks
+from autotensor.lowering.nest.loops import Loops, bound_vars, settled, some_need, some_point
+from autotensor.lowering.nest.marks import check_marks, check_ring
 from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
@@ -40,6 +40,7 @@ from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
 from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
 from autotensor.lowering.nest.update import guard, store_all, update
+from autotensor.lowering.nest.when.inside_borders import inside_borders
 from autotensor.lowering.nest.when.overhanging_lanes import guard_loads, rows_of_vectors
 from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check_ahead, is_ahead, within
 from autotensor.lowering.nest.when.skipped_terms import skipping
@@ -47,7 +48,6 @@ from autotensor.lowering.nest.when.unread_points import needed
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.carried import check_scans, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
-from autotensor.schedule.primitives.storage import in_storage_order
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
 from autotensor.te.tensor import AxisKind
 
@@ -116,6 +116,7 @@ class _Nest:
     def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
         """The loops that compute a stage, with everything attached to it inside."""
         check_marks(self.state, stage)
+        check_ring(stage, self.extents)
         check_passes(self.state, stage)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
@@ -123,6 +124,9 @@ class _Nest:
         outside = self.threads
         body = self._level(loops, 0, frozenset(), ranges)
         self.threads = outside
+        if stage.name in self.extents.windows and isinstance(stage.place, At):
+            around = leaf_var(stage.place.stage, stage.place.axis)
+            body = inside_borders(loops, around, bound_vars(loops, stage.leaves), ranges, body)
         return body
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
@@ -223,10 +227,11 @@ class _Nest:
         ready = settled(loops, placed, stage.leaves[: depth + 1])
         if depth >= _first_reduction(stage):
             ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
-        if leaf.mark is Mark.SERIAL:
+        hosted = self.state.attached(stage.name, leaf.name)
+        stored = [p for p in hosted if isinstance(p.place, At) and p.place.store]
+        if leaf.mark is Mark.SERIAL and not stored:  # a later iteration needs what this one computes
             ready += some_need(loops, placed, stage.leaves[: depth + 1], ranges)
         ready = self._uniform(loops, depth, ready)
-        hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self.boxes.keep(producer)
         outside = self.threads
@@ -234,17 +239,27 @@ class _Nest:
             here = ThreadLoop(leaf.thread, leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name))
             here.check_inside(outside, stage.name, leaf.name)
             self.threads = (*outside, here)
-        producers = [self.nest(p, ranges) for p in hosted]
+        early = [int(self.extents.early[p.name]) for p in hosted]
+        earliest = max(early, default=0)
+        producers = [
+            self.nest(p, self._from(loops, leaf, n, ranges)) for p, n in zip(hosted, early, strict=True)
+        ]
         ahead = self._ahead(loops, leaf, hosted, producers)
-        now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
+        pairs = zip(hosted, producers, early, strict=True)
+        now = [self._since(loops, leaf, n, earliest, s) for p, s, n in pairs if not is_ahead(p)]
         level = self._apart if is_apart(stage, leaf) else self._level
         inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
         self.threads = outside
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
+        if stored:
+            own = bound_vars(loops, stage.leaves[depth + 1 :])
+            inner = inside_borders(loops, leaf_var(stage.name, leaf.name), own, ranges, inner)
+        inner = self._since(loops, leaf, 0, earliest, inner)
         body = self._allocating(
-            [p for p in hosted if not is_ahead(p)], seq(*self._later(loops, leaf, now), inner)
+            [p for p in hosted if not is_ahead(p) and p not in stored],
+            seq(*self._later(loops, leaf, now), inner),
         )
         body = self._guarded(loops, leaf, ready, body)
         if first := steps_given(self.state, stage, leaf.name):
@@ -253,10 +268,20 @@ class _Nest:
             seen = self._body(loops, ranges).redirected
             return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
         if not ahead:
-            return self._wrap(loops, leaf, body)
+            return self._allocating(stored, self._wrap(loops, leaf, body, earliest))
         # what a turn computes for later ones is needed even if nobody needs the turn itself
         loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
+
+    def _from(self, loops: Loops, leaf: Axis, early: int, ranges: dict[Var, Interval]) -> dict[Var, Interval]:
+        """Ranges of variables for a stage that is computed so many iterations of a loop before its first."""
+        last = self._extent(loops.stage, leaf.name) - 1
+        return {**ranges, leaf_var(loops.stage.name, leaf.name): Interval(-early, last)}
+
+    def _since(self, loops: Loops, leaf: Axis, early: int, first: int, body: Stmt) -> Stmt:
+        """The body, left out in iterations before the one that is `early` before the loop's own first one;
+        `first` is how early there are any."""
+        return body if early == first else If(leaf_var(loops.stage.name, leaf.name) >= -early, body)
 
     def _later(self, loops: Loops, leaf: Axis, producers: list[Stmt]) -> list[Stmt]:
         """What a step of a scan computes on its way, from the first step on that is not given."""
@@ -363,13 +388,14 @@ class _Nest:
             join = self._wrap(loops, a, join)
         return across.around(seq(self._init(parts, depth, placed), main, join))
 
-    def _wrap(self, loops: Loops, leaf: Axis, body: Stmt) -> Stmt:
+    def _wrap(self, loops: Loops, leaf: Axis, body: Stmt, early: int = 0) -> Stmt:
+        """The loop around its body, from so many iterations before the first one on."""
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
-        extent = const(self._extent(stage, leaf.name))
+        extent = const(self._extent(stage, leaf.name) + early)
         kind = self._kind(stage, leaf)
-        return For(leaf_var(stage.name, leaf.name), const(0), extent, kind, body, leaf.thread)
+        return For(leaf_var(stage.name, leaf.name), const(-early), extent, kind, body, leaf.thread)
 
     def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
         return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
@@ -428,8 +454,9 @@ class _Nest:
                 self.boxes.touched.append(b)
                 out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
             else:
-                index = in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))
-                out.append((near, (*self.boxes.slots.get(b, ()), *index)))
+                index = tuple(loops.values[a.name] for a in stage.op.axes)
+                inside = tuple(loops.local[a.name] for a in stage.op.axes)
+                out.append((near, self.boxes.stored_at(stage, index, inside)))
         return out
 
     def _sorted(self, loops: Loops, ranges: dict[Var, Interval]) -> Stmt:

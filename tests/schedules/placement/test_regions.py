@@ -8,7 +8,7 @@ import pytest
 from autotensor import te
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
-from schedules.placement.regions import extents_of, regions
+from schedules.placement.regions import extents_of, regions, windows
 
 BODIES = {
     "stencil": lambda x, i, j: x[i, j + 1] + x[i + 2, j],
@@ -49,3 +49,14 @@ def test_data_may_say_anything() -> None:
     dag = ComputeDAG.of([x, at, y])
     found = regions(dag.stages[-1], {"i": 1, "j": 1}, dag.stages)
     assert extents_of(found["x"]) == (40, 1)
+
+
+def test_a_step_needs_of_each_stage_what_its_new_rows_read() -> None:
+    """Three stencils: four rows of each are new, two more are kept; of every other row twice as many."""
+    x = te.placeholder((200, 40), name="x")
+    a = te.compute((190, 40), lambda i, j: x[i, j] + x[i + 2, j], name="a")
+    b = te.compute((90, 40), lambda i, j: a[2 * i, j] + a[2 * i + 1, j] + a[2 * i + 2, j], name="b")
+    c = te.compute((80, 40), lambda i, j: b[i, j] + b[i + 2, j], name="c")
+    dag = ComputeDAG.of([x, c])
+    found = windows(dag.stages[-1], {"i": 80, "j": 40}, dag.stages, "i", 4)
+    assert {name: extents_of(box)[0] for name, box in found.items()} == {"c": 4, "b": 6, "a": 9, "x": 10}
