@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from autotensor.te.stage import StageOp
 Terms = Mapping[int, Expr]  # of a step: what it has of which step before; 0: what it adds itself
 WATCHED = 1024  # steps over which rounding errors are followed
 GROWTH = 4.0  # how much larger than in single steps they may become
-SMALLEST = 1e-30  # a coefficient below it would make an infinity not-a-number
+SMALLEST, LARGEST = 1e-30, 1e30  # coefficients; beyond, float32 would have some as 0 or as infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,31 +238,47 @@ Taps = tuple[tuple[int, float], ...]
 
 @lru_cache(maxsize=256)
 def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps] | None:
-    """(what is added of how many steps before, what is taken of the state how many steps before)."""
-    poly = np.array([1.0, *(-c for c in coefficients)])  # of z**-1
-    with np.errstate(all="ignore"):  # what is not finite is refused below
-        far = np.real(np.poly(np.roots(poly) ** steps))  # of z**-steps
-        spread = np.zeros(steps * (len(far) - 1) + 1)
-        spread[::steps] = far
-        taps, rest = np.polydiv(spread, poly)
-    numbers = np.abs(np.concatenate([taps, far]))
-    known = np.isfinite(numbers) & ((numbers > SMALLEST) | (numbers == 0))
-    if not known.all() or np.abs(rest).max() > 1e-9 * max(1.0, numbers.max()):
+    """(what is added of how many steps before, what is taken of the state how many steps before).
+
+    The coefficients are exact: rounded ones would join what keeps apart (y[t] = y[t-3]/2, 8 steps at a time).
+    """
+    near = dict(enumerate(map(Fraction, coefficients), 1))
+    far = _of_powers(near, steps)
+    spread = {0: Fraction(1), **{n * steps: -c for n, c in far.items()}}
+    taps: dict[int, Fraction] = {}
+    for n in range((steps - 1) * len(near) + 1):  # spread / (1 - near), whose remainder is 0
+        taps[n] = spread.get(n, Fraction(0)) + sum(c * taps[n - k] for k, c in near.items() if k <= n)
+    numbers = [abs(c) for c in (*taps.values(), *far.values()) if c]
+    if not all(SMALLEST < c < LARGEST for c in numbers):
         return None
-    own = _gain(poly)
-    if not np.isfinite(own) or _gain(spread) > GROWTH * own:
+    own = _gain(near)
+    if not np.isfinite(own) or _gain({n * steps: c for n, c in far.items()}) > GROWTH * own:
         return None
-    added = tuple((n, float(c)) for n, c in enumerate(taps) if n and c != 0)
-    return added, tuple((n * steps, -float(c)) for n, c in enumerate(far) if n and c != 0)
+    added = tuple((n, float(c)) for n, c in taps.items() if n and c)
+    return added, tuple((n * steps, float(c)) for n, c in far.items() if c)
 
 
-def _gain(poly: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """How large errors of 1 at each step become together: the sum of the impulse response of 1 / poly."""
+def _of_powers(near: Mapping[int, Fraction], steps: int) -> dict[int, Fraction]:
+    """The coefficients of the recurrence whose poles are those of another to the power `steps`.
+
+    By Newton's identities, from the sums of the poles' powers, which follow the recurrence itself.
+    """
+    order = len(near)
+    sums: dict[int, Fraction] = {}
+    for n in range(1, order * steps + 1):
+        sums[n] = n * near.get(n, Fraction(0)) + sum(c * sums[n - k] for k, c in near.items() if k < n)
+    far: dict[int, Fraction] = {}
+    for n in range(1, order + 1):
+        far[n] = (sums[n * steps] - sum(c * sums[(n - k) * steps] for k, c in far.items())) / n
+    return far
+
+
+def _gain(terms: Mapping[int, Fraction]) -> float:
+    """How large errors of 1 at each step become together: the sum of the impulse response."""
     response = np.zeros(WATCHED)
-    lags = [int(n) for n in np.flatnonzero(poly) if n]
+    coefficients = [(n, float(c)) for n, c in terms.items() if c]
     for t in range(WATCHED):
-        own = float(t == 0)
-        response[t] = reduce(lambda s, n: s - poly[n] * response[t - n], (n for n in lags if n <= t), own)
-        if not abs(response[t]) < 1e30:
+        response[t] = float(t == 0) + sum(c * response[t - n] for n, c in coefficients if n <= t)
+        if not abs(response[t]) < LARGEST:
             return float("inf")
     return float(np.abs(response).sum())

@@ -33,16 +33,63 @@ BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
 }
 
 
-def scan(order: int, step: Step, n: int, dtype: str = "float32") -> list[Any]:
-    x, c, s = (te.placeholder((n,), dtype, name=v) for v in "xcs")
-    first = te.compute((order,), lambda t: x[t] + c[t], name="first")
-    update = te.compute((n,), lambda t: step([s[t - k] for k in range(1, order + 1)], x[t], c[t]), name="u")
-    return [x, c, te.scan(first, update, s, name="y")]
+def scan(order: int, step: Step, n: int, dtype: str = "float32", lines: tuple[int, ...] = ()) -> list[Any]:
+    """x, c and y, each [n, *lines]."""
+    shape = (n, *lines)
+    x, c, s = (te.placeholder(shape, dtype, name=v) for v in "xcs")
+
+    def later(t: Any, *i: Any) -> Any:
+        return step([s[(t - k, *i)] for k in range(1, order + 1)], x[(t, *i)], c[(t, *i)])
+
+    first = te.compute((order, *lines), lambda *at: x[at] + c[at], name="first")
+    return [x, c, te.scan(first, te.compute(shape, later, name="u"), s, name="y")]
+
+
+def drawn_step(rng: random.Random) -> tuple[int, Step]:
+    """The order of a recurrence whose steps can be joined, and its step."""
+    if rng.random() < 0.3:
+        other = drawn_term(rng)
+        extreme = rng.choice((te.maximum, te.minimum))
+        return 1, lambda s, x, c: either(extreme, other(x, c), s[0])
+    poles = [rng.choice((-1, 1)) * rng.uniform(0.3, 0.95) for _ in range(rng.choice((1, 1, 2, 3)))]
+    if rng.random() < 0.3:
+        pole = rng.uniform(0.3, 0.95) * np.exp(1j * rng.uniform(0.3, 2.8))
+        poles = [pole, pole.conjugate()]
+    return len(poles), drawn_sum(rng, [float(-k.real) for k in np.poly(poles)[1:]])
+
+
+def drawn_sum(rng: random.Random, coefficients: list[float]) -> Step:
+    """Of coefficient × state and others, in an order and with brackets that are drawn."""
+    other, apart = drawn_term(rng), rng.random()
+    order = rng.sample(range(len(coefficients)), len(coefficients))
+
+    def step(s: list[Any], x: Any, c: Any) -> Any:
+        total = other(x, c)
+        for n in order:
+            k = coefficients[n]
+            term = (s[n] + x) * k if apart < 0.3 else -(s[n] * -k) if apart < 0.5 else k * s[n]
+            total = total + term if apart < 0.7 else term - (0.0 - total)
+        return total
+
+    return step
+
+
+def drawn_term(rng: random.Random) -> Callable[[Any, Any], Any]:
+    return rng.choice(
+        (lambda x, c: x, lambda x, c: 0.25 * x * c, lambda x, c: x - c, lambda x, c: 1.0 - 0.5 * x)
+    )
+
+
+def either(extreme: Any, a: Any, b: Any) -> Any:
+    """The extreme of expressions, or of arrays."""
+    if isinstance(a, (np.ndarray, np.floating)):
+        return {te.maximum: np.maximum, te.minimum: np.minimum}[extreme](a, b)
+    return extreme(a, b)
 
 
 def expected(order: int, step: Step, x: Any, c: Any) -> Any:
     x, c = x.astype(np.float64), c.astype(np.float64)
-    y = [*(x + c)[:order]]
+    y = list((x + c)[:order])
     for t in range(order, len(x)):
         y.append(step(y[-1 : -order - 1 : -1], x[t], c[t]))
     return np.array(y)
@@ -71,6 +118,54 @@ def test_joined_steps_give_what_single_ones_do(name: str, target: str) -> None:
             room = 1e-5 if dtype == "float32" else 1e-12
             np.testing.assert_allclose(y, true, rtol=room, atol=room * max(1.0, np.abs(true).max()))
     assert joined
+
+
+LINES = ((), (1,), (2,), (3,), (2, 2), (4,), (5,), (7,))
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 300))]
+)
+def test_drawn_steps_give_what_single_ones_do(seed: int) -> None:
+    rng = random.Random(seed)
+    order, step = drawn_step(rng)
+    dtype, n = rng.choice(("float32", "float64")), rng.randrange(20, 200)
+    lines, target = (
+        rng.choice(LINES),
+        rng.choice(("llvm -threads=2", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")),
+    )
+    args = scan(order, step, n, dtype, lines)
+    numbers = np.random.default_rng(seed)
+    x, c = (numbers.uniform(-1, 1, (n, *lines)).astype(dtype) for _ in range(2))
+    true = expected(order, step, x, c)
+    dag = ComputeDAG.of(args)
+    for sketch in generate(dag, parse(target)):
+        y = at.build(Schedule(dag, sketch.fill(sketch.defaults())), args, target)(x, c)
+        room = 1e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(y, true, rtol=room, atol=room * max(1.0, np.abs(true).max()))
+
+
+def test_most_drawn_steps_are_joined() -> None:
+    joined = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        dag = ComputeDAG.of(scan(*drawn_step(rng), 200, lines=rng.choice(LINES)))
+        joined += looks_ahead(default_trace(dag, parse("llvm -mcpu=haswell")))
+    assert joined >= 30
+
+
+def test_of_one_order_what_is_not_finite_is_the_same() -> None:
+    for seed in range(6):
+        rng = random.Random(seed)
+        step = drawn_sum(rng, [rng.choice((-0.9, -0.5, 0.5, 1.0))])
+        args = scan(1, step, 120, "float64", lines=(rng.choice((1, 2, 3)),))
+        x, c = np.ones(args[0].shape), np.full(args[0].shape, 0.5)
+        for _ in range(4):
+            x[rng.randrange(120)] = rng.choice((np.inf, -np.inf, np.nan))
+        assert looks_ahead(default_trace(ComputeDAG.of(args), parse("llvm -mcpu=haswell")))
+        with np.errstate(invalid="ignore"):
+            true = expected(1, step, x, c)
+        np.testing.assert_allclose(at.build(args, "llvm -mcpu=haswell")(x, c), true, rtol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
