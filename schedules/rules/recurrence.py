@@ -6,7 +6,7 @@
 
 A few lines whose steps can be joined (running sums and extremes, filters) are a loop over vectors of steps:
 
-    for t.0:                                   each element reads the one so many steps before it (`look_ahead`)
+    for t.0:                                   each element reads one so many steps before it (`look_ahead`)
       (t.1 × lines), in vectors
 
 Where no axis keeps steps apart (a recurrent layer), one thread goes through the steps. Cheap pointwise stages
@@ -96,8 +96,8 @@ class _Steps(SketchWriter):
         return self.extension(host, *(s.name for s in self.inside))
 
     def looking_ahead(self) -> tuple[Extension, ...]:
-        """Several steps of a few lines in vectors, each of which reads the vectors before it; none where steps
-        wait for one another in other ways, or sums may not be added in another order."""
+        """Several steps of a few lines in vectors, which read those before them; none where steps wait for
+        one another in other ways, or sums may not be added in another order."""
         host, op, carried = self.host.name, self.host.op, self.state.dag.carried
         lanes = lanes_of(op, self.target)
         wide = prod(a.extent for a in op.axes[1:])

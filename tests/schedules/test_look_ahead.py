@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from recurrences import Step, drawn_step, drawn_sum, lines_of
 
 import autotensor as at
 from autotensor import te
@@ -19,8 +19,6 @@ from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
 
-Step = Callable[[list[Any], Any, Any], Any]  # (states, the last one first; x[t]; c[t]) → the next state
-
 BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
     "sum": (1, lambda s, x, c: s[0] + x),
     "difference": (1, lambda s, x, c: x - s[0]),
@@ -31,60 +29,6 @@ BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
     "second alone": (2, lambda s, x, c: 0.7 * s[1] + x),
     "sum of sums": (2, lambda s, x, c: 2.0 * s[0] - s[1] + x),
 }
-
-
-def scan(order: int, step: Step, n: int, dtype: str = "float32", lines: tuple[int, ...] = ()) -> list[Any]:
-    """x, c and y, each [n, *lines]."""
-    shape = (n, *lines)
-    x, c, s = (te.placeholder(shape, dtype, name=v) for v in "xcs")
-
-    def later(t: Any, *i: Any) -> Any:
-        return step([s[(t - k, *i)] for k in range(1, order + 1)], x[(t, *i)], c[(t, *i)])
-
-    first = te.compute((order, *lines), lambda *at: x[at] + c[at], name="first")
-    return [x, c, te.scan(first, te.compute(shape, later, name="u"), s, name="y")]
-
-
-def drawn_step(rng: random.Random) -> tuple[int, Step]:
-    """The order of a recurrence whose steps can be joined, and its step."""
-    if rng.random() < 0.3:
-        other = drawn_term(rng)
-        extreme = rng.choice((te.maximum, te.minimum))
-        return 1, lambda s, x, c: either(extreme, other(x, c), s[0])
-    poles = [rng.choice((-1, 1)) * rng.uniform(0.3, 0.95) for _ in range(rng.choice((1, 1, 2, 3)))]
-    if rng.random() < 0.3:
-        pole = rng.uniform(0.3, 0.95) * np.exp(1j * rng.uniform(0.3, 2.8))
-        poles = [pole, pole.conjugate()]
-    return len(poles), drawn_sum(rng, [float(-k.real) for k in np.poly(poles)[1:]])
-
-
-def drawn_sum(rng: random.Random, coefficients: list[float]) -> Step:
-    """Of coefficient × state and others, in an order and with brackets that are drawn."""
-    other, apart = drawn_term(rng), rng.random()
-    order = rng.sample(range(len(coefficients)), len(coefficients))
-
-    def step(s: list[Any], x: Any, c: Any) -> Any:
-        total = other(x, c)
-        for n in order:
-            k = coefficients[n]
-            term = (s[n] + x) * k if apart < 0.3 else -(s[n] * -k) if apart < 0.5 else k * s[n]
-            total = total + term if apart < 0.7 else term - (0.0 - total)
-        return total
-
-    return step
-
-
-def drawn_term(rng: random.Random) -> Callable[[Any, Any], Any]:
-    return rng.choice(
-        (lambda x, c: x, lambda x, c: 0.25 * x * c, lambda x, c: x - c, lambda x, c: 1.0 - 0.5 * x)
-    )
-
-
-def either(extreme: Any, a: Any, b: Any) -> Any:
-    """The extreme of expressions, or of arrays."""
-    if isinstance(a, (np.ndarray, np.floating)):
-        return {te.maximum: np.maximum, te.minimum: np.minimum}[extreme](a, b)
-    return extreme(a, b)
 
 
 def expected(order: int, step: Step, x: Any, c: Any) -> Any:
@@ -107,7 +51,7 @@ def test_joined_steps_give_what_single_ones_do(name: str, target: str) -> None:
     joined = 0
     for n in (order, order + 1, 16, 17, 33, 64, rng.randrange(65, 300), 1000):
         dtype = rng.choice(("float32", "float64"))
-        args = scan(order, step, n, dtype)
+        args = lines_of(order, step, n, dtype)
         x, c = (numbers.uniform(-1, 1, n).astype(dtype) for _ in range(2))
         true = expected(order, step, x, c)
         dag = ComputeDAG.of(args)
@@ -134,7 +78,7 @@ def test_drawn_steps_give_what_single_ones_do(seed: int) -> None:
         rng.choice(LINES),
         rng.choice(("llvm -threads=2", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")),
     )
-    args = scan(order, step, n, dtype, lines)
+    args = lines_of(order, step, n, dtype, lines)
     numbers = np.random.default_rng(seed)
     x, c = (numbers.uniform(-1, 1, (n, *lines)).astype(dtype) for _ in range(2))
     true = expected(order, step, x, c)
@@ -149,7 +93,7 @@ def test_most_drawn_steps_are_joined() -> None:
     joined = 0
     for seed in range(40):
         rng = random.Random(seed)
-        dag = ComputeDAG.of(scan(*drawn_step(rng), 200, lines=rng.choice(LINES)))
+        dag = ComputeDAG.of(lines_of(*drawn_step(rng), 200, lines=rng.choice(LINES)))
         joined += looks_ahead(default_trace(dag, parse("llvm -mcpu=haswell")))
     assert joined >= 30
 
@@ -158,7 +102,7 @@ def test_of_one_order_what_is_not_finite_is_the_same() -> None:
     for seed in range(6):
         rng = random.Random(seed)
         step = drawn_sum(rng, [rng.choice((-0.9, -0.5, 0.5, 1.0))])
-        args = scan(1, step, 120, "float64", lines=(rng.choice((1, 2, 3)),))
+        args = lines_of(1, step, 120, "float64", lines=(rng.choice((1, 2, 3)),))
         x, c = np.ones(args[0].shape), np.full(args[0].shape, 0.5)
         for _ in range(4):
             x[rng.randrange(120)] = rng.choice((np.inf, -np.inf, np.nan))
@@ -172,7 +116,7 @@ def test_of_one_order_what_is_not_finite_is_the_same() -> None:
 def test_what_is_not_finite_spreads_as_step_by_step(bad: float) -> None:
     for name in ("sum", "one pole", "two poles"):
         order, step = BODIES[name]
-        args = scan(order, step, 200)
+        args = lines_of(order, step, 200)
         x, c = np.ones(200, np.float32), np.full(200, 0.5, np.float32)
         x[77] = bad
         y = at.build(args, "llvm")(x, c)
@@ -202,7 +146,7 @@ def test_extremes_begin_with_the_last_step_that_is_given() -> None:
 
 
 def test_what_a_step_computes_on_its_way_is_not_computed_for_many() -> None:
-    s = te.create_schedule(scan(*BODIES["sum"], 100)[-1])
+    s = te.create_schedule(lines_of(*BODIES["sum"], 100)[-1])
     s["u"].compute_root()
     outer, _ = s["y"].split("t", 4)
     s["u"].compute_at(s["y"], outer)
@@ -211,7 +155,7 @@ def test_what_a_step_computes_on_its_way_is_not_computed_for_many() -> None:
 
 
 def test_strict_numerics_add_in_the_order_that_was_written() -> None:
-    args = scan(*BODIES["sum"], 300)
+    args = lines_of(*BODIES["sum"], 300)
     strict = parse("llvm -numerics=strict")
     assert not any(looks_ahead(s.fill(s.defaults())) for s in generate(ComputeDAG.of(args), strict))
 
@@ -229,12 +173,12 @@ def test_strict_numerics_add_in_the_order_that_was_written() -> None:
     ],
 )
 def test_other_steps_are_left_alone(step: Step) -> None:
-    dag = ComputeDAG.of(scan(1, step, 100))
+    dag = ComputeDAG.of(lines_of(1, step, 100))
     assert not looks_ahead(default_trace(dag, parse("llvm")))
 
 
 def test_groups_of_steps_do_not_wait_for_one_another() -> None:
-    args = scan(*BODIES["sum"], 100)
+    args = lines_of(*BODIES["sum"], 100)
     for ahead, size, fits in ((8, 8, True), (8, 4, True), (8, 9, False), (2, 4, False)):
         s = te.create_schedule(args[-1])
         s["u"].compute_inline()
