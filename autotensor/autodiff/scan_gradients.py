@@ -258,8 +258,8 @@ class _Backwards:
 
             slope, one = joined(guarded), const(1, own.dtype)
             # rows before the last step are 0, and remain it times what is the same at all steps
-            rest = transform(slope, lambda n: one if isinstance(n, Load) and n.buffer is own else None)
-            varies = s.axes[0].var in free_vars(rest) or any_node(rest, lambda n: isinstance(n, Load))
+            factor = transform(slope, lambda n: one if isinstance(n, Load) and n.buffer is own else None)
+            varies = s.axes[0].var in free_vars(factor) or any_node(factor, lambda n: isinstance(n, Load))
             is_step = [r >= scan.reach + distance] * varies + [step >= 0] * (distance < scan.given)
             guards = [*is_step, *(transform(substitute(g, swap), read) for g in inverse.guards)]
             value = under(guards, transform(substitute(slope, values), read))

@@ -169,7 +169,7 @@ def drawn_step(rng: random.Random) -> tuple[int, Step]:
     if rng.random() < 0.3:
         pole = rng.uniform(0.3, 0.95) * np.exp(1j * rng.uniform(0.3, 2.8))
         poles = [pole, pole.conjugate()]
-    return len(poles), drawn_sum(rng, [float(-k.real) for k in np.poly(poles)[1:]])
+    return len(poles), drawn_sum(rng, [float(np.float32(-k.real)) for k in np.poly(poles)[1:]])
 
 
 def drawn_sum(rng: random.Random, coefficients: list[float]) -> Step:
