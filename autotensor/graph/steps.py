@@ -27,6 +27,7 @@ from autotensor.ir.rewrite import transform
 from autotensor.te import AxisKind, Compute, IterVar, Tensor
 
 MOST_WRITTEN_OUT = 64  # steps
+MOST_KEPT = 1 << 29  # bytes of the states of all steps
 JOINED = 8  # steps that one kernel puts beside one another
 
 Step = Callable[..., Sequence[GraphNode]]
@@ -47,7 +48,7 @@ def over_steps(
     steps = sequences[0].shape[0]
     if steps == 0:
         raise TensorError("over_steps: the sequences have no steps.", fix="Give at least one.")
-    if steps > MOST_WRITTEN_OUT:
+    if is_loop(states, steps):
         return _looped(step, states, sequences, reverse)
     seen = []
     last = tuple(states)
@@ -56,6 +57,12 @@ def over_steps(
         last = made[: len(states)]
         seen.append(made)
     return tuple(in_sequence(s) for s in zip(*(seen[::-1] if reverse else seen), strict=True)), last
+
+
+def is_loop(states: Sequence[GraphNode], steps: int) -> bool:
+    """Whether so many steps are a loop, which keeps the states after every step: not where those are large."""
+    bytes_ = sum(prod(s.shape) * s.dtype.bytes for s in states)
+    return steps > MOST_WRITTEN_OUT and steps * bytes_ <= MOST_KEPT
 
 
 # -- written out -------------------------------------------------------------------------------------------
@@ -108,12 +115,23 @@ def _of_one_shape(
         ]
 
     def one(*given: GraphNode) -> list[GraphNode]:
-        made = step(*shaped(given[: len(states)]), *given[len(states) :])
+        made = _checked(states, step(*shaped(given[: len(states)]), *given[len(states) :]))
         return [*map(line, made[: len(states)]), *made[len(states) :]]
 
     rows, last = _looped(one, [line(s) for s in states], sequences, reverse)
     count = len(states)
     return (*shaped(rows[:count], len_of(sequences)), *rows[count:]), tuple(shaped(last))
+
+
+def _checked(states: Sequence[GraphNode], made: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+    """What a step gives, if its states are like those before it."""
+    for old, new in zip(states, made, strict=False):
+        if old.type != new.type:
+            raise TensorError(
+                f"over_steps: a state is {type_text(old.type)}, and after a step {type_text(new.type)}.",
+                fix="Give it one shape and type.",
+            )
+    return tuple(made)
 
 
 def len_of(sequences: Sequence[GraphNode]) -> int:
@@ -131,14 +149,8 @@ class _Walk:
         self.steps = len_of(sequences)
         self.before: list[GraphNode] = [input(s.shape, s.dtype) for s in states]
         self.parts: list[GraphNode] = [input(x.shape[1:], x.dtype) for x in sequences]
-        made = tuple(step(*self.before, *self.parts))
+        made = _checked(states, step(*self.before, *self.parts))
         self.after, self.more = made[: len(states)], made[len(states) :]
-        for old, new in zip(states, self.after, strict=True):
-            if old.type != new.type:
-                raise TensorError(
-                    f"over_steps: a state is {type_text(old.type)}, and after a step {type_text(new.type)}.",
-                    fix="Give it one shape and type.",
-                )
 
     def states(self) -> tuple[GraphNode, ...]:
         """Each state after every step, in the order of the sequences."""
