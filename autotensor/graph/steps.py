@@ -60,7 +60,7 @@ def over_steps(
 
 
 def is_loop(states: Sequence[GraphNode], steps: int) -> bool:
-    """Whether so many steps are a loop, which keeps the states after every step: not where those are large."""
+    """Whether so many steps are a loop. It keeps the states of all steps, and so is not for large ones."""
     bytes_ = sum(prod(s.shape) * s.dtype.bytes for s in states)
     return steps > MOST_WRITTEN_OUT and steps * bytes_ <= MOST_KEPT
 

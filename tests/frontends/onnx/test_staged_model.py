@@ -162,7 +162,7 @@ def counting_body(*nodes):
             info("d", BOOL, ()),
             info("s2", 1, None),
             info("k2", INT64, ()),
-            *(info(o, 1, None) for o in outputs),
+            info("row", 1, None),
         ],
     )
 
