@@ -89,7 +89,7 @@ def steps_given(state: State, stage: Stage, axis: str) -> int:
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
     if not carries or steps_loop(stage) != axis:
         return 0
-    return first_steps(state.dag.stage(stage.name))
+    return first_steps(stage.op)
 
 
 def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[object, object], ...]) -> set[int]:

@@ -109,7 +109,7 @@ def test_of_one_order_what_is_not_finite_is_the_same() -> None:
         assert looks_ahead(default_trace(ComputeDAG.of(args), parse("llvm -mcpu=haswell")))
         with np.errstate(invalid="ignore"):
             true = expected(1, step, x, c)
-        np.testing.assert_allclose(at.build(args, "llvm -mcpu=haswell")(x, c), true, rtol=1e-12)
+        np.testing.assert_allclose(at.build(args, target="llvm -mcpu=haswell")(x, c), true, rtol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
@@ -119,7 +119,7 @@ def test_what_is_not_finite_spreads_as_step_by_step(bad: float) -> None:
         args = lines_of(order, step, 200)
         x, c = np.ones(200, np.float32), np.full(200, 0.5, np.float32)
         x[77] = bad
-        y = at.build(args, "llvm")(x, c)
+        y = at.build(args, target="llvm")(x, c)
         with np.errstate(invalid="ignore"):
             true = expected(order, step, x, c)
         np.testing.assert_array_equal(np.isfinite(y), np.isfinite(true))
@@ -133,7 +133,7 @@ def test_extremes_are_joined_whatever_the_numerics() -> None:
     assert looks_ahead(default_trace(ComputeDAG.of([x, y]), parse(strict)))
     given = np.random.default_rng(0).integers(-1000, 1000, 500, np.int32)
     given[:50] = -5000
-    np.testing.assert_array_equal(at.build([x, y], strict)(given), np.maximum.accumulate(given))
+    np.testing.assert_array_equal(at.build([x, y], target=strict)(given), np.maximum.accumulate(given))
 
 
 def test_extremes_begin_with_the_last_step_that_is_given() -> None:
@@ -141,7 +141,7 @@ def test_extremes_begin_with_the_last_step_that_is_given() -> None:
     five = te.const(5, "int32")
     first = te.compute((2,), lambda t: te.select(t < 1, five, -five), name="first")
     y = te.scan(first, te.compute((100,), lambda t: te.maximum(x[t], s[t - 1]), name="u"), s, name="y")
-    found = at.build([x, y], "llvm")(np.zeros(100, np.int32))
+    found = at.build([x, y], target="llvm")(np.zeros(100, np.int32))
     np.testing.assert_array_equal(found, [5, -5] + [0] * 98)
 
 
