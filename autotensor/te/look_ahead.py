@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Neg, Op, Select, 
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import any_node, free_vars
+from autotensor.te.math import isnan
 from autotensor.te.scan import Carried, first_steps, steps_back
 from autotensor.te.stage import StageOp
 
@@ -173,11 +174,19 @@ class _Writer:
     step: _Step
 
     def extreme(self, steps: int) -> Expr:
+        """Of what steps have of their own, and last of the state before them, so that little waits for it."""
         assert self.step.extreme is not None
-        found = own = self.driven(0)
-        for n in range(1, steps + 1):
-            found = Binary(self.step.extreme, found, self.taken(n, self.at_step(n, steps), own))
-        return found
+        own = self.driven(0)
+        others = [own, *(self.taken(n, self.driven(n), own) for n in range(1, steps))]
+        state = self.taken(steps, self.state(steps), own)
+        if own.dtype not in (float32, float64):
+            return reduce(partial(Binary, self.step.extreme), (*others, state))
+        # not-a-number is looked for in all at once, which is half of the work; one in the state stays there
+        better = Cmp.GT if self.step.extreme is Op.MAX else Cmp.LT
+        found = reduce(lambda best, x: select(compare(better, x, best), x, best), others)
+        found = select(compare(better, found, state), found, state)
+        bad = reduce(lambda a, b: a | b, (isnan(x) for x in others))
+        return select(bad, const(float("nan"), own.dtype), found)
 
     def sum(self, steps: int) -> Expr | None:
         back_to = self.step.terms.keys() - {0}
@@ -196,9 +205,6 @@ class _Writer:
         for n, c in feedback:
             total = total + self.taken(n, self.scaled(c, self.state(n)), nothing)
         return total
-
-    def at_step(self, n: int, steps: int) -> Expr:
-        return self.state(n) if n == steps else self.driven(n)
 
     def taken(self, n: int, term: Expr, neutral: Expr) -> Expr:
         """What is joined of n steps before, if there is such a step."""

@@ -136,6 +136,21 @@ def test_extremes_are_joined_whatever_the_numerics() -> None:
     np.testing.assert_array_equal(at.build([x, y], target=strict)(given), np.maximum.accumulate(given))
 
 
+@pytest.mark.parametrize(("extreme", "exact"), [(te.maximum, np.maximum), (te.minimum, np.minimum)])
+@pytest.mark.parametrize("lines", [(), (3,)])
+def test_extremes_keep_what_is_not_a_number(extreme: Any, exact: Any, lines: tuple[int, ...]) -> None:
+    args = lines_of(1, lambda s, x, c: extreme(s[0], x), 60, lines=lines)
+    assert looks_ahead(default_trace(ComputeDAG.of(args), parse("llvm -mcpu=haswell")))
+    f = at.build(args, target="llvm -mcpu=haswell")
+    x = np.random.default_rng(0).uniform(-1, 1, (60, *lines)).astype(np.float32)
+    x[0] = {te.maximum: -np.inf, te.minimum: np.inf}[extreme]
+    for bad in (None, 0, 1, 7, 8, 9, 33, 59):
+        given = x.copy()
+        if bad is not None:
+            given[bad] = np.nan
+        np.testing.assert_array_equal(f(given, np.zeros_like(x)), exact.accumulate(given, axis=0))
+
+
 def test_extremes_begin_with_the_last_step_that_is_given() -> None:
     x, s = te.placeholder((100,), "int32", name="x"), te.placeholder((100,), "int32", name="s")
     five = te.const(5, "int32")
