@@ -15,45 +15,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from math import prod
 
 from autotensor import te
 from autotensor.base.errors import TensorError
 from autotensor.graph.build import call, input, ops
-from autotensor.graph.infer_types import compute_te
+from autotensor.graph.infer_types import compute_te, type_text
 from autotensor.graph.ir import Apply, GraphNode, topological
 from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.rewrite import transform
 from autotensor.te import AxisKind, Compute, IterVar, Tensor
 
 MOST_WRITTEN_OUT = 64  # steps
+MOST_KEPT = 1 << 29  # bytes of the states of all steps
 JOINED = 8  # steps that one kernel puts beside one another
 
 Step = Callable[..., Sequence[GraphNode]]
-# what stands for one step → of what it is a row, and which one at step t; None: it is no row
-Reads = Mapping[Tensor, tuple[Tensor, Callable[[Var], Expr] | None]]
+# what stands for an element of one step, at step t: (t, indices) → the element
+Reads = Mapping[Tensor, Callable[[Var, tuple[Expr, ...]], Expr]]
 
 
 def over_steps(
     step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool = False
 ) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
-    """Each state after every step, [steps, …] in the order of the sequences; and each after the last.
+    """Each result of every step, [steps, …] in the order of the sequences; and each state after the last.
 
-    step: the states and one step of each sequence ──▶ the next states, all of one shape and type.
+    step: the states and one step of each sequence ──▶ the next states, of the same shapes and types, and
+    whatever else a step gives.
     states: before the first step. reverse: from the last step of the sequences to the first.
-    Raises TensorError where states of many steps differ in shape or type, and for sequences of no steps.
+    Raises TensorError where states change their shape or type, and for sequences of no steps.
     """
     steps = sequences[0].shape[0]
     if steps == 0:
         raise TensorError("over_steps: the sequences have no steps.", fix="Give at least one.")
-    if steps > MOST_WRITTEN_OUT:
-        found = _scanned(step, states, sequences, reverse)
-        return found, tuple(at_step(s, 0 if reverse else steps - 1) for s in found)
+    if is_loop(states, steps):
+        return _looped(step, states, sequences, reverse)
     seen = []
     last = tuple(states)
     for t in reversed(range(steps)) if reverse else range(steps):
-        last = tuple(step(*last, *(at_step(x, t) for x in sequences)))
-        seen.append(last)
+        made = tuple(step(*last, *(at_step(x, t) for x in sequences)))
+        last = made[: len(states)]
+        seen.append(made)
     return tuple(in_sequence(s) for s in zip(*(seen[::-1] if reverse else seen), strict=True)), last
+
+
+def is_loop(states: Sequence[GraphNode], steps: int) -> bool:
+    """Whether so many steps are a loop. It keeps the states of all steps, and so is not for large ones."""
+    bytes_ = sum(prod(s.shape) * s.dtype.bytes for s in states)
+    return steps > MOST_WRITTEN_OUT and steps * bytes_ <= MOST_KEPT
 
 
 # -- written out -------------------------------------------------------------------------------------------
@@ -76,59 +85,180 @@ def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
 # -- one scan ----------------------------------------------------------------------------------------------
 
 
-def _scanned(
+def _looped(
     step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
-) -> tuple[GraphNode, ...]:
-    before = [input(s.shape, s.dtype) for s in states]
-    parts = [input(x.shape[1:], x.dtype) for x in sequences]
-    after = step(*before, *parts)
-    nodes, outside = _apart(after, [*before, *parts])
-    steps = sequences[0].shape[0]
+) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
+    if len({s.shape for s in states}) > 1:
+        return _of_one_shape(step, states, sequences, reverse)
+    walk = _Walk(step, states, sequences, reverse)
+    rows = walk.states() if states else ()  # without one, steps do not wait for one another
+    last = tuple(at_step(s, 0 if reverse else len_of(sequences) - 1) for s in rows)
+    return (*rows, *walk.others(rows)), last
 
-    def loop(*tensors: Tensor) -> tuple[Tensor, ...]:
-        mine = iter(tensors)
-        firsts, given = [next(mine) for _ in before], [next(mine) for _ in parts]
-        leaves: dict[GraphNode, Tensor] = {
-            n: te.placeholder(n.shape, n.dtype, name="leaf") for n in (*before, *parts)
-        }
-        values: dict[GraphNode, Tensor] = {**leaves, **dict(zip(outside, mine, strict=True))}
+
+def _of_one_shape(
+    step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
+) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
+    """States of several shapes as lines of one length, whose rest is 0."""
+    longest = max(prod(s.shape) for s in states)
+
+    def line(x: GraphNode) -> GraphNode:
+        short = ops.reshape(x, shape=(prod(x.shape),))
+        return ops.pad(short, pads=((0, longest - short.shape[0]),))
+
+    def shaped(lines: Sequence[GraphNode], *steps: int) -> list[GraphNode]:
+        """[*steps, longest] each ──▶ [*steps, *shape]."""
+        whole = (0,) * len(steps)
+        return [
+            ops.reshape(ops.slice(x, (*whole, 0), (*steps, prod(s.shape))), shape=(*steps, *s.shape))
+            for x, s in zip(lines, states, strict=True)
+        ]
+
+    def one(*given: GraphNode) -> list[GraphNode]:
+        made = _checked(states, step(*shaped(given[: len(states)]), *given[len(states) :]))
+        return [*map(line, made[: len(states)]), *made[len(states) :]]
+
+    rows, last = _looped(one, [line(s) for s in states], sequences, reverse)
+    count = len(states)
+    return (*shaped(rows[:count], len_of(sequences)), *rows[count:]), tuple(shaped(last))
+
+
+def _checked(states: Sequence[GraphNode], made: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+    """What a step gives, if its states are like those before it."""
+    for old, new in zip(states, made, strict=False):
+        if old.type != new.type:
+            raise TensorError(
+                f"over_steps: a state is {type_text(old.type)}, and after a step {type_text(new.type)}.",
+                fix="Give it one shape and type.",
+            )
+    return tuple(made)
+
+
+def len_of(sequences: Sequence[GraphNode]) -> int:
+    """Steps."""
+    return int(sequences[0].shape[0])
+
+
+class _Walk:
+    """What one step computes, followed on inputs that stand for one step, and put into loops."""
+
+    def __init__(
+        self, step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
+    ) -> None:
+        self.first, self.sequences, self.reverse = states, sequences, reverse
+        self.steps = len_of(sequences)
+        self.before: list[GraphNode] = [input(s.shape, s.dtype) for s in states]
+        self.parts: list[GraphNode] = [input(x.shape[1:], x.dtype) for x in sequences]
+        made = _checked(states, step(*self.before, *self.parts))
+        self.after, self.more = made[: len(states)], made[len(states) :]
+
+    def states(self) -> tuple[GraphNode, ...]:
+        """Each state after every step, in the order of the sequences."""
+        inside = _Inside(self.after, [*self.before, *self.parts])
+        given = [(n, x) for n, x in zip(self.parts, self.sequences, strict=True) if n in inside.read]
+
+        def loop(*tensors: Tensor) -> tuple[Tensor, ...]:
+            mine = iter(tensors)
+            firsts, sequences = [next(mine) for _ in self.before], [next(mine) for _ in given]
+            rows = [te.placeholder((self.steps, *s.shape), s.dtype, name="before") for s in self.before]
+
+            def at(t: Var) -> Expr:
+                return self.steps - 1 - t if self.reverse else t
+
+            own = {n: _row(x, at) for (n, _), x in zip(given, sequences, strict=True)}
+            start = own | {n: _same(f) for n, f in zip(self.before, firsts, strict=True)}
+            later = own | {n: _row(x, lambda t: t - 1) for n, x in zip(self.before, rows, strict=True)}
+            rest = [*mine]
+            first, update = inside.lifted(1, start, rest), inside.lifted(self.steps, later, rest)
+            found = te.scan(first, update, rows, name="states")
+            return tuple(map(_turned, found) if self.reverse else found)
+
+        return _several(call(loop, *self.first, *(x for _, x in given), *inside.outside, name="steps"))
+
+    def others(self, rows: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+        """What steps give besides states, computed for all steps at once.
+
+        rows: the states after every step, which are known by then.
+        """
+        known = dict(zip(self.after, rows, strict=True))
+        asked = [x for x in dict.fromkeys(self.more) if x not in known]
+        computed = [a for a in known if isinstance(a, Apply)]  # not computed again
+        inside = _Inside(asked, [*self.before, *self.parts, *computed])
+        back = range(len(rows))
+        leaves = {n: x for n, x in zip(self.parts, self.sequences, strict=True) if n in inside.read}
+        leaves |= {n: known[n] for n in computed if n in inside.read}
+        earlier = [k for k in back if self.before[k] in inside.read]
+
+        def at_once(*tensors: Tensor) -> list[Tensor]:
+            mine = iter(tensors)
+            reads = {n: _row(next(mine), lambda t: t) for n in leaves}
+            for k in earlier:
+                reads[self.before[k]] = self.row_before(next(mine), next(mine))
+            return inside.lifted(self.steps, reads, [*mine])
+
+        if asked:
+            pairs = [x for k in earlier for x in (self.first[k], rows[k])]
+            made = call(at_once, *leaves.values(), *pairs, *inside.outside, name="of_steps")
+            known |= dict(zip(asked, _several(made), strict=True))
+        return tuple(known[x] for x in self.more)
+
+    def row_before(self, first: Tensor, rows: Tensor) -> Callable[[Var, tuple[Expr, ...]], Expr]:
+        """A state before step t."""
+        by = 1 if self.reverse else -1
+
+        def read(t: Var, i: tuple[Expr, ...]) -> Expr:
+            inner = t < self.steps - 1 if self.reverse else t > 0
+            return te.select(inner, Load(rows, (t + by, *i)), Load(first, i))
+
+        return read
+
+
+def _row(x: Tensor, at: Callable[[Var], Expr]) -> Callable[[Var, tuple[Expr, ...]], Expr]:
+    return lambda t, i: Load(x, (at(t), *i))
+
+
+def _same(x: Tensor) -> Callable[[Var, tuple[Expr, ...]], Expr]:
+    return lambda _, i: Load(x, i)
+
+
+def _several(x: GraphNode | tuple[GraphNode, ...]) -> tuple[GraphNode, ...]:
+    return x if isinstance(x, tuple) else (x,)
+
+
+class _Inside:
+    """The nodes between leaves, which differ from step to step, and results; and what else they read."""
+
+    def __init__(self, results: Sequence[GraphNode], leaves: Sequence[GraphNode]) -> None:
+        self.results = results
+        inside: dict[GraphNode, None] = dict.fromkeys(leaves)
+        self.nodes: list[Apply] = []
+        outside: dict[GraphNode, None] = {}
+        for node in topological(results, known=inside):
+            if isinstance(node, Apply) and node not in inside and any(x in inside for x in node.inputs):
+                self.nodes.append(node)
+                inside[node] = None
+                outside |= dict.fromkeys(x for x in node.inputs if x not in inside)
+        outside |= dict.fromkeys(r for r in results if r not in inside)
+        self.outside = tuple(outside)
+        self.read = {x for n in self.nodes for x in n.inputs} | set(results)
+
+    def lifted(
+        self,
+        rows: int,
+        reads: Mapping[GraphNode, Callable[[Var, tuple[Expr, ...]], Expr]],
+        outside: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """The results at so many steps. reads: of leaves. outside: what is the same at all steps."""
+        leaves = {n: te.placeholder(n.shape, n.dtype, name="leaf") for n in reads}
+        values: dict[GraphNode, Tensor] = {**leaves, **dict(zip(self.outside, outside, strict=True))}
         made: dict[object, tuple[Tensor, ...]] = {}  # results of one application are nodes of their own
-        for node in nodes:
+        for node in self.nodes:
             key = node.op, node.inputs, node.attrs
             if key not in made:
                 made[key] = compute_te(node.op, [values[x] for x in node.inputs], node.attrs)
             values[node] = made[key][node.output]
-        rows = [te.placeholder((steps, *s.shape), s.dtype, name="before") for s in states]
-
-        def of_step(t: Var) -> Expr:
-            return steps - 1 - t if reverse else t
-
-        own = {leaves[n]: (x, of_step) for n, x in zip(parts, given, strict=True)}
-        start = own | {leaves[n]: (f, None) for n, f in zip(before, firsts, strict=True)}
-        later = own | {leaves[n]: (row, _before) for n, row in zip(before, rows, strict=True)}
-        results = [values[a] for a in after]
-        first, update = ([lift.result(r) for r in results] for lift in (_Lift(1, start), _Lift(steps, later)))
-        found = te.scan(first, update, rows, name="states")
-        return tuple(map(_turned, found) if reverse else found)
-
-    found = call(loop, *states, *sequences, *outside, name="steps")
-    return found if isinstance(found, tuple) else (found,)
-
-
-def _apart(
-    results: Sequence[GraphNode], leaves: Sequence[GraphNode]
-) -> tuple[list[Apply], tuple[GraphNode, ...]]:
-    """Nodes that depend on a leaf, in order, and what else they read."""
-    inside: dict[GraphNode, None] = dict.fromkeys(leaves)
-    nodes = []
-    outside: dict[GraphNode, None] = {}
-    for node in topological(results):
-        if isinstance(node, Apply) and any(x in inside for x in node.inputs):
-            inside[node] = None
-            nodes.append(node)
-            outside |= dict.fromkeys(x for x in node.inputs if x not in inside)
-    outside |= dict.fromkeys(r for r in results if r not in inside)
-    return nodes, tuple(outside)
+        lift = _Lift(rows, {leaves[n]: how for n, how in reads.items()})
+        return [lift.result(values[r]) for r in self.results]
 
 
 class _Lift:
@@ -152,12 +282,11 @@ class _Lift:
         names = ("t", *(f"i{n}" for n in range(len(t.shape))))
         return te.compute((self.rows, *t.shape), same, name=f"same{next(self.number)}", axis_names=names)  # type: ignore[no-any-return]
 
-    def load(self, r: Var, node: Load) -> Load:
+    def load(self, r: Var, node: Load) -> Expr:
         t = node.buffer
         assert isinstance(t, Tensor)
         if (id(t.op), t.index) in self.reads:
-            of, row = self.reads[id(t.op), t.index]
-            return Load(of, (*([row(r)] if row else ()), *node.indices), node.mask)
+            return self.reads[id(t.op), t.index](r, node.indices)
         op = self.of(t.op)
         return node if op is None else Load(op.output(t.index), (r, *node.indices), node.mask)
 
@@ -179,10 +308,6 @@ class _Lift:
         return Compute(
             f"{op.name}_{next(self.number)}", (r, *op.axes), op.reduce_axes, bodies, op.tag, op.states
         )
-
-
-def _before(t: Var) -> Expr:
-    return t - 1
 
 
 def _turned(x: Tensor) -> Tensor:

@@ -73,13 +73,13 @@ def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
     if split is None:
         return True
     sizes = [f for f in split.factors if isinstance(f, int)]
-    inner = [a for a in host.leaves if a.name in split.children[1:]]
-    after = host.position(split.children[0]) if any(a.name == split.children[0] for a in host.leaves) else -1
+    t, outer = host.op.axes[0].name, split.children[0]
+    parts = [a.name for a in host.leaves if t in axes_of(host, a.name)]
     return (
         split.nparts is None
-        and len(sizes) == len(split.factors) == len(inner)
+        and len(sizes) == len(split.factors)
         and prod(sizes) <= least_distance(host.op, inside, state.dag.carried)
-        and all(host.position(a.name) > after >= 0 for a in inner)
+        and parts[0] == outer  # whole, and outside of its groups
     )
 
 
@@ -89,7 +89,7 @@ def steps_given(state: State, stage: Stage, axis: str) -> int:
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
     if not carries or steps_loop(stage) != axis:
         return 0
-    return first_steps(state.dag.stage(stage.name))
+    return first_steps(stage.op)
 
 
 def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[object, object], ...]) -> set[int]:

@@ -18,7 +18,7 @@ from autotensor.ir.expr import Combiner, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import walk
-from autotensor.te.scan import Carried, check_steps
+from autotensor.te.scan import Carried, before_of, check_steps
 from autotensor.te.stage import IterDef, StageOp
 from autotensor.te.tensor import Compute, Placeholder, Tensor
 from autotensor.te.terms import flops
@@ -60,6 +60,10 @@ class ComputeDAG:
             if s.name == name:
                 return s
         raise TensorError(f"there is no stage {name!r}; there are {', '.join(s.name for s in self.stages)}.")
+
+    def with_carried(self, more: Carried) -> ComputeDAG:
+        """The same DAG for schedules that compute a stage step by step, though it is no scan."""
+        return replace(self, carried=(*self.carried, *more)) if more else self
 
     def producer(self, buffer: Buffer) -> StageOp | None:
         """The stage that writes the buffer; None for inputs."""
@@ -103,7 +107,7 @@ class ComputeDAG:
                 names[b.name] = f"t{n}" if m == 0 else f"t{n}_v{m}"
             names.update({f"{s.name}.{a.name}": f"i{m}" for m, a in enumerate(s.axes)})
             names.update({f"{s.name}.{a.name}": f"r{m}" for m, a in enumerate(s.reduce_axes)})
-        names.update({before.name: f"{names[after.name]}.before" for before, after in self.carried})
+        names.update({before.name: before_of(names[after.name]) for before, after in self.carried})
         renamed = self.renamed(names)
         return replace(renamed, stages=tuple(_anonymous(s) for s in renamed.stages)), names
 

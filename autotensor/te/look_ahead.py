@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from fractions import Fraction
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 
@@ -24,13 +25,14 @@ from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Neg, Op, Select, 
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import any_node, free_vars
+from autotensor.te.math import isnan
 from autotensor.te.scan import Carried, first_steps, steps_back
 from autotensor.te.stage import StageOp
 
 Terms = Mapping[int, Expr]  # of a step: what it has of which step before; 0: what it adds itself
 WATCHED = 1024  # steps over which rounding errors are followed
 GROWTH = 4.0  # how much larger than in single steps they may become
-SMALLEST = 1e-30  # a coefficient below it would make an infinity not-a-number
+SMALLEST, LARGEST = 1e-30, 1e30  # coefficients; beyond, float32 would have some as 0 or as infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +174,19 @@ class _Writer:
     step: _Step
 
     def extreme(self, steps: int) -> Expr:
+        """Of what steps have of their own, and last of the state before them, so that little waits for it."""
         assert self.step.extreme is not None
-        found = own = self.driven(0)
-        for n in range(1, steps + 1):
-            found = Binary(self.step.extreme, found, self.taken(n, self.at_step(n, steps), own))
-        return found
+        own = self.driven(0)
+        others = [own, *(self.taken(n, self.driven(n), own) for n in range(1, steps))]
+        state = self.taken(steps, self.state(steps), own)
+        if own.dtype not in (float32, float64):
+            return reduce(partial(Binary, self.step.extreme), (*others, state))
+        # not-a-number is looked for in all at once, which is half of the work; one in the state stays there
+        better = Cmp.GT if self.step.extreme is Op.MAX else Cmp.LT
+        found = reduce(lambda best, x: select(compare(better, x, best), x, best), others)
+        found = select(compare(better, found, state), found, state)
+        bad = reduce(lambda a, b: a | b, (isnan(x) for x in others))
+        return select(bad, const(float("nan"), own.dtype), found)
 
     def sum(self, steps: int) -> Expr | None:
         back_to = self.step.terms.keys() - {0}
@@ -195,9 +205,6 @@ class _Writer:
         for n, c in feedback:
             total = total + self.taken(n, self.scaled(c, self.state(n)), nothing)
         return total
-
-    def at_step(self, n: int, steps: int) -> Expr:
-        return self.state(n) if n == steps else self.driven(n)
 
     def taken(self, n: int, term: Expr, neutral: Expr) -> Expr:
         """What is joined of n steps before, if there is such a step."""
@@ -237,31 +244,47 @@ Taps = tuple[tuple[int, float], ...]
 
 @lru_cache(maxsize=256)
 def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps] | None:
-    """(what is added of how many steps before, what is taken of the state how many steps before)."""
-    poly = np.array([1.0, *(-c for c in coefficients)])  # of z**-1
-    with np.errstate(all="ignore"):  # what is not finite is refused below
-        far = np.real(np.poly(np.roots(poly) ** steps))  # of z**-steps
-        spread = np.zeros(steps * (len(far) - 1) + 1)
-        spread[::steps] = far
-        taps, rest = np.polydiv(spread, poly)
-    numbers = np.abs(np.concatenate([taps, far]))
-    known = np.isfinite(numbers) & ((numbers > SMALLEST) | (numbers == 0))
-    if not known.all() or np.abs(rest).max() > 1e-9 * max(1.0, numbers.max()):
+    """(what is added of how many steps before, what is taken of the state how many steps before).
+
+    The coefficients are exact: rounded ones would join what keeps apart (y[t] = y[t-3]/2, 8 steps at a time).
+    """
+    near = dict(enumerate(map(Fraction, coefficients), 1))
+    far = _of_powers(near, steps)
+    spread = {0: Fraction(1), **{n * steps: -c for n, c in far.items()}}
+    taps: dict[int, Fraction] = {}
+    for n in range((steps - 1) * len(near) + 1):  # spread / (1 - near), whose remainder is 0
+        taps[n] = spread.get(n, Fraction(0)) + sum(c * taps[n - k] for k, c in near.items() if k <= n)
+    numbers = [abs(c) for c in (*taps.values(), *far.values()) if c]
+    if not all(SMALLEST < c < LARGEST for c in numbers):
         return None
-    own = _gain(poly)
-    if not np.isfinite(own) or _gain(spread) > GROWTH * own:
+    own = _gain(near)
+    if not np.isfinite(own) or _gain({n * steps: c for n, c in far.items()}) > GROWTH * own:
         return None
-    added = tuple((n, float(c)) for n, c in enumerate(taps) if n and c != 0)
-    return added, tuple((n * steps, -float(c)) for n, c in enumerate(far) if n and c != 0)
+    added = tuple((n, float(c)) for n, c in taps.items() if n and c)
+    return added, tuple((n * steps, float(c)) for n, c in far.items() if c)
 
 
-def _gain(poly: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """How large errors of 1 at each step become together: the sum of the impulse response of 1 / poly."""
+def _of_powers(near: Mapping[int, Fraction], steps: int) -> dict[int, Fraction]:
+    """The coefficients of the recurrence whose poles are those of another to the power `steps`.
+
+    By Newton's identities, from the sums of the poles' powers, which follow the recurrence itself.
+    """
+    order = len(near)
+    sums: dict[int, Fraction] = {}
+    for n in range(1, order * steps + 1):
+        sums[n] = n * near.get(n, Fraction(0)) + sum(c * sums[n - k] for k, c in near.items() if k < n)
+    far: dict[int, Fraction] = {}
+    for n in range(1, order + 1):
+        far[n] = (sums[n * steps] - sum(c * sums[(n - k) * steps] for k, c in far.items())) / n
+    return far
+
+
+def _gain(terms: Mapping[int, Fraction]) -> float:
+    """How large errors of 1 at each step become together: the sum of the impulse response."""
     response = np.zeros(WATCHED)
-    lags = [int(n) for n in np.flatnonzero(poly) if n]
+    coefficients = [(n, float(c)) for n, c in terms.items() if c]
     for t in range(WATCHED):
-        own = float(t == 0)
-        response[t] = reduce(lambda s, n: s - poly[n] * response[t - n], (n for n in lags if n <= t), own)
-        if not abs(response[t]) < 1e30:
+        response[t] = float(t == 0) + sum(c * response[t - n] for n, c in coefficients if n <= t)
+        if not abs(response[t]) < LARGEST:
             return float("inf")
     return float(np.abs(response).sum())

@@ -84,6 +84,11 @@ def _check(name: str, shape: tuple[int, ...], first: Tensor, update: Tensor, sta
         )
 
 
+def before_of(result: str) -> str:
+    """The canonical name of what a step reads of a result of the steps before it."""
+    return f"{result}.before"
+
+
 # -- in a DAG ----------------------------------------------------------------------------------------------
 
 

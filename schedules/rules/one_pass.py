@@ -6,6 +6,7 @@
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
 
+From the beginning of the first axis it is a recurrence (`recurrence`), whose steps may be joined.
 Every thread goes through all terms in order and takes those of its part, so no two write one element, and
 sums have the same bits with any number of threads. Where the place of a term depends on a spatial axis
 (`scatter_elements`), that axis is divided instead, and each thread reads its own terms only. Vectors run
@@ -20,6 +21,7 @@ from math import prod
 from autotensor.base.target import Target
 from autotensor.ir.expr import Load
 from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
@@ -28,6 +30,8 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import ranking, running, solutions
+from schedules.algorithms.recurrence import NAME
+from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, untouched
@@ -83,6 +87,8 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     found = running(stage.op) if _is_free(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= SHORT:
         return ()
+    if expand(state, stage) is not None:
+        return (Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,)),)
     op, plan = stage.op, _Plan(stage, target)
     at = next(n for n, a in enumerate(op.axes) if a.name == found.axis)
     before, after = op.axes[:at], op.axes[at + 1 :]

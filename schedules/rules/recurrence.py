@@ -4,10 +4,10 @@
       for t:                                     what a step computes on its way, in vectors
         the part, in vectors
 
-A single line whose steps can be joined (running sums and extremes, filters) is a loop over vectors of steps:
+A few lines whose steps can be joined (running sums and extremes, filters) are a loop over vectors of steps:
 
-    for t.0:                                   each element reads the one a vector before it (`look_ahead`)
-      t.1, in one vector
+    for t.0:                                   each element reads one so many steps before it (`look_ahead`)
+      (t.1 × lines), in vectors
 
 Where no axis keeps steps apart (a recurrent layer), one thread goes through the steps. Cheap pointwise stages
 of a step are inlined; sums are computed where the step begins.
@@ -16,7 +16,7 @@ of a step are inlined; sums are computed where the step begins.
 from __future__ import annotations
 
 from functools import reduce
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.carried import apart
@@ -28,7 +28,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.look_ahead import is_exact, joined
-from autotensor.te.scan import steps_of
+from autotensor.te.scan import first_steps, steps_of
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.shared_steps import in_vectors
@@ -77,8 +77,9 @@ class _Steps(SketchWriter):
         inner: list[str] = []
         last: list[str] = []
         for n, a in enumerate(op.axes[1:], 1):
-            if n == len(op.axes) - 1 and self.vectors and a.extent >= lanes:
-                last = self._columns(host, a, lanes, n in free, outer)
+            if n == len(op.axes) - 1 and self.vectors and a.extent > 1:
+                few = a.extent < lanes
+                last = [a.name] if few else self._columns(host, a, lanes, n in free, outer)
             elif n in free:
                 outer.append(a.name)
             else:
@@ -95,24 +96,31 @@ class _Steps(SketchWriter):
         return self.extension(host, *(s.name for s in self.inside))
 
     def looking_ahead(self) -> tuple[Extension, ...]:
-        """The steps of one line in vectors, each of which reads the vectors before it; none where steps wait
-        for one another in other ways, or sums may not be added in another order."""
+        """Several steps of a few lines in vectors, which read those before them; none where steps wait for
+        one another in other ways, or sums may not be added in another order."""
         host, op, carried = self.host.name, self.host.op, self.state.dag.carried
         lanes = lanes_of(op, self.target)
-        cheap = all(self._is_inlined(s) for s in self.inside[:-1])
-        line = prod(a.extent for a in op.axes[1:]) == 1 and op.axes[0].extent > 2 * lanes
-        if not self.vectors or not cheap or not line:
+        wide = prod(a.extent for a in op.axes[1:])
+        if not self.vectors or wide >= lanes or not all(self._is_inlined(s) for s in self.inside[:-1]):
             return ()
         gone = [Inline(s.name) for s in reversed(self.inside[:-1])]
         whole = reduce(lambda s, i: i.apply(s), gone, self.state).stage(host).op
         if self.target.numerics == "strict" and not is_exact(whole, carried):
             return ()
-        if joined(whole, carried, lanes) is None:
+        fill = lanes // gcd(lanes, wide)  # steps of all lines that are whole vectors
+        steps = fill * (1 + first_steps(op) // fill)
+        if op.axes[0].extent <= 2 * steps or joined(whole, carried, steps) is None:
             return ()
         t, rest = op.axes[0].name, [a.name for a in op.axes[1:]]
-        self.write(*gone, LookAhead(host, lanes))
-        self.split(host, t, lanes)
-        self.write(Reorder(host, (f"{t}.0", *rest, f"{t}.1")), Vectorize(host, f"{t}.1"))
+        self.write(*gone, LookAhead(host, steps))
+        self.split(host, t, steps)
+        self.write(Reorder(host, (f"{t}.0", f"{t}.1", *rest)))
+        points = self.fuse(host, [f"{t}.1", *rest])
+        if steps * wide == lanes:
+            self.write(Vectorize(host, points))
+        else:
+            self.split(host, points, lanes)
+            self.write(*in_vectors(host, f"{points}.0", f"{points}.1"))
         return (self.extension(host, *(s.name for s in self.inside)),)
 
     def _is_inlined(self, op: StageOp) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from finite_differences import check_gradients
-from recurrences import CASES, zeros
+from finite_differences import check_gradients, directional
+from recurrences import CASES, drawn_step, lines_of, zeros
 
 import autotensor as at
 from autotensor import te
 from autotensor.autodiff import gradients, scan_gradients
+from autotensor.base.target import parse
 from autotensor.graph.build import call, input
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Graph
+from autotensor.schedule.primitives.look_ahead import LookAhead
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
+from schedules.generate import default_trace
 
 T, N = 9, 5
 
@@ -156,6 +160,28 @@ def test_compiled(name: str) -> None:
         found if isinstance(found, tuple) else (found,), evaluate(graph, *arrays), strict=True
     ):
         np.testing.assert_allclose(mine, exact, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))]
+)
+def test_of_joined_steps(seed: int) -> None:
+    """Compiled gradients of drawn recurrences; adjoints of those of one step back are joined, too."""
+    rng, numbers, target = random.Random(seed), np.random.default_rng(seed), "llvm -mcpu=haswell"
+    lines = rng.choice(((), (2,), (3,)))
+    order, step = drawn_step(rng)
+    inputs, outputs = applied(function_of(lines_of(order, step, 70, "float64", lines)))
+    seed_of = input(outputs[0].shape, "float64", "seed")
+    backward = Graph((*inputs, seed_of), gradients(outputs, inputs, [seed_of]), "backward")
+    plans = [default_trace(t.workload.dag, parse(target)) for t in at.plan_model(backward, target).tasks]
+    assert order > 1 or any(isinstance(s, LookAhead) for plan in plans for s in plan.steps)
+    forward = at.compile_model(Graph(tuple(inputs), tuple(outputs), "forward"), target=target)
+    *arrays, weights = (numbers.uniform(-1, 1, x.shape) for x in backward.inputs)
+    slopes = at.compile_model(backward, target=target)(*arrays, weights)
+    for n, slope in enumerate(slopes):
+        direction = numbers.standard_normal(slope.shape)
+        change = directional(lambda given: float((forward(*given) * weights).sum()), arrays, n, direction)
+        np.testing.assert_allclose((slope * direction).sum(), change, rtol=1e-5, atol=1e-5)
 
 
 def test_of_a_gradient() -> None:

@@ -8,6 +8,8 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch._higher_order_ops.associative_scan import associative_scan  # noqa: E402
+from torch._higher_order_ops.map import map as control_map  # noqa: E402
 from torch._higher_order_ops.scan import scan  # noqa: E402
 from torch._higher_order_ops.while_loop import while_loop  # noqa: E402
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
@@ -55,12 +57,65 @@ def test_a_branch_may_hold_another():
         same(Lambda(lambda x: torch.cond(x.sum() > 0, inner, lambda a: a * 2, (x,))), x)
 
 
-def test_a_scan_is_written_out():
+def test_a_short_scan_is_written_out():
     def steps(x):
         return scan(lambda c, a: (c + a, (c * a).sin()), torch.zeros(4), x)
 
     graph = same(Lambda(steps), torch.randn(3, 4))
     assert graph.count("sin") == 3
+
+
+def several(c, a):
+    return (c[0] + a, c[1] + 1, c[2] * 0.5 + a.mean()), (c[2].sum() * c[1], c[0].clone())
+
+
+STEPS = {  # what it begins with; state and row ──▶ the next state, and what a step gives
+    "the state": (lambda: torch.zeros(4), lambda c, a: (torch.tanh(c + a), torch.tanh(c + a))),
+    "others": (lambda: torch.zeros(4), lambda c, a: (c * 0.5 + a, ((c * a).sum(-1), c[:2] * 1, a + 1))),
+    "several states": (
+        lambda: (torch.zeros(4), torch.ones((), dtype=torch.int64), torch.ones(2, 3)),
+        several,
+    ),
+    "a product": (lambda: torch.ones(1, 4), lambda c, a: (c @ torch.full((4, 4), 0.1) + a, c.exp())),
+}
+
+
+@pytest.mark.parametrize(("name", "reverse"), [*((n, False) for n in STEPS), ("several states", True)])
+def test_a_long_scan_is_a_loop(name, reverse):
+    start, step = STEPS[name]
+    module, x = Lambda(lambda x: scan(step, start(), x, reverse=reverse)), torch.randn(200, 4)
+    graph = at.from_torch(module, (x,))
+    assert len(list(graph.applies)) < 40
+    wanted, _ = torch.utils._pytree.tree_flatten(module(x))
+    for got, want in zip(at.compile_model(graph)(x.numpy()), wanted, strict=True):
+        torch.testing.assert_close(to_tensor(got), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_map_is_computed_at_once():
+    def rows(x):
+        return control_map(lambda a, b: (a * b).sum(-1) + a, x, x.sum(0))
+
+    x = torch.randn(100, 4)
+    graph = at.from_torch(Lambda(rows), (x,))
+    assert len(list(graph.applies)) < 10
+    wanted = (x * x.sum(0)).sum(-1, keepdim=True) + x
+    torch.testing.assert_close(to_tensor(*evaluate(graph, x.numpy())), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_an_associative_scan_through_both():
+    def combine(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    def run(x):
+        return associative_scan(combine, (torch.sigmoid(x), x), dim=0, combine_mode="generic")
+
+    from autotensor.integrations import torch_compile
+
+    x = torch.randn(100, 4)
+    same(Lambda(run), x)
+    torch._dynamo.reset()
+    f = torch.compile(run, backend=torch_compile.autotensor, options={"log": ":memory:"}, fullgraph=True)
+    torch.testing.assert_close(f(x), run(x), rtol=1e-4, atol=1e-5)
 
 
 def test_steps_that_only_the_data_know():
@@ -69,7 +124,7 @@ def test_steps_that_only_the_data_know():
 
     with pytest.raises(Unsupported, match=r"while_loop: how often the loop runs only the data know .*where"):
         at.from_torch(Lambda(loop), (torch.ones(3),))
-    with pytest.raises(Unsupported, match=r"a loop of 0 steps is not written out; 1 to 512 are"):
+    with pytest.raises(Unsupported, match=r"a loop of no steps. Give it at least one"):
         map_(None, [])
 
 

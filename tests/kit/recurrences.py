@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from autotensor import te
+
+Step = Callable[[list[Any], Any, Any], Any]  # (states, the last one first; x[t]; c[t]) → the next state
 
 
 def zeros(steps: int, *shape: int, name: str) -> Any:
@@ -135,3 +140,62 @@ CASES: dict[str, Callable[[], Sequence[Any]]] = {
     "followed": followed,
     "unread": unread,
 }
+
+
+# -- steps of lines, each by itself --------------------------------------------------------------------------
+
+
+def lines_of(
+    order: int, step: Step, n: int, dtype: str = "float32", lines: tuple[int, ...] = ()
+) -> list[Any]:
+    """x, c and y, each [n, *lines], whose first steps are x + c."""
+    shape = (n, *lines)
+    x, c, s = (te.placeholder(shape, dtype, name=v) for v in "xcs")
+
+    def later(t: Any, *i: Any) -> Any:
+        return step([s[(t - k, *i)] for k in range(1, order + 1)], x[(t, *i)], c[(t, *i)])
+
+    first = te.compute((order, *lines), lambda *at: x[at] + c[at], name="first")
+    return [x, c, te.scan(first, te.compute(shape, later, name="u"), s, name="y")]
+
+
+def drawn_step(rng: random.Random) -> tuple[int, Step]:
+    """The order of a recurrence whose steps can be joined, and its step."""
+    if rng.random() < 0.3:
+        other = drawn_term(rng)
+        extreme = rng.choice((te.maximum, te.minimum))
+        return 1, lambda s, x, c: either(extreme, other(x, c), s[0])
+    poles = [rng.choice((-1, 1)) * rng.uniform(0.3, 0.95) for _ in range(rng.choice((1, 1, 2, 3)))]
+    if rng.random() < 0.3:
+        pole = rng.uniform(0.3, 0.95) * np.exp(1j * rng.uniform(0.3, 2.8))
+        poles = [pole, pole.conjugate()]
+    return len(poles), drawn_sum(rng, [float(np.float32(-k.real)) for k in np.poly(poles)[1:]])
+
+
+def drawn_sum(rng: random.Random, coefficients: list[float]) -> Step:
+    """Of coefficient × state and others, in an order and with brackets that are drawn."""
+    other, apart = drawn_term(rng), rng.random()
+    order = rng.sample(range(len(coefficients)), len(coefficients))
+
+    def step(s: list[Any], x: Any, c: Any) -> Any:
+        total = other(x, c)
+        for n in order:
+            k = coefficients[n]
+            term = (s[n] + x) * k if apart < 0.3 else -(s[n] * -k) if apart < 0.5 else k * s[n]
+            total = total + term if apart < 0.7 else term - (0.0 - total)
+        return total
+
+    return step
+
+
+def drawn_term(rng: random.Random) -> Callable[[Any, Any], Any]:
+    return rng.choice(
+        (lambda x, c: x, lambda x, c: 0.25 * x * c, lambda x, c: x - c, lambda x, c: 1.0 - 0.5 * x)
+    )
+
+
+def either(extreme: Any, a: Any, b: Any) -> Any:
+    """The extreme of expressions, or of arrays."""
+    if isinstance(a, (np.ndarray, np.floating)):
+        return {te.maximum: np.maximum, te.minimum: np.minimum}[extreme](a, b)
+    return extreme(a, b)

@@ -8,6 +8,7 @@ import pytest
 import autotensor as at
 from autotensor.base.errors import TensorError
 from autotensor.graph import steps as step_loops
+from autotensor.graph.build import constant
 from autotensor.graph.ir import Constant, GraphNode, topological
 from autotensor.models import recurrent
 from autotensor.models.weights import WeightSource
@@ -88,6 +89,42 @@ def test_a_step_whose_state_stays() -> None:
     np.testing.assert_allclose(got[0], expected, atol=1e-6)
     np.testing.assert_array_equal(got[1], np.broadcast_to(arrays[2], (80, 3, 4)))
     np.testing.assert_allclose(got[2], state, atol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_steps_give_besides_states(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States of several shapes and types; results of the old and the new state, of a row, and of none."""
+    x, a, w = at.input((9, 3)), at.input((3,)), at.input((3, 3))
+
+    def step(h: GraphNode, n: GraphNode, m: GraphNode, row: GraphNode) -> list[GraphNode]:
+        new = at.ops.tanh(at.ops.reshape(at.ops.dense(at.ops.reshape(h, (1, 3)), w), (3,)) + row)
+        grown = at.ops.add(m, at.ops.reshape(new, (3, 1)))
+        others = [h * row, new, at.ops.sum(new, axis=0) + at.ops.cast(n, dtype="float32"), row, a, m]
+        return [new, n + 1, grown, *others]
+
+    def run() -> list[np.ndarray]:
+        states = [a, constant(np.int64(3)), constant(np.ones((3, 2), np.float32))]
+        rows, last = step_loops.over_steps(step, states, [x], reverse)
+        return [
+            np.asarray(y) for y in at.compile_model(at.Graph((x, a, w), (*rows, *last), "steps"))(*arrays)
+        ]
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in (x, a, w)]
+    written_out = run()
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 4)
+    looped = run()
+    assert len(looped) == 12
+    for mine, want in zip(looped, written_out, strict=True):
+        assert mine.dtype == want.dtype
+        np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_that_changes_its_shape_is_refused() -> None:
+    with pytest.raises(TensorError, match=r"a state is float32\[3\], and after a step float32\[6\]"):
+        step_loops.over_steps(
+            lambda h, x: [at.ops.concat(h, x, axis=0)], [at.input((3,))], [at.input((80, 3))]
+        )
 
 
 def test_a_loop_of_no_steps_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""solve, scan and sort: reductions by fewer looks at their terms mean what they meant."""
+"""solve, scan, sort and recurrences: reductions by fewer looks at their terms mean what they meant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotensor.operators.cumulative import top_positions
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.terms import ranking, running, solutions
-from schedules.generate import default_trace
+from schedules.generate import default_trace, generate
 
 JOINS = {"sum": (te.sum, 0), "prod": (te.prod, 1), "max": (te.max, te.min_value("float32"))}
 ORDERS = {
@@ -162,7 +162,8 @@ def test_rules_write_them(threads):
     for args, word in (
         (scatter(40, 50, 33), "solve"),
         (scatter(40, 50), "solve"),
-        (running_sum((40,), 0), "scan"),
+        (running_sum((40,), 0), "algorithm"),
+        (running_sum((40, 33), 0, "from"), "scan"),
         (running_sum((17, 40), 1), "scan"),
         (running_sum((3, 40, 33), 1, "from"), "scan"),
         (running_sum((1, 40, 5, 33), 1), "scan"),
@@ -176,6 +177,19 @@ def test_rules_write_them(threads):
     trace = default_trace(dag, target)
     assert ".sort(" in str(trace)
     check(dag, trace)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("order", ["up to", "before"])
+@pytest.mark.parametrize("shape", [(100,), (40, 2, 2), (70, 33)])
+def test_from_the_beginning_of_the_first_axis_they_are_recurrences(shape, order, join):
+    dag = ComputeDAG.of([*running_sum(shape, 0, order, join)])
+    for numerics in ("fast", "strict"):
+        target = at.base.target.parse(f"llvm -mcpu=haswell -threads=2 -numerics={numerics}")
+        for sketch in generate(dag, target):
+            trace = sketch.fill(sketch.defaults())
+            assert '"recurrence"' in str(trace)
+            check(dag, trace)
 
 
 # -- what is refused ----------------------------------------------------------------------------------------
@@ -335,5 +349,5 @@ def test_a_running_reduction_of_pairs_agrees(shape, axis):
     place, value = te.compute(shape, body, name="out", axis_names=names)
     dag = ComputeDAG.of([x, place, value])
     trace = default_trace(dag, at.base.target.parse("llvm -threads=2"))
-    assert ".scan(" in str(trace)
+    assert (".algorithm(" if axis == 0 else ".scan(") in str(trace)
     check(dag, trace)

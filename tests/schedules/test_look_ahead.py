@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from recurrences import Step, drawn_step, drawn_sum, lines_of
 
 import autotensor as at
 from autotensor import te
@@ -18,8 +18,6 @@ from autotensor.schedule.primitives.look_ahead import LookAhead
 from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
-
-Step = Callable[[list[Any], Any, Any], Any]  # (states, the last one first; x[t]; c[t]) → the next state
 
 BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
     "sum": (1, lambda s, x, c: s[0] + x),
@@ -33,16 +31,9 @@ BODIES: dict[str, tuple[int, Step]] = {  # name: (states that it reads, step)
 }
 
 
-def scan(order: int, step: Step, n: int, dtype: str = "float32") -> list[Any]:
-    x, c, s = (te.placeholder((n,), dtype, name=v) for v in "xcs")
-    first = te.compute((order,), lambda t: x[t] + c[t], name="first")
-    update = te.compute((n,), lambda t: step([s[t - k] for k in range(1, order + 1)], x[t], c[t]), name="u")
-    return [x, c, te.scan(first, update, s, name="y")]
-
-
 def expected(order: int, step: Step, x: Any, c: Any) -> Any:
     x, c = x.astype(np.float64), c.astype(np.float64)
-    y = [*(x + c)[:order]]
+    y = list((x + c)[:order])
     for t in range(order, len(x)):
         y.append(step(y[-1 : -order - 1 : -1], x[t], c[t]))
     return np.array(y)
@@ -60,7 +51,7 @@ def test_joined_steps_give_what_single_ones_do(name: str, target: str) -> None:
     joined = 0
     for n in (order, order + 1, 16, 17, 33, 64, rng.randrange(65, 300), 1000):
         dtype = rng.choice(("float32", "float64"))
-        args = scan(order, step, n, dtype)
+        args = lines_of(order, step, n, dtype)
         x, c = (numbers.uniform(-1, 1, n).astype(dtype) for _ in range(2))
         true = expected(order, step, x, c)
         dag = ComputeDAG.of(args)
@@ -73,14 +64,62 @@ def test_joined_steps_give_what_single_ones_do(name: str, target: str) -> None:
     assert joined
 
 
+LINES = ((), (1,), (2,), (3,), (2, 2), (4,), (5,), (7,))
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 300))]
+)
+def test_drawn_steps_give_what_single_ones_do(seed: int) -> None:
+    rng = random.Random(seed)
+    order, step = drawn_step(rng)
+    dtype, n = rng.choice(("float32", "float64")), rng.randrange(20, 200)
+    lines, target = (
+        rng.choice(LINES),
+        rng.choice(("llvm -threads=2", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")),
+    )
+    args = lines_of(order, step, n, dtype, lines)
+    numbers = np.random.default_rng(seed)
+    x, c = (numbers.uniform(-1, 1, (n, *lines)).astype(dtype) for _ in range(2))
+    true = expected(order, step, x, c)
+    dag = ComputeDAG.of(args)
+    for sketch in generate(dag, parse(target)):
+        y = at.build(Schedule(dag, sketch.fill(sketch.defaults())), args, target)(x, c)
+        room = 1e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(y, true, rtol=room, atol=room * max(1.0, np.abs(true).max()))
+
+
+def test_most_drawn_steps_are_joined() -> None:
+    joined = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        dag = ComputeDAG.of(lines_of(*drawn_step(rng), 200, lines=rng.choice(LINES)))
+        joined += looks_ahead(default_trace(dag, parse("llvm -mcpu=haswell")))
+    assert joined >= 30
+
+
+def test_of_one_order_what_is_not_finite_is_the_same() -> None:
+    for seed in range(6):
+        rng = random.Random(seed)
+        step = drawn_sum(rng, [rng.choice((-0.9, -0.5, 0.5, 1.0))])
+        args = lines_of(1, step, 120, "float64", lines=(rng.choice((1, 2, 3)),))
+        x, c = np.ones(args[0].shape), np.full(args[0].shape, 0.5)
+        for _ in range(4):
+            x[rng.randrange(120)] = rng.choice((np.inf, -np.inf, np.nan))
+        assert looks_ahead(default_trace(ComputeDAG.of(args), parse("llvm -mcpu=haswell")))
+        with np.errstate(invalid="ignore"):
+            true = expected(1, step, x, c)
+        np.testing.assert_allclose(at.build(args, target="llvm -mcpu=haswell")(x, c), true, rtol=1e-12)
+
+
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_spreads_as_step_by_step(bad: float) -> None:
     for name in ("sum", "one pole", "two poles"):
         order, step = BODIES[name]
-        args = scan(order, step, 200)
+        args = lines_of(order, step, 200)
         x, c = np.ones(200, np.float32), np.full(200, 0.5, np.float32)
         x[77] = bad
-        y = at.build(args, "llvm")(x, c)
+        y = at.build(args, target="llvm")(x, c)
         with np.errstate(invalid="ignore"):
             true = expected(order, step, x, c)
         np.testing.assert_array_equal(np.isfinite(y), np.isfinite(true))
@@ -94,7 +133,22 @@ def test_extremes_are_joined_whatever_the_numerics() -> None:
     assert looks_ahead(default_trace(ComputeDAG.of([x, y]), parse(strict)))
     given = np.random.default_rng(0).integers(-1000, 1000, 500, np.int32)
     given[:50] = -5000
-    np.testing.assert_array_equal(at.build([x, y], strict)(given), np.maximum.accumulate(given))
+    np.testing.assert_array_equal(at.build([x, y], target=strict)(given), np.maximum.accumulate(given))
+
+
+@pytest.mark.parametrize(("extreme", "exact"), [(te.maximum, np.maximum), (te.minimum, np.minimum)])
+@pytest.mark.parametrize("lines", [(), (3,)])
+def test_extremes_keep_what_is_not_a_number(extreme: Any, exact: Any, lines: tuple[int, ...]) -> None:
+    args = lines_of(1, lambda s, x, c: extreme(s[0], x), 60, lines=lines)
+    assert looks_ahead(default_trace(ComputeDAG.of(args), parse("llvm -mcpu=haswell")))
+    f = at.build(args, target="llvm -mcpu=haswell")
+    x = np.random.default_rng(0).uniform(-1, 1, (60, *lines)).astype(np.float32)
+    x[0] = {te.maximum: -np.inf, te.minimum: np.inf}[extreme]
+    for bad in (None, 0, 1, 7, 8, 9, 33, 59):
+        given = x.copy()
+        if bad is not None:
+            given[bad] = np.nan
+        np.testing.assert_array_equal(f(given, np.zeros_like(x)), exact.accumulate(given, axis=0))
 
 
 def test_extremes_begin_with_the_last_step_that_is_given() -> None:
@@ -102,12 +156,12 @@ def test_extremes_begin_with_the_last_step_that_is_given() -> None:
     five = te.const(5, "int32")
     first = te.compute((2,), lambda t: te.select(t < 1, five, -five), name="first")
     y = te.scan(first, te.compute((100,), lambda t: te.maximum(x[t], s[t - 1]), name="u"), s, name="y")
-    found = at.build([x, y], "llvm")(np.zeros(100, np.int32))
+    found = at.build([x, y], target="llvm")(np.zeros(100, np.int32))
     np.testing.assert_array_equal(found, [5, -5] + [0] * 98)
 
 
 def test_what_a_step_computes_on_its_way_is_not_computed_for_many() -> None:
-    s = te.create_schedule(scan(*BODIES["sum"], 100)[-1])
+    s = te.create_schedule(lines_of(*BODIES["sum"], 100)[-1])
     s["u"].compute_root()
     outer, _ = s["y"].split("t", 4)
     s["u"].compute_at(s["y"], outer)
@@ -116,7 +170,7 @@ def test_what_a_step_computes_on_its_way_is_not_computed_for_many() -> None:
 
 
 def test_strict_numerics_add_in_the_order_that_was_written() -> None:
-    args = scan(*BODIES["sum"], 300)
+    args = lines_of(*BODIES["sum"], 300)
     strict = parse("llvm -numerics=strict")
     assert not any(looks_ahead(s.fill(s.defaults())) for s in generate(ComputeDAG.of(args), strict))
 
@@ -134,12 +188,12 @@ def test_strict_numerics_add_in_the_order_that_was_written() -> None:
     ],
 )
 def test_other_steps_are_left_alone(step: Step) -> None:
-    dag = ComputeDAG.of(scan(1, step, 100))
+    dag = ComputeDAG.of(lines_of(1, step, 100))
     assert not looks_ahead(default_trace(dag, parse("llvm")))
 
 
 def test_groups_of_steps_do_not_wait_for_one_another() -> None:
-    args = scan(*BODIES["sum"], 100)
+    args = lines_of(*BODIES["sum"], 100)
     for ahead, size, fits in ((8, 8, True), (8, 4, True), (8, 9, False), (2, 4, False)):
         s = te.create_schedule(args[-1])
         s["u"].compute_inline()

@@ -10,6 +10,7 @@ from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.schedule.trace import Trace
+from autotensor.te.scan import before_of
 
 
 @step
@@ -18,7 +19,8 @@ class UseAlgorithm:
 
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
-    First among the steps that touch the stage. The new stages are named behind the stage's own name.
+    First among the steps that touch the stage. The new stages are named behind the stage's own name. One that
+    reads what is named as its own results before a step is a recurrence.
     Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """
 
@@ -42,7 +44,9 @@ class UseAlgorithm:
         *before, last = made
         for op in before:
             state = state.inserting(Stage.of(op), before=stage.name)
-        return state.with_stage(replace(Stage.of(last), place=stage.place, scope=stage.scope))
+        steps = tuple((b, c) for c in last.buffers for b in last.reads() if b.name == before_of(c.name))
+        new = replace(Stage.of(last), place=stage.place, scope=stage.scope, carries=bool(steps))
+        return replace(state.with_stage(new), dag=state.dag.with_carried(steps))
 
     def call(self) -> str:
         return f's.algorithm("{self.stage}", "{self.algorithm}")'

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 import autotensor as at
 from autotensor.api import from_onnx
 from autotensor.base.errors import ArgumentError
+from autotensor.graph import steps as step_loops
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
@@ -147,6 +148,96 @@ def test_a_loop_of_a_known_length_is_unrolled():
     m = model([node("Loop", ["n", "", "x"], body=body)], {"x": (3,)}, weights={"n": np.int64(4)})
     assert [n.op_name for n in at.from_onnx(m).applies] == ["add"] * 4
     np.testing.assert_allclose(at.OnnxModel(m)(np.ones(3, np.float32))[0], 5.0)
+
+
+def counting_body(*nodes):
+    """(i, c, s, k) ──▶ (d, s2, k2, row): the nodes make s2 and row."""
+    info = helper.make_tensor_value_info
+    own = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["k", "i"], ["k2"])]
+    return helper.make_graph(
+        [*own, *nodes],
+        "body",
+        [info("i", INT64, ()), info("c", BOOL, ()), info("s", 1, (3,)), info("k", INT64, ())],
+        [
+            info("d", BOOL, ()),
+            info("s2", 1, None),
+            info("k2", INT64, ()),
+            info("row", 1, None),
+        ],
+    )
+
+
+def counted_loop(body, rounds: int):
+    weights: dict = {"n": np.int64(rounds), "zero": np.int64(0), "fifty": np.int64(50)}
+    weights |= {"half": np.float32(0.5), "more": np.full(1, 0.5, np.float32)}
+    nodes = [node("Loop", ["n", "", "x", "zero"], ["last", "k", "rows"], body=body)]
+    kinds = {"k": INT64}
+    return model(nodes, {"x": (3,), "w": (50,)}, ["last", "k", "rows"], weights=weights, types=kinds)
+
+
+def test_a_long_loop_of_a_known_length_is_a_loop_of_the_program(compiled):
+    """States of two types, the number of the round, and a row of a table that is read at it."""
+    body = counting_body(
+        helper.make_node("Gather", ["w", "at"], ["v"]),
+        helper.make_node("Mod", ["i", "fifty"], ["at"]),
+        helper.make_node("Mul", ["s", "half"], ["h"]),
+        helper.make_node("Add", ["h", "v"], ["s2"]),
+        helper.make_node("Sub", ["s2", "s"], ["row"]),
+    )
+    m = counted_loop(body, 300)
+    assert len(at.from_onnx(m).applies) < 20
+    x, w = floats(3), floats(50, seed=1)
+    last, k, rows = at.OnnxModel(m)(x, w)
+    state, wanted = x, []
+    for n in range(300):
+        before, state = state, state * np.float32(0.5) + w[n % 50]
+        wanted.append(state - before)
+    np.testing.assert_allclose(last, state, rtol=1e-5)
+    np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-6)
+    assert k == sum(range(300))
+    assert len(compiled) == 1
+
+
+def test_a_long_loop_whose_state_grows_is_called():
+    body = counting_body(
+        helper.make_node("Concat", ["s", "more"], ["s2"], axis=0),
+        helper.make_node("ReduceSum", ["s"], ["row"], keepdims=0),
+    )
+    last, _, rows = at.OnnxModel(counted_loop(body, 100))(np.ones(3, np.float32), floats(50))
+    np.testing.assert_allclose(last, [1] * 3 + [0.5] * 100)
+    np.testing.assert_allclose(rows, 3 + 0.5 * np.arange(100))
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_long_scan_is_a_loop_of_the_program(back, monkeypatch):
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["s", "a"], ["sa"]),
+            helper.make_node("Add", ["sa", "b"], ["s2"]),
+            helper.make_node("ReduceSum", ["s2"], ["row"], keepdims=0),
+            helper.make_node("Neg", ["s"], ["other"]),
+        ],
+        "body",
+        [info("s", 1, (3,)), info("a", 1, (3,)), info("b", 1, (3,))],
+        [info(o, 1, None) for o in ("s2", "row", "other")],
+    )
+    attrs = {
+        "num_scan_inputs": 2,
+        "scan_input_axes": [0, 1],
+        "scan_input_directions": [0, back],
+        "scan_output_axes": [0, 1],
+        "scan_output_directions": [back, 1],
+    }
+    outputs = ["last", "rows", "others"]
+    nodes = [node("Scan", ["x", "p", "q"], outputs, body=body, **attrs)]
+    m = model(nodes, {"x": (3,), "p": (70, 3), "q": (3, 70)}, outputs)
+    arrays = floats(3), floats(70, 3, seed=1), floats(3, 70, seed=2)
+    looped = at.OnnxModel(m)(*arrays)
+    assert len(at.from_onnx(m).applies) < 20
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 100)
+    for mine, want in zip(looped, at.OnnxModel(m)(*arrays), strict=True):
+        np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-5)
 
 
 def test_sequences_and_optionals_come_and_go():

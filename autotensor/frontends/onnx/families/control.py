@@ -1,34 +1,42 @@
-"""If, Loop, Scan. Nothing of them reaches the graph: the importer follows them.
+"""If, Loop, Scan. The importer follows them.
 
 If     the condition is asked for, the branch that it takes is imported
-Scan   its length is a shape: unrolled
-Loop   of few rounds that can be counted beforehand: unrolled; else its body is compiled once and called from
-       Python until its condition says stop (staged_model.py)
+Scan   its length is a shape: unrolled, or of many rounds a loop of the program (`graph/steps.py`)
+Loop   whose rounds can be counted beforehand: likewise; else its body is compiled once and called from Python
+       until its condition says stop (staged_model.py)
+
+A body that asks for values, or whose states change their shape, is no loop of a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 
+from autotensor.base.errors import TensorError
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import stacked
-from autotensor.frontends.onnx.importer import Importer, Runtime
+from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import names_read
 from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.values import row as part
-from autotensor.graph.build import constant
+from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.graph.steps import is_loop, over_steps
 
-UNROLLED = 64  # rounds; more are left to the executor, in a graph without one they are refused
-MOST_SCANNED = 4096
+UNROLLED = 64  # rounds of a Loop
+MOST_SCANNED = 4096  # rounds of a Scan that is unrolled
 MOST_ROUNDS = 1 << 18  # of a Loop that is called: twelve seconds of the smallest body (Zen 4, 2026-11)
 ROOM, GROWTH = 1 << 25, 16  # a Loop's states may grow to 16 times what they were, or 512 MiB
+
+Round = Callable[..., Sequence[Value]]  # the states, and one row of each sequence ──▶ results of the body
 
 
 @converts("If")
@@ -85,21 +93,71 @@ def _scanned(
     out_axes: Sequence[int],
     out_turned: Sequence[int],
 ) -> list[Value]:
-    if not 1 <= length <= MOST_SCANNED:
-        raise c.unsupported(f"a scan of {length} rounds.", f"From 1 to {MOST_SCANNED} are unrolled.")
-    rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - len(states))]
+    if length < 1:
+        raise c.unsupported("a scan of no rounds.")
+    names = [i.name for i in body.input]
+
+    def once(*given: GraphNode) -> Sequence[Value]:
+        return c.importer.graph(body, dict(zip(names, given, strict=True)), c.opsets, c.outer_attrs)
+
+    sequences = [_rows_first(x, a, bool(back)) for x, a, back in items]
+    if (looped := _as_loop(c, once, states, sequences)) is not None:
+        last, rows = looped
+        return [
+            *last,
+            *(_rows_at(r, a, bool(back)) for r, a, back in zip(rows, out_axes, out_turned, strict=True)),
+        ]
+    if length > MOST_SCANNED:
+        raise c.unsupported(f"a scan of {length} rounds.", f"Up to {MOST_SCANNED} are unrolled.")
+    found: list[list[GraphNode]] = [[] for _ in out_axes]
     for n in range(length):
-        parts = [part(x, a, length - 1 - n if back else n) for x, a, back in items]
-        feeds = dict(zip([i.name for i in body.input], [*states, *parts], strict=True))
-        results = list(c.importer.graph(body, feeds, c.opsets, c.outer_attrs))
-        states, found = results[: len(states)], results[len(states) :]
-        for row, value in zip(rows, found, strict=True):
+        results = once(*states, *(part(x, 0, n) for x in sequences))
+        states = list(results[: len(states)])
+        for row, value in zip(found, results[len(states) :], strict=True):
             row.append(value)
     joined = [
         stacked(row[::-1] if back else row, a % (row[0].ndim + 1))
-        for row, a, back in zip(rows, out_axes, out_turned, strict=True)
+        for row, a, back in zip(found, out_axes, out_turned, strict=True)
     ]
     return [*states, *joined]
+
+
+def _rows_first(x: GraphNode, axis: int, back: bool) -> GraphNode:
+    """The rows along an axis along the first one, the last one first if `back`."""
+    order = (axis, *(n for n in range(x.ndim) if n != axis))
+    turned = x if not axis else ops.transpose(x, axes=order)
+    return ops.slice(turned, (None,), (None,), (-1,)) if back else turned
+
+
+def _rows_at(x: GraphNode, axis: int, back: bool) -> GraphNode:
+    """The rows along the first axis along another one."""
+    turned = ops.slice(x, (None,), (None,), (-1,)) if back else x
+    rest = list(range(1, x.ndim))
+    rest.insert(axis % x.ndim, 0)
+    return turned if rest[0] == 0 else ops.transpose(turned, axes=tuple(rest))
+
+
+def _as_loop(
+    c: Call, once: Round, states: Sequence[GraphNode], sequences: Sequence[GraphNode]
+) -> tuple[Sequence[GraphNode], Sequence[GraphNode]] | None:
+    """The last states, and the rows of whatever else rounds give; None where they are no loop."""
+    if not is_loop(states, sequences[0].shape[0]):
+        return None
+    runtime, c.importer.runtime = c.importer.runtime, Ahead()  # nobody knows values of one round of many
+    try:
+        rows, last = over_steps(partial(_only_rows, once), states, sequences)
+    except (NeedsValue, Unsupported, TensorError):
+        return None
+    finally:
+        c.importer.runtime = runtime
+    return last, rows[len(last) :]
+
+
+def _only_rows(once: Round, *given: GraphNode) -> Sequence[GraphNode]:
+    results = once(*given)
+    if not _only_tensors(results):
+        raise Unsupported("a round gives a sequence.")
+    return results
 
 
 # -- loop ------------------------------------------------------------------------------------------------
@@ -112,9 +170,20 @@ def loop(c: Call) -> Value:
     start = True if c.get(1) is None else c.known(1)
     trips = None if c.get(0) is None else c.known(0)
     goes_on = start is not None and bool(np.all(start)) and _never_stops(body)
-    counted = goes_on and trips is not None and int(trips.reshape(-1)[0]) <= UNROLLED
-    if counted or not _only_tensors(states):
+    count = int(trips.reshape(-1)[0]) if goes_on and trips is not None else None
+    if (count is not None and count <= UNROLLED) or not _only_tensors(states):
         return _unrolled(c, body, states)
+    if count is not None and count <= MOST_ROUNDS:
+        names, goes = [i.name for i in body.input], constant(np.asarray(True))
+
+        def once(*given: GraphNode) -> Sequence[Value]:
+            *now, n = given
+            feeds = dict(zip(names, [n, goes, *now], strict=True))
+            return c.importer.graph(body, feeds, c.opsets, c.outer_attrs)[1:]
+
+        looped = _as_loop(c, once, states, [constant(np.arange(count))])
+        if looped is not None:
+            return [*looped[0], *looped[1]]
     return _called(c, body, states)
 
 

@@ -1,7 +1,7 @@
 """Programs inside a program: `torch.cond`, `torch.scan`, `map`, and regions of a torch mode.
 
     cond(p, then, else, xs) ──▶ where(p, then(xs), else(xs))       both are computed
-    scan, map of n steps    ──▶ the step n times                   in a row
+    scan, map of n steps    ──▶ the step n times in a row, or a loop over many (`graph/steps.py`)
 
 A loop whose number of steps is data (`while_loop`) is not one graph, and is refused.
 """
@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotensor.frontends.errors import Unsupported
-from autotensor.frontends.torch.families.shape import select, stack
 from autotensor.frontends.torch.importer import import_part
 from autotensor.frontends.torch.registry import converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
-
-MOST_STEPS = 512  # of a loop that is written out
+from autotensor.graph.steps import over_steps
 
 
 @converts("cond")
@@ -41,28 +39,20 @@ def _where(chosen: GraphNode, a: Any, b: Any) -> Any:
 @converts("scan")
 def scan(step: Any, state: Sequence[Any], rows: Sequence[GraphNode], more: Sequence[Any] = ()) -> Any:
     """The last state, then what each step gives, stacked."""
-    carried, given = list(state), []
-    for n in range(_steps(rows)):
-        made = import_part(step, [*carried, *(select(x, 0, n) for x in rows), *more])
-        carried = made[: len(carried)]
-        given.append(made[len(carried) :])
-    return (*carried, *(stack(column) for column in zip(*given, strict=True)))
+    _check_steps(rows)
+    given, last = over_steps(lambda *x: import_part(step, [*x, *more]), state, rows)
+    return (*last, *given[len(last) :])
 
 
 @converts("map_impl")
 def map_(step: Any, rows: Sequence[GraphNode], more: Sequence[Any] = ()) -> Any:
-    made = [import_part(step, [*(select(x, 0, n) for x in rows), *more]) for n in range(_steps(rows))]
-    return tuple(stack(column) for column in zip(*made, strict=True))
+    _check_steps(rows)
+    return over_steps(lambda *x: import_part(step, [*x, *more]), (), rows)[0]
 
 
-def _steps(rows: Sequence[GraphNode]) -> int:
-    count = rows[0].shape[0] if rows else 0
-    if not 0 < count <= MOST_STEPS:
-        raise Unsupported(
-            f"a loop of {count} steps is not written out; 1 to {MOST_STEPS} are.",
-            fix="Write it as operators.",
-        )
-    return count
+def _check_steps(rows: Sequence[GraphNode]) -> None:
+    if not rows or not rows[0].shape[0]:
+        raise Unsupported("a loop of no steps.", fix="Give it at least one.")
 
 
 @converts("while_loop")
