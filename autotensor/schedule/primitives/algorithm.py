@@ -10,6 +10,7 @@ from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.schedule.trace import Trace
+from autotensor.te.dag import StageOp
 
 
 @step
@@ -18,7 +19,8 @@ class UseAlgorithm:
 
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
-    First among the steps that touch the stage. The new stages are named behind the stage's own name.
+    First among the steps that touch the stage. The new stages are named behind the stage's own name. Stages
+    whose results the last one takes over are gone, and who reads those comes behind it.
     Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """
 
@@ -42,10 +44,26 @@ class UseAlgorithm:
         *before, last = made
         for op in before:
             state = state.inserting(Stage.of(op), before=stage.name)
-        return state.with_stage(replace(Stage.of(last), place=stage.place, scope=stage.scope))
+        state = state.with_stage(replace(Stage.of(last), place=stage.place, scope=stage.scope))
+        return state if last.buffers == stage.op.buffers else _taken_over(state, last)
 
     def call(self) -> str:
         return f's.algorithm("{self.stage}", "{self.algorithm}")'
+
+
+def _taken_over(state: State, op: StageOp) -> State:
+    """The state without the stages whose buffers `op` writes too; what needs these stands behind it."""
+    others = [s for s in state.stages if s.op is op or not set(s.op.buffers) <= set(op.buffers)]
+    front, behind = [], []
+    late = set(op.buffers)
+    for s in others[: others.index(state.stage(op.name))]:
+        if late.isdisjoint(s.op.reads()):
+            front.append(s)
+        else:
+            behind.append(s)
+            late.update(s.op.buffers)
+    rest = others[len(front) + len(behind) :]
+    return replace(state, stages=(*front, rest[0], *behind, *rest[1:]))
 
 
 def algorithms_of(steps: Sequence[Step]) -> tuple[str, ...]:
