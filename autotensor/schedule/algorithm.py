@@ -2,7 +2,8 @@
 
 The registry is here, so that a trace can name an algorithm; implementations are in `schedules/algorithms/`.
 An algorithm takes a state and a stage and answers with stages that replace it: producers first, the last of
-them writing the stage's own buffers under its name. Workload and oracle stay, so algorithms race in one task.
+them writing the stage's own buffers under its name, and those of stages that it takes in. Workload and oracle
+stay, so algorithms race in one task.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from autotensor.ir.expr import (
     min_value,
     minimum,
 )
+from autotensor.ir.reducers import OPERATORS
 from autotensor.ir.visit import MOST_NESTED, any_node, height
 from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_shape
 
@@ -236,14 +237,11 @@ def _combiner(
         )
     results = tuple(cast(t, as_expr(r, t)) for r, t in zip(result, types, strict=True))
     identities = tuple(cast(t, as_expr(e, t)) for e, t in zip(identity, types, strict=True))
-    # Names of the known reducers are promises that schedules rely on; nobody else's reducer may bear one.
+    # Nobody else's reducer may bear a name that is a promise.
     known = isinstance(results[0], Binary) and {results[0].a, results[0].b} == {lhs[0], rhs[0]}
-    if name in _OPERATOR and not (known and not several and results[0].op is _OPERATOR[name]):  # type: ignore[attr-defined]
+    if name in OPERATORS and not (known and not several and results[0].op is OPERATORS[name]):  # type: ignore[attr-defined]
         name = f"{name}_of_{len(types)}"
     return Combiner(name, lhs, rhs, results, identities)
-
-
-_OPERATOR = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN, "any": Op.OR, "all": Op.AND}
 
 
 def _sum_identity(t: DType) -> Expr:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from autotensor.base.target import Target
 from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select, Unary, Var
 from autotensor.ir.node import children
+from autotensor.ir.reducers import alone
 from autotensor.ir.visit import free_vars
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
@@ -36,6 +37,7 @@ class BodyWork:
     vector_loads: float = 1.0
     rows_held: int = 1  # values of a row that all its accumulators want
     vectors_held: int = 1  # values of a vector that all its accumulators want
+    results: int = 1  # of the reduction: an accumulator is one register for each
 
     @property
     def is_product(self) -> bool:
@@ -67,7 +69,7 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
         if isinstance(e, Load):
             loads[mine] += 1
             return
-        if not _is_whole(e):
+        if not is_whole(e):
             counts[mine] += vector_operations(e, called)
         for c in children(e):
             if not isinstance(c, Expr):
@@ -78,7 +80,7 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
 
     for body in op.bodies:
         visit(body)
-    fused = _fused(op)
+    fused = fused_joins(op)
     both = max(1.0, counts["both"] + op.joins() - fused)
     return BodyWork(
         both,
@@ -88,14 +90,17 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
         float(loads["vector"] + loads["both"]),
         len(held["row"]) + len(held["none"]),
         len(held["vector"]) + loads["both"],
+        len(op.buffers),
     )
 
 
-def _fused(op: StageOp) -> float:
-    """Additions that are one operation with the product beside them: those of a sum of products."""
-    if op.combiner is None or op.combiner.name != "sum":
+def fused_joins(op: StageOp) -> float:
+    """Additions that are one operation with the product beside them: those of sums of products."""
+    if op.combiner is None:
         return 0.0
-    return float(sum(_products(b) for b in op.bodies))
+    reducers = (alone(op.combiner, n) for n in range(len(op.bodies)))
+    sums = (b for b, c in zip(op.bodies, reducers, strict=True) if c is not None and c.name == "sum")
+    return float(sum(map(_products, sums)))
 
 
 def _products(e: Expr) -> int:
@@ -122,7 +127,7 @@ def vector_operations(e: Expr, called: float) -> float:
             return 0.0
 
 
-def _is_whole(e: Expr) -> bool:
+def is_whole(e: Expr) -> bool:
     """Whether it is arithmetic of whole numbers: the scalar units do that beside."""
     return e.dtype.is_int and not isinstance(e, Call)
 

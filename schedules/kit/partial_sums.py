@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, prod
 
+from autotensor.ir.reducers import alone
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.step import Step
@@ -46,8 +47,7 @@ def in_parts(stage: str, op: StageOp, wanted: int = PART) -> Parts:
     """
     names, extents = [a.name for a in op.reduce_axes], [a.extent for a in op.reduce_axes]
     whole = at_once(op)
-    rounds = op.combiner is not None and op.combiner.name == "sum" and op.buffers[0].dtype.is_float
-    if not rounds or prod(extents) <= WHOLE * wanted:
+    if not _rounds(op) or prod(extents) <= WHOLE * wanted:
         return whole
     loop_of = {prod(extents[n + 1 :]): name for n, name in enumerate(names) if extents[n] > 1}
     lengths = {*loop_of, *divisors(extents[-1], extents[-1])} - {1, prod(extents)}
@@ -59,6 +59,15 @@ def in_parts(stage: str, op: StageOp, wanted: int = PART) -> Parts:
     outer, inner = f"{names[-1]}.0", f"{names[-1]}.1"
     cut = SplitStep(stage, names[-1], (length,))
     return Parts((*names[:-1], outer, inner), length, (cut,), (_apart(stage, outer),))
+
+
+def _rounds(op: StageOp) -> bool:
+    """Whether some result is a sum of floats."""
+    reducers = (None if op.combiner is None else alone(op.combiner, n) for n in range(len(op.buffers)))
+    return any(
+        c is not None and c.name == "sum" and b.dtype.is_float
+        for c, b in zip(reducers, op.buffers, strict=True)
+    )
 
 
 def _apart(stage: str, loop: str) -> Step:

@@ -117,9 +117,9 @@ def tile_options(
             for th in range(1, min(outer, 6) + 1):
                 if th > 1 and tw < min(inner, 8):
                     continue  # two-dimensional tiles only where a row of them is short
-                acc = th * tw * nv
+                acc = th * tw * nv * work.results
                 spare = 1 if nv == 1 and work.is_product else held(nv, work)
-                if acc + spare > registers and acc > 1:
+                if acc + spare > registers and acc > work.results:
                     continue
                 out.append((th, tw, nv, nv * lanes))
     best = max(o[0] * o[1] * o[2] for o in out)
@@ -168,7 +168,7 @@ def tile_quality(
         total += part
     tiles = ceil(columns / (nv * lanes))
     useful = outer * inner * columns / lanes
-    tight = 1.0 if th * tw * nv + held(nv, work) + 1 <= registers else cpu.tight
+    tight = 1.0 if th * tw * nv * work.results + held(nv, work) + 1 <= registers else cpu.tight
     return tight * useful / (total * tiles)
 
 

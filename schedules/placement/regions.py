@@ -8,6 +8,7 @@ A tile in the middle is looked at; those at borders need less.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from autotensor.ir.bounds import Interval, bounds
 from autotensor.ir.expr import Expr
@@ -57,10 +58,12 @@ def _needed(
     dimension of a box, the rest being there; 0: all of it."""
     found: dict[str, Box] = {b.name: own for b in last.buffers}
     for op in reversed(order):
-        name = next((b.name for b in op.buffers if b.name in found), None)
-        if name is None:
+        wanted = [found[b.name] for b in op.buffers if b.name in found]
+        if not wanted:
             continue
-        here = found[name]
+        here = reduce(_joined, wanted)
+        found.update((b.name, here) for b in op.buffers)  # all results come together
+        name = op.buffers[0].name
         if op is not last and name in new:
             here = tuple(
                 (max(low, high - n + 1), high) if n > 0 else (low, high)
@@ -71,7 +74,7 @@ def _needed(
         for load in op.loads():
             sides = zip(load.indices, load.buffer.shape, strict=True)
             box = tuple(_side(i, n, ranges) for i, n in sides)
-            found[load.buffer.name] = _joined(found.get(load.buffer.name), box)
+            found[load.buffer.name] = _joined(found.get(load.buffer.name, box), box)
     return found
 
 
@@ -100,7 +103,5 @@ def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
     return max(0, min(low, extent - 1)), max(0, min(high, extent - 1))
 
 
-def _joined(a: Box | None, b: Box) -> Box:
-    if a is None:
-        return b
+def _joined(a: Box, b: Box) -> Box:
     return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))

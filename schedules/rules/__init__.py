@@ -29,6 +29,7 @@ from schedules.rules import (
     pointwise,
     recurrence,
     row_chain,
+    siblings,
     split_k,
     tile_cpu,
     tile_general,
@@ -39,6 +40,8 @@ from schedules.rules import (
 RULES: tuple[SketchRule, ...] = (
     # before all: what is computed once needs no good loops, and inline would compute it in every call
     SketchRule("constants", constant_stages.constants),
+    # before all others that decide anything: they see what it joins as one
+    SketchRule("siblings", siblings.siblings),
     # before all others that give loops: those over steps come in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
     # before inline and pointwise, which would decide a stage whose loops a reduction wants

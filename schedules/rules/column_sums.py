@@ -43,7 +43,7 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     outer = prod(a.extent for a in op.axes[:-1])
     vectors = powers(ceil(last.extent / lanes))
     wanted = min(
-        cpu.near_sums // (lanes * op.buffers[0].dtype.bytes),
+        cpu.near_sums // (lanes * sum(b.dtype.bytes for b in op.buffers)),
         max(1, ceil(vectors[-1] * outer / target.num_cores)),
     )
     block = Hole(f"{stage.name}/columns", singles(vectors), (nearest(vectors, wanted),))
@@ -56,7 +56,7 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 def sums_columns(op: StageOp) -> bool:
     """Whether the last axis runs along memory in every operand, and each of their elements is used once."""
-    if not op.is_reduction or not op.axes or len(op.buffers) != 1:
+    if not op.is_reduction or not op.axes:
         return False
     long = [a.name for a in op.all_axes if a.extent > 1]
     return all(

@@ -125,7 +125,6 @@ def _can_host(state: State, stage: Stage) -> bool:
     op = stage.op
     return (
         bool(op.axes)
-        and len(op.buffers) == 1
         and untouched(stage)
         and not state.attached(stage.name)
         and (not op.is_reduction or _is_window(op))

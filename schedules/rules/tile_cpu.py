@@ -80,7 +80,7 @@ class _Form:
 
 def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
-    if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
+    if target.kind != "llvm" or not op.is_reduction or not untouched(stage):
         return
     roles = assign_roles(state, op, column_lanes(op, target), target)
     if roles is not None:

@@ -61,6 +61,7 @@ class Window:
     strides: tuple[int, ...]  # of the windows, one for each of `rows`
     lanes: int
     crowded: bool  # neighbouring columns of an operand compete for two sets of the nearest cache
+    results: int = 1  # sums of each element
 
     @property
     def down(self) -> tuple[int, int, int]:
@@ -77,7 +78,7 @@ class Window:
 
 def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
+    if target.kind != "llvm" or not op.is_reduction or not untouched(stage):
         return ()
     if state.attached(stage.name):
         return ()
@@ -129,7 +130,7 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
         for r in reads(op)
         if r not in packed
     )
-    return Window(vector, rows, over, others, free, tuple(packed), strides, lanes, crowded)
+    return Window(vector, rows, over, others, free, tuple(packed), strides, lanes, crowded, len(op.buffers))
 
 
 def _is_plain(r: Read) -> bool:
@@ -143,8 +144,8 @@ def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option
     (_, kh, down), (_, kw, along) = w.down, w.along
 
     def fits(rows: int, columns: int) -> bool:
-        held = vectors_held((rows, columns), (kh, kw), (down, along), len(w.packed), across)
-        return rows * columns < registers and held <= most
+        held = vectors_held((rows, columns), (kh, kw), (down, along), len(w.packed), across, w.results)
+        return w.results * rows * columns < registers and held <= most
 
     return tuple(
         (th, tw)
@@ -174,9 +175,10 @@ def tile_cost(option: Option, w: Window, target: Target) -> float:
             loads = lines + kh * kw * len(w.packed)
             apart = cpu.window_apart * max(0, lines - cpu.window_lines) if along > 1 else 0.0
             weights = kw * len(w.packed)
-            spilled = max(0.0, h * v + row + weights - room, _held(h, v, row, w) + weights - registers - 1)
+            sums = w.results * h * v
+            spilled = max(0.0, sums + row + weights - room, _held(h, v, row, w) + weights - registers - 1)
             felt = cpu.window_load * loads + cpu.window_spill * spilled + apart + cpu.window_tile
-            total += times * more * (h * v * kh * kw + felt)
+            total += times * more * (sums * kh * kw + felt)
     return total
 
 
@@ -188,12 +190,17 @@ def _held(rows: int, columns: int, inputs: int, w: Window) -> int:
     (max_pool2d 112x112x64, Xeon, 2026-11: 1.07 x the time of 3 x 3).
     """
     waiting = rows - 1 if w.down[2] < w.down[1] else 0
-    return rows * columns + (1 + waiting) * inputs
+    return w.results * rows * columns + (1 + waiting) * inputs
 
 
 @lru_cache(maxsize=1024)
 def vectors_held(
-    tile: tuple[int, int], window: tuple[int, int], strides: tuple[int, int], weights: int, across: bool
+    tile: tuple[int, int],
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    weights: int,
+    across: bool,
+    results: int = 1,
 ) -> int:
     """Most vectors that a tile has in registers at once: sums, and operands between first and last use.
 
@@ -214,7 +221,7 @@ def vectors_held(
     for times in uses.values():  # what is used once stays in memory
         change[times[0]] += 1
         change[times[-1]] -= 1
-    return prod(tile) + max(accumulate(change)) + (0 if across else weights * prod(window))
+    return results * prod(tile) + max(accumulate(change)) + (0 if across else weights * prod(window))
 
 
 def _pieces(extent: int, tile: int) -> tuple[tuple[int, int], ...]:

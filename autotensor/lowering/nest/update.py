@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Binary, Combiner, Expr, Load, Op, Select, Var
 from autotensor.ir.func import Buffer
+from autotensor.ir.reducers import alone
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import Alloc, If, Let, Stmt, Store, seq
 
@@ -35,24 +36,25 @@ def store_all(targets: Sequence[Place], values: Iterable[Expr]) -> Stmt:
 
 
 def update(name: str, combiner: Combiner, targets: Sequence[Place], sources: tuple[Expr, ...]) -> Stmt:
-    """`C = combine(C, source)`; a tuple reduction computes all results before it stores any.
+    """`C = combine(C, source)`; where results need each other, all are computed before any is stored.
 
     name: of the stage, for the variables that hold the results in between.
     """
-    old = {v: Load(b, i) for v, (b, i) in zip(combiner.lhs, targets, strict=True)}
-    mapping = {**old, **dict(zip(combiner.rhs, sources, strict=True))}
-    results = tuple(substitute(r, mapping) for r in combiner.result)
-    if len(targets) == 1:
-        return store_all(targets, (joined(combiner, *old.values(), *sources),))
-    new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(results))
+    old = loaded(targets)
+    own = [alone(combiner, n) for n in range(len(targets))]
+    apart = [joined(c, old[n], sources[n]) for n, c in enumerate(own) if c is not None]
+    if len(apart) == len(targets):
+        return store_all(targets, apart)
+    mapping = dict(zip((*combiner.lhs, *combiner.rhs), (*old, *sources), strict=True))
+    new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(combiner.result))
     body = store_all(targets, new)
-    for var, value in zip(reversed(new), reversed(results), strict=True):
-        body = Let(var, value, body)
+    for var, value in zip(reversed(new), reversed(combiner.result), strict=True):
+        body = Let(var, substitute(value, mapping), body)
     return body
 
 
 def joined(combiner: Combiner, old: Expr, source: Expr) -> Expr:
-    """One value with one more term, written as processors do it best.
+    """One value with one more term, written as processors do it best. combiner: of one result.
 
         C + select(c, x*y, 0)     ──▶     select(c, C + x*y, C)       one operation under a mask
         C + (a*b - c*d)           ──▶     C + a*b - c*d               two operations, not three

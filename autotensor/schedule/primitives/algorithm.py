@@ -10,6 +10,7 @@ from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.schedule.trace import Trace
+from autotensor.te.dag import StageOp
 from autotensor.te.scan import before_of
 
 
@@ -20,7 +21,8 @@ class UseAlgorithm:
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
     First among the steps that touch the stage. The new stages are named behind the stage's own name. One that
-    reads what is named as its own results before a step is a recurrence.
+    reads what is named as its own results before a step is a recurrence. Stages whose results the last one
+    takes over are gone, and who reads those comes behind it.
     Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """
 
@@ -46,10 +48,27 @@ class UseAlgorithm:
             state = state.inserting(Stage.of(op), before=stage.name)
         steps = tuple((b, c) for c in last.buffers for b in last.reads() if b.name == before_of(c.name))
         new = replace(Stage.of(last), place=stage.place, scope=stage.scope, carries=bool(steps))
-        return replace(state.with_stage(new), dag=state.dag.with_carried(steps))
+        state = state.with_stage(new)
+        state = replace(state, dag=state.dag.with_carried(steps))
+        return state if last.buffers == stage.op.buffers else _taken_over(state, last)
 
     def call(self) -> str:
         return f's.algorithm("{self.stage}", "{self.algorithm}")'
+
+
+def _taken_over(state: State, op: StageOp) -> State:
+    """The state without the stages whose buffers `op` writes too; what needs these stands behind it."""
+    others = [s for s in state.stages if s.op is op or not set(s.op.buffers) <= set(op.buffers)]
+    front, behind = [], []
+    late = set(op.buffers)
+    for s in others[: others.index(state.stage(op.name))]:
+        if late.isdisjoint(s.op.reads()):
+            front.append(s)
+        else:
+            behind.append(s)
+            late.update(s.op.buffers)
+    rest = others[len(front) + len(behind) :]
+    return replace(state, stages=(*front, rest[0], *behind, *rest[1:]))
 
 
 def algorithms_of(steps: Sequence[Step]) -> tuple[str, ...]:

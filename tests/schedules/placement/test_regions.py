@@ -60,3 +60,13 @@ def test_a_step_needs_of_each_stage_what_its_new_rows_read() -> None:
     dag = ComputeDAG.of([x, c])
     found = windows(dag.stages[-1], {"i": 80, "j": 40}, dag.stages, "i", 4)
     assert {name: extents_of(box)[0] for name, box in found.items()} == {"c": 4, "b": 6, "a": 9, "x": 10}
+
+
+def test_results_of_one_stage_come_together() -> None:
+    """Whoever reads which of them, and where nobody reads one."""
+    x = te.placeholder((40, 16), name="x")
+    a, b, _ = te.compute((40, 16), lambda i, j: (x[i, j], -x[i, j], x[i, j] * 2.0), name="y")
+    z = te.compute((16, 16), lambda i, j: a[i, j] + b[i + 3, j], name="z")
+    dag = ComputeDAG.of([x, z])
+    found = regions(dag.stages[-1], {"i": 4}, dag.stages)
+    assert [extents_of(found[buffer.name]) for buffer in dag.stages[0].buffers] == [(7, 16)] * 3

@@ -1,0 +1,55 @@
+"""Reducers of several results: made of reducers beside one another, and taken apart again.
+
+beside((sum, max))      (lhs0 + rhs0, max(lhs1, rhs1)) from (0, -inf) on
+alone(that, 1)          max
+alone(argmax, 0)        None: which index stays depends on the values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from autotensor.ir.expr import Binary, Combiner, Expr, Op, Var
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.visit import free_vars
+
+# Names that are promises: of a reducer with one result, which this operator makes of both sides.
+OPERATORS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN, "any": Op.OR, "all": Op.AND}
+
+
+def beside(reducers: Sequence[Combiner]) -> Combiner:
+    """The reducer of all their results, each joined by its own."""
+    lhs: list[Var] = []
+    rhs: list[Var] = []
+    results: list[Expr] = []
+    for c in reducers:
+        first = len(lhs)
+        mine = [Var(f"lhs{first + n}", v.dtype) for n, v in enumerate(c.lhs)]
+        theirs = [Var(f"rhs{first + n}", v.dtype) for n, v in enumerate(c.rhs)]
+        renamed = dict(zip((*c.lhs, *c.rhs), (*mine, *theirs), strict=True))
+        results += [substitute(r, renamed) for r in c.result]
+        lhs += mine
+        rhs += theirs
+    identity = tuple(e for c in reducers for e in c.identity)
+    return Combiner("_".join(c.name for c in reducers), tuple(lhs), tuple(rhs), tuple(results), identity)
+
+
+@lru_cache(maxsize=1024)  # lowering asks for every update
+def alone(c: Combiner, n: int) -> Combiner | None:
+    """The reducer of result `n` by itself; None where it takes other results, too."""
+    if len(c.result) == 1:
+        return c
+    lhs, rhs, result = c.lhs[n], c.rhs[n], c.result[n]
+    if not free_vars(result) <= {lhs, rhs}:
+        return None
+    mine, theirs = Var("lhs0", lhs.dtype), Var("rhs0", rhs.dtype)
+    own = substitute(result, {lhs: mine, rhs: theirs})
+    name = f"{c.name}_{n}"
+    match own:
+        case Binary(op, a, b) if {a, b} == {mine, theirs}:
+            name = next((known for known, o in OPERATORS.items() if o is op), name)
+    return Combiner(name, (mine,), (theirs,), (own,), (c.identity[n],))
+
+
+__all__ = ["OPERATORS", "alone", "beside"]

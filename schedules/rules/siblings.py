@@ -1,0 +1,63 @@
+"""Reductions beside one another that share work: as one, or each by itself.
+
+    weights = Σ w(i, j, a, b)                         two windows, in which each weight is computed twice
+    values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results
+
+Asked before anything is decided, of all stages at once: what stands behind them is placed by what there is
+then. As one comes first where it seems to pay: by the operations of a term, and the loads, of which each is
+counted once. One has half the registers for each of its sums, and fewer rules know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.base.target import Target
+from autotensor.ir.expr import Load
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Stage, State
+from autotensor.te.stage import StageOp
+from schedules.algorithms.siblings import NAME, own_work, siblings_of, together
+from schedules.cpu import cpu_of
+from schedules.kit.body_work import fused_joins, is_whole, vector_operations
+from schedules.registry import Extension
+
+# times as much work of its own that siblings apart must have to come second
+SURE = 1.15
+
+
+def siblings(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    if target.kind != "llvm" or stage.name != state.names[-1] or state != State.initial(state.dag):
+        return
+    found = dict(_joins(state, target))
+    sure = tuple(step for step, gain in found.items() if gain >= SURE)
+    if not found:
+        return
+    for steps in dict.fromkeys((sure, tuple(found), ())):
+        yield Extension(steps, again=(stage.name,)) if steps else Extension(onward=True)
+
+
+def _joins(state: State, target: Target) -> Iterator[tuple[UseAlgorithm, float]]:
+    """The steps that join what can be, the last stage first, and how many times the work it is without."""
+    called = cpu_of(target).called
+    for name in reversed(state.names):
+        if not state.has(name):
+            continue
+        stage = state.stage(name)
+        others = siblings_of(state, stage)
+        if others:
+            step = UseAlgorithm(name, NAME)
+            apart = sum(_work(op, called) for op in (*others, stage.op))
+            yield step, apart / _work(together(others, stage.op), called)
+            state = step.apply(state)
+
+
+def _work(op: StageOp, called: float) -> float:
+    """Vector operations and loads of a term of one element alone; joins included."""
+    own = own_work(op)
+    loads = sum(isinstance(e, Load) for e in own)
+    operations = sum(vector_operations(e, called) for e in own if not is_whole(e))
+    return operations + loads + op.joins() - fused_joins(op)
+
+
+__all__ = ["siblings"]
