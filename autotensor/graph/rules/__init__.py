@@ -20,6 +20,7 @@ from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common_subexpressions import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
+from autotensor.graph.rules.integers import in_integers
 from autotensor.graph.rules.joint_attention import joint_products
 from autotensor.graph.rules.layout import channels_last
 from autotensor.graph.rules.linear_sums import merge_sums
@@ -55,6 +56,7 @@ IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know fl
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
+    Pass("in integers", in_integers),  # before constants are folded: weights are integers still
     Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers

@@ -81,8 +81,10 @@ def conv(c: Call) -> Value:
     return convolved(c, c[0], c[1], c.get(2))
 
 
-def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> GraphNode:
-    """The node's convolution, of these operands."""
+def convolved(
+    c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None, zeros: tuple[int, int] | None = None
+) -> GraphNode:
+    """The node's convolution, of these operands. zeros: zero points of bytes."""
     rank = x.ndim - 2
     if rank not in CONV or w.ndim != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
@@ -90,14 +92,28 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
     if kernel != w.shape[2:]:
         raise c.malformed(f"kernel_shape {kernel} is not that of w {w.shape}.")
     g = geometry(c, x.shape[2:], kernel)
-    return run_conv(x, w, bias, g, c.whole("group", 1))
+    return run_conv(x, w, bias, g, c.whole("group", 1), zeros)
 
 
-def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
-    return widened(partial(_conv, g=g, groups=groups), x, w, bias)
+def run_conv(
+    x: GraphNode,
+    w: GraphNode,
+    bias: GraphNode | None,
+    g: Geometry,
+    groups: int,
+    zeros: tuple[int, int] | None = None,
+) -> GraphNode:
+    return widened(partial(_conv, g=g, groups=groups, zeros=zeros), x, w, bias)
 
 
-def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
+def _conv(
+    x: GraphNode,
+    w: GraphNode,
+    bias: GraphNode | None,
+    g: Geometry,
+    groups: int,
+    zeros: tuple[int, int] | None,
+) -> GraphNode:
     if min(g.padding, default=0) < 0:  # cut first
         x = ops.pad(
             x,
@@ -115,6 +131,7 @@ def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, group
         padding=tuple(max(0, p) for p in g.padding),
         dilation=g.dilations,
         groups=groups,
+        zeros=zeros,
     )
 
 
