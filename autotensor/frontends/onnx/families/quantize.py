@@ -87,7 +87,7 @@ def on_axis(c: Call, axis: int, shape: Sequence[int], block: int = 0) -> Spread:
     return lambda v: along(c, v, axis, shape, block)
 
 
-def _in_rows(c: Call, axis: int, shape: Sequence[int]) -> Spread:
+def in_rows(c: Call, axis: int, shape: Sequence[int]) -> Spread:
     return lambda v: _of_rows(c, v, axis, shape)
 
 
@@ -123,8 +123,11 @@ def _axis(c: Call, scale: GraphNode) -> int:
 
 @converts("DynamicQuantizeLinear")
 def dynamic_quantize(c: Call) -> Value:
+    return list(dynamic_range(c, c[0]))
+
+
+def dynamic_range(c: Call, x: GraphNode) -> tuple[GraphNode, GraphNode, GraphNode]:
     """x as uint8, with the scale and zero point that its range, which 0 belongs to, asks for."""
-    x = c[0]
     if 0 in x.shape:
         raise c.malformed(f"x has shape {x.shape}: nothing has no range.")
     low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
@@ -132,7 +135,7 @@ def dynamic_quantize(c: Call) -> Value:
     # of zeros only: any scale will do, and 1 divides
     scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
     zero = ops.cast(ops.clip(ops.round(0.0 - low / scale), min=0.0, max=255.0), dtype="uint8")
-    return [ops.quantize(x, scale, zero, dtype="uint8"), scale, zero]
+    return ops.quantize(x, scale, zero, dtype="uint8"), scale, zero
 
 
 # -- operators in floats between quantised tensors -------------------------------------------------------------
@@ -141,10 +144,10 @@ def dynamic_quantize(c: Call) -> Value:
 @converts("QLinearMatMul")
 def qlinear_matmul(c: Call) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = c.tensors
-    left = real(c, a, a_scale, a_zero, _in_rows(c, -2, a.shape))
-    right = real(c, b, b_scale, b_zero, _in_rows(c, -1, b.shape))
+    left = real(c, a, a_scale, a_zero, in_rows(c, -2, a.shape))
+    right = real(c, b, b_scale, b_zero, in_rows(c, -1, b.shape))
     y = product(left, right)
-    return quantised(c, y, y_scale, y_zero, _in_rows(c, -2, y.shape))
+    return quantised(c, y, y_scale, y_zero, in_rows(c, -2, y.shape))
 
 
 @converts("QLinearConv")
@@ -169,7 +172,7 @@ def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: 
     """
     y_zero = _number(c, b_zero)
     if y_zero is None or not (a.dtype in (int8, uint8) and b.dtype in (int8, uint8)):
-        return product(_centred(a, a_zero, _in_rows(c, -2, a.shape)), _centred(b, b_zero, _in_rows(c, -1, b.shape)))
+        return product(_centred(a, a_zero, in_rows(c, -2, a.shape)), _centred(b, b_zero, in_rows(c, -1, b.shape)))
     x_zero = _number(c, a_zero)
     y = product(a, b, zeros=(x_zero or 0, y_zero))
     if x_zero is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -183,34 +182,31 @@ def _transposed(
 # -- pools -----------------------------------------------------------------------------------------------
 
 
-def _pool(mode: str) -> Callable[[Call], Value]:
-    def convert(c: Call) -> Value:
-        x = c[0]
-        if x.ndim < 3:
-            raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
-        g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
-        ceil = c.flag("ceil_mode")
-        whole = _whole_axes(x, g, ceil, mode)
-        if whole is not None:
-            return whole
-        shared: dict[str, Any] = {
-            "kernel": g.kernel,
-            "stride": g.strides,
-            "padding": g.padding,
-            "ceil_mode": ceil,
-        }
-        include = c.flag("count_include_pad")
-        in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
-        if mode == "max":
-            pool = ops.max_pool2d if in_two else partial(ops.pool, mode="max", dilation=g.dilations)
-            y = pool(x, **shared)
-            return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
-        if mode == "average" and in_two:
-            return ops.avg_pool2d(x, count_include_pad=include, **shared)
-        more = {"p": _power(c)} if mode == "norm" else {"count_include_pad": include}
-        return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
-
-    return convert
+def pool(c: Call, x: GraphNode, mode: str) -> Value:
+    """The node's windows over x. mode: max | average | norm."""
+    if x.ndim < 3:
+        raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
+    g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
+    ceil = c.flag("ceil_mode")
+    whole = _whole_axes(x, g, ceil, mode)
+    if whole is not None:
+        return whole
+    shared: dict[str, Any] = {
+        "kernel": g.kernel,
+        "stride": g.strides,
+        "padding": g.padding,
+        "ceil_mode": ceil,
+    }
+    include = c.flag("count_include_pad")
+    in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
+    if mode == "max":
+        greatest = ops.max_pool2d if in_two else partial(ops.pool, mode="max", dilation=g.dilations)
+        y = greatest(x, **shared)
+        return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
+    if mode == "average" and in_two:
+        return ops.avg_pool2d(x, count_include_pad=include, **shared)
+    more = {"p": _power(c)} if mode == "norm" else {"count_include_pad": include}
+    return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
 
 
 def _is_small(g: Geometry) -> bool:
@@ -234,9 +230,9 @@ def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> Grap
     return inside + constant(starts.reshape(n, channels, *(1 for _ in spatial)))
 
 
-converts("MaxPool")(_pool("max"))
-converts("AveragePool")(_pool("average"))
-converts("LpPool")(_pool("norm"))
+converts("MaxPool")(lambda c: pool(c, c[0], "max"))
+converts("AveragePool")(lambda c: pool(c, c[0], "average"))
+converts("LpPool")(lambda c: pool(c, c[0], "norm"))
 
 
 def _power(c: Call) -> int:
