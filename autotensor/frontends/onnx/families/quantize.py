@@ -9,8 +9,8 @@ The graph's rules make integers of the first form, as of files that write it out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
 SMALL = (8, 16)  # bits of what QuantizeLinear makes
+MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
 
 
 # -- scales and zero points --------------------------------------------------------------------------------
@@ -203,9 +204,18 @@ def matmul_integer(c: Call) -> Value:
 
 @converts("ConvInteger")
 def conv_integer(c: Call) -> Value:
+    """Σ (x - zero)(w - zero) in 32 bits; x's zero point that is not known is taken off behind the sums."""
     x, w, x_zero, w_zero = c[0], c[1], c.get(2), c.get(3)
-    zeros = _number(c, x_zero), _number(c, w_zero)
-    if None not in zeros and {x.dtype, w.dtype} <= {int8, uint8}:
-        return convolved(c, x, w, None, zeros)
+    at, of_w = _number(c, x_zero), _number(c, w_zero)
+    if of_w is not None and {x.dtype, w.dtype} <= {int8, uint8}:
+        if at is not None:
+            return convolved(c, x, w, None, (at, of_w))
+        ones = constant(np.ones((1, *x.shape[1:]), np.uint8))  # in the border fewer weights count
+        weights = convolved(c, ones, w, None, (0, of_w))
+        if math.prod(weights.shape) <= MOST_COUNTED and x_zero is not None and x_zero.ndim < 2:
+            known = c.value_of(weights)
+            zero = as_type(along(c, x_zero, 1, x.shape), "int32")
+            if known is not None and zero.shape == ():
+                return convolved(c, x, w, None, (0, of_w)) - zero * constant(known)
     left, right = (on_axis(c, axis, t.shape) for axis, t in ((1, x), (0, w)))
     return convolved(c, _centred(x, x_zero, left), _centred(w, w_zero, right), None)
