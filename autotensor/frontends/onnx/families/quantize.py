@@ -210,8 +210,11 @@ def conv_integer(c: Call) -> Value:
     if of_w is not None and {x.dtype, w.dtype} <= {int8, uint8}:
         if at is not None:
             return convolved(c, x, w, None, (at, of_w))
-        ones = constant(np.ones((1, *x.shape[1:]), np.uint8))  # in the border fewer weights count
-        weights = convolved(c, ones, w, None, (0, of_w))
+        # without a border all sums have all weights
+        all_of_them = not any(c.attr("pads", ())) and c.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID", "")
+        reach = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], c.attr("dilations", (1,) * 3), strict=False)]
+        ones = np.ones((1, x.shape[1], *(reach if all_of_them else x.shape[2:])), np.uint8)
+        weights = convolved(c, constant(ones), w, None, (0, of_w))
         if math.prod(weights.shape) <= MOST_COUNTED and x_zero is not None and x_zero.ndim < 2:
             known = c.value_of(weights)
             zero = as_type(along(c, x_zero, 1, x.shape), "int32")
