@@ -220,7 +220,7 @@ def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> int:
     return int(w.shape[1])
 
 
-# -- zeros between elements ------------------------------------------------------------------------------------
+# -- zeros between elements ----------------------------------------------------------------------------------
 
 
 def _spread_reference(x: Array, steps: tuple[int, ...]) -> Array:

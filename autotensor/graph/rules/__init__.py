@@ -31,6 +31,7 @@ from autotensor.graph.rules.single_pixel import single_pixels
 __all__ = [
     "GPU_PASSES",
     "IN_FLOAT32",
+    "IN_INTEGERS",
     "PASSES",
     "Pass",
     "canonicalize",
@@ -53,10 +54,12 @@ class Pass:
 
 IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know float32 best
 
+IN_INTEGERS = Pass("in integers", in_integers)
+
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
-    Pass("in integers", in_integers),  # before constants are folded: weights are integers still
+    IN_INTEGERS,  # before constants are folded: weights are integers still
     Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers

@@ -2,18 +2,19 @@
 
     quantize(relu(conv2d(dequantize(x), dequantize(w)) + b))
 
-        ──▶   requantize(conv2d(x, w, zeros=…) + b)               one kernel: bytes in, sums in int32, bytes out
+        ──▶   requantize(conv2d(x, w, zeros=…) + b)            one kernel: bytes in, sums in int32, bytes out
 
 Each rule moves one `dequantize` one operator down, or one `quantize` up; where two meet, they are one
 `requantize`, or nothing:
 
-    conv2d(dequantize(x, s), dequantize(w, t))   ──▶  dequantize(conv2d(x, w, zeros=…), s * t)
-    dequantize(x, s) + dequantize(b, s)          ──▶  dequantize(x + b, s)               sums of one scale
-    transpose(dequantize(x))                     ──▶  dequantize(transpose(x))           what only moves bytes
-    mean(dequantize(x, s))                       ──▶  dequantize(sum(x), s / count)
-    quantize(clip(y))                            ──▶  clip(quantize(y))                  ends of a clip as bytes
-    quantize(dequantize(x, s), t)                ──▶  requantize(x, s / t)               nothing where s = t
-    quantize(dequantize(a, s) + dequantize(b, t), u)     ──▶  requantize(a, s / u, shift=dequantize(b, t / u))
+    conv2d(dequantize(x, s), dequantize(w, t))  ──▶  dequantize(conv2d(x, w, zeros=…), s * t)
+    dequantize(x, s) + dequantize(b, s)         ──▶  dequantize(x + b, s)               sums of one scale
+    transpose(dequantize(x))                    ──▶  dequantize(transpose(x))           what only moves bytes
+    mean(dequantize(x, s))                      ──▶  dequantize(sum(x), s / count)
+    quantize(clip(y))                           ──▶  clip(quantize(y))                  ends as bytes
+    quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               nothing where s = t
+    quantize(dequantize(a, s) + dequantize(b, t), u)
+                                                ──▶  requantize(a, s / u, shift=dequantize(b, t / u))
 
 So whatever operators a file has between the two, the integers reach as far as there are rules. Scales of the
 new nodes are products and quotients of float32, in the order that they stand here. What the result may differ
@@ -24,7 +25,7 @@ Inference" (CVPR 2018).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -38,13 +39,19 @@ from autotensor.graph.rules.affine import channel_axis
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
-from autotensor.operators.operator_helpers import paddings, per_axis
 from autotensor.operators.window import windows_of
 
 BYTES = (int8, uint8)
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", "batch_matmul")
-MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")  # one element of the first operand each
+MOVING = (
+    "slice",
+    "take",
+    "pad",
+    "broadcast_to",
+    "max_pool2d",
+    "max",
+)  # one element of the first operand each
 SAME = 1e-6  # relative: scales that files compute in two ways are one
 LARGEST = 2**31 - 1  # of sums
 
@@ -159,7 +166,11 @@ def _same(zero: Sequence[GraphNode]) -> int | None:
 @rule(Apply)
 def scales(node: Apply, uses: Uses) -> GraphNode | None:
     """Constants that are scales, or weights that only move, are computed now."""
-    if node.op == "dequantize" or not node.inputs or prod(node.shape) > sum(prod(x.shape) for x in node.inputs):
+    if (
+        node.op == "dequantize"
+        or not node.inputs
+        or prod(node.shape) > sum(prod(x.shape) for x in node.inputs)
+    ):
         return None
     arrays = [x.array for x in node.inputs if isinstance(x, Constant)]
     return constant(evaluate_node(node, arrays)) if len(arrays) == len(node.inputs) else None
@@ -237,10 +248,10 @@ def product(node: Apply, uses: Uses) -> GraphNode | None:
     if not is_product(node) or why_no_product(node):
         return None
     x, w = (real(i) for i in node.inputs)
-    assert x is not None and w is not None
-    made = node.given((x.q, w.q), zeros=(x.zero, w.zero))
-    scale = x.times(_of_results(node, w))
-    return apply("dequantize", (made, constant(scale)))
+    scale = None if w is None else _of_results(node, w)
+    if x is None or w is None or scale is None:
+        return None
+    return Real(node.given((x.q, w.q), zeros=(x.zero, w.zero)), x.times(scale), 0).node()
 
 
 def is_product(node: Apply) -> bool:
@@ -281,12 +292,8 @@ def _of_results(node: Apply, w: Real) -> Array | None:
         return w.scale.reshape(())
     rank, axes = node.ndim, w.q.ndim
     full = w.scale.reshape((1,) * (axes - w.scale.ndim) + w.scale.shape)
-    if node.op in PRODUCTS:
-        own = axes - (2 if node.attr("transpose_b") else 1)
-        out = rank - 1
-    else:
-        out_axis = channel_axis(node)
-        own, out = 0, rank - 1 if out_axis is None else out_axis
+    channels = channel_axis(node)
+    own, out = _own_axis(node, w), rank - 1 if channels is None else channels
     if any(n != 1 and a != own for a, n in enumerate(full.shape)):
         return None
     return full.reshape(tuple(-1 if a == out else 1 for a in range(rank))[out:])
@@ -294,15 +301,21 @@ def _of_results(node: Apply, w: Real) -> Array | None:
 
 def largest_sum(node: Apply, x: Real, w: Real) -> int:
     """A number that no sum of the product exceeds."""
-    most = _furthest(x)
+    own = _own_axis(node, w)
     if isinstance(w.q, Constant):
         sizes = np.abs(w.q.array.astype(np.int64) - w.zero)
-        own = w.q.ndim - (2 if node.attr("transpose_b") else 1) if node.op in PRODUCTS else 0
-        keep = own if node.op not in PRODUCTS else own
-        over = tuple(a for a in range(w.q.ndim) if a != keep and (node.op not in PRODUCTS or a >= w.q.ndim - 2))
-        return most * int(sizes.sum(axis=over).max(initial=0))
-    depth = prod(w.q.shape[1:]) if node.op not in PRODUCTS else max(w.q.shape[-2:])
-    return most * _furthest(w) * depth
+        first = w.q.ndim - 2 if node.op in PRODUCTS else 0  # in front are other matrices
+        over = tuple(a for a in range(first, w.q.ndim) if a != own)
+        return _furthest(x) * int(sizes.sum(axis=over).max(initial=0))
+    depth = w.q.shape[-2 if own == w.q.ndim - 1 else -1] if node.op in PRODUCTS else prod(w.q.shape[1:])
+    return _furthest(x) * _furthest(w) * depth
+
+
+def _own_axis(node: Apply, w: Real) -> int:
+    """The axis of the weights that is the result's, too: channels, or columns."""
+    if node.op in PRODUCTS:
+        return w.q.ndim - (2 if node.attr("transpose_b") else 1)
+    return 0
 
 
 def _furthest(r: Real) -> int:
@@ -323,12 +336,9 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if a.q.shape != node.shape or not isinstance(b.q, Constant):
         return None
-    try:
-        same = np.allclose(a.scale, b.scale, rtol=SAME, atol=0)
-    except ValueError:
+    if not np.allclose(a.scale, b.scale, rtol=SAME, atol=0):
         return None
-    total = apply("add", (a.q, b.q))
-    return Real(total, a.scale, 0).node() if same and total.shape == node.shape else None
+    return Real(apply("add", (a.q, b.q)), a.scale, 0).node()
 
 
 @rule(Apply)
@@ -356,27 +366,25 @@ def mean(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if r.zero:
         total = apply("subtract", (total, constant((inside * r.zero).astype(np.int32))))
-    return Real(total, r.times((1 / counts).astype(np.float32)), 0).node()
+    return Real(total, np.asarray(r.scale / counts, np.float32), 0).node()
 
 
 def _elements(node: Apply) -> tuple[Array, Array]:
-    """How many elements of x each window of a pool has, and by how many it divides: broadcast as the result."""
+    """How many elements of x each window has, and by how many it divides; these broadcast as the result."""
     layout, x = str(node.attr("layout")), node.inputs[0]
     extents = [x.shape[layout.index(a)] for a in "HW"]
     stride = node.attr("kernel") if node.attr("stride") is None else node.attr("stride")
     windows = windows_of(
         "avg_pool2d", extents, node.attr("kernel"), stride, node.attr("padding"), 1, node.attr("ceil_mode")
     )
-    shape = {a: -1 for a in layout}
     found = []
     for include in (False, node.attr("count_include_pad")):
         h, w = (np.array([v.inside(i, include) for i in range(v.out)]) for v in windows)
         full = np.outer(h, w)
-        same = full == full.flat[0]
-        spread = full.reshape(tuple(full.shape["HW".index(a)] if a in "HW" else 1 for a in layout))
-        found.append(np.array(full.flat[0]) if bool(same.all()) else spread)
-    del shape
-    return found[0], found[1]
+        spread = full.reshape([full.shape["HW".index(a)] if a in "HW" else 1 for a in layout])
+        found.append(full.reshape(-1)[0] if bool((full == full[0, 0]).all()) else spread)
+    inside, counted = found
+    return np.asarray(inside), np.asarray(counted)
 
 
 # -- to bytes ------------------------------------------------------------------------------------------------
@@ -515,17 +523,17 @@ def in_integers(graph: Graph) -> Graph:
 
 
 def left_in_float(graph: Graph) -> Iterator[tuple[Apply, str]]:
-    """Operators of a quantised graph, after the pass, that compute in floats, and why."""
+    """Operators that compute in floats with what is quantised, and why; of a graph after the pass."""
     for node in graph.applies:
-        if is_product(node) and node.attr("zeros") is None and any(_is_quantised(x) for x in node.inputs):
+        if node.op in ("quantize", "dequantize", "requantize") or not any(map(_is_quantised, node.inputs)):
+            continue
+        if is_product(node):
             yield node, why_no_product(node)
-        elif any(_is_quantised(x) for x in node.inputs) and node.op not in ("quantize", "dequantize"):
-            if not is_product(node):
-                yield node, f"there is no form of {node.op_name} in integers here"
+        elif node.kind is Kind.ELEMENTWISE:
+            yield node, "its result is not quantised, or its operands are not all"
+        else:
+            yield node, f"{node.op_name} has no form in integers"
 
 
 def _is_quantised(x: GraphNode) -> bool:
     return isinstance(x, Apply) and x.op == "dequantize"
-
-
-Reason = Callable[[Apply], str]

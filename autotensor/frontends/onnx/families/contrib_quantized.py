@@ -29,6 +29,7 @@ from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
+
 def _real(c: Call, n: int) -> GraphNode:
     """Operands n, n + 1 and n + 2, a tensor, its scale and its zero point, as floats."""
     return real(c, c[n], c[n + 1], c.get(n + 2), on_axis(c, 0, c[n].shape))
@@ -122,7 +123,9 @@ def qgemm(c: Call) -> Value:
     alpha = c.attr("alpha", 1.0)
     y = y if alpha == 1.0 else y * alpha
     if (bias := c.get(6)) is not None:
-        steps = ops.reshape(c[1], shape=()) * (c[4] if c[4].shape == y.shape[1:] else ops.reshape(c[4], shape=()))
+        steps = ops.reshape(c[1], shape=()) * (
+            c[4] if c[4].shape == y.shape[1:] else ops.reshape(c[4], shape=())
+        )
         y = y + ops.dequantize(bias, checked(c, steps if alpha == 1.0 else steps * alpha))
     return y if c.get(7) is None else quantised(c, y, c[7], c.get(8), on_axis(c, 1, y.shape), c[0].dtype)
 

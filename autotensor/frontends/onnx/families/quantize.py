@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotensor.base.dtype import DType, dtype_of, int8, uint8
+from autotensor.base.dtype import DType, int8, uint8
 from autotensor.frontends.onnx.families.matmul import product
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.families.windows import convolved
@@ -92,7 +92,7 @@ def in_rows(c: Call, axis: int, shape: Sequence[int]) -> Spread:
     return lambda v: _of_rows(c, v, axis, shape)
 
 
-# -- from floats to integers and back ------------------------------------------------------------------------
+# -- from floats to integers and back ----------------------------------------------------------------------
 
 
 @converts("QuantizeLinear")
@@ -139,7 +139,7 @@ def dynamic_range(c: Call, x: GraphNode) -> tuple[GraphNode, GraphNode, GraphNod
     return ops.quantize(x, scale, zero, dtype="uint8"), scale, zero
 
 
-# -- operators in floats between quantised tensors -------------------------------------------------------------
+# -- operators in floats between quantised tensors ---------------------------------------------------------
 
 
 @converts("QLinearMatMul")
@@ -163,7 +163,7 @@ def qlinear_conv(c: Call) -> Value:
     return quantised(c, y, y_scale, y_zero, on_axis(c, 1, y.shape))
 
 
-# -- sums of products of integers ------------------------------------------------------------------------------
+# -- sums of products of integers --------------------------------------------------------------------------
 
 
 def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: Value) -> GraphNode:
@@ -173,12 +173,16 @@ def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: 
     """
     y_zero = _number(c, b_zero)
     if y_zero is None or not (a.dtype in (int8, uint8) and b.dtype in (int8, uint8)):
-        return product(_centred(a, a_zero, in_rows(c, -2, a.shape)), _centred(b, b_zero, in_rows(c, -1, b.shape)))
+        return product(
+            _centred(a, a_zero, in_rows(c, -2, a.shape)), _centred(b, b_zero, in_rows(c, -1, b.shape))
+        )
     x_zero = _number(c, a_zero)
     y = product(a, b, zeros=(x_zero or 0, y_zero))
     if x_zero is not None:
         return y
-    columns = ops.sum(as_type(b, "int32") - y_zero, axis=max(b.ndim - 2, 0), keepdims=b.ndim > 1, dtype="int32")
+    columns = ops.sum(
+        as_type(b, "int32") - y_zero, axis=max(b.ndim - 2, 0), keepdims=b.ndim > 1, dtype="int32"
+    )
     return y - as_type(_of_rows(c, a_zero, -2, y.shape), "int32") * columns
 
 
