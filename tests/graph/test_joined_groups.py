@@ -118,7 +118,9 @@ def test_a_number_in_front_is_one_number(array):
     graph = Graph((x, z), (y,), "m")
     assert fronts(cut(graph)[1])
     arrays = array(*x.shape), np.array(7, np.uint8)
-    np.testing.assert_allclose(at.compile_model(graph)(*arrays), evaluate(graph, *arrays)[0], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        at.compile_model(graph)(*arrays), evaluate(graph, *arrays)[0], rtol=1e-4, atol=1e-3
+    )
 
 
 def test_an_output_is_not_joined(array):
