@@ -44,16 +44,10 @@ from autotensor.operators.window import windows_of
 BYTES = (int8, uint8)
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", "batch_matmul")
-MOVING = (
-    "slice",
-    "take",
-    "pad",
-    "broadcast_to",
-    "max_pool2d",
-    "max",
-)  # one element of the first operand each
+# operators each of whose results is one element of the first operand
+MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
 SAME = 1e-6  # relative: scales that files compute in two ways are one
-LARGEST = 2**31 - 1  # of sums
+LARGEST = 2**30  # of sums, so that a bias as large fits beside one into 32 bits
 
 
 # -- what a node stands for --------------------------------------------------------------------------------
@@ -112,7 +106,7 @@ class Small:
     def number(self, x: float) -> int:
         """One number, rounded so."""
         limits = np.iinfo(self.dtype)
-        q = np.rint(np.float32(x) / self.scale.reshape(())) + np.float32(self.zero)
+        q = np.rint(np.float32(x) / self.scale) + np.float32(self.zero)
         return int(np.clip(q, limits.min, limits.max))
 
 
@@ -120,10 +114,9 @@ def real(node: GraphNode) -> Real | None:
     """What a `dequantize` of known scale and one zero point stands for; None for others."""
     match node:
         case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
-            known = _usable(scale)
-            at = _same(zero)
-            fits = known is not None and at is not None and q.dtype.bits <= 32 and q.shape == node.shape
-            return Real(q, known, at) if known is not None and at is not None and fits else None
+            known, at = _usable(scale), _same(zero)
+            if known is not None and at is not None and q.dtype.bits <= 32 and q.shape == node.shape:
+                return Real(q, known, at)
     return None
 
 
@@ -131,12 +124,8 @@ def small(node: GraphNode) -> Small | None:
     match node:
         case Apply("quantize", (y, Constant() as scale, *zero)) if y.dtype == float32:
             known, at = _usable(scale), _same(zero)
-            fits = known is not None and known.size == 1 and y.shape == node.shape
-            return (
-                Small(y, known, at, str(node.attr("dtype")))
-                if fits and known is not None and at is not None
-                else None
-            )
+            if known is not None and at is not None and known.size == 1 and y.shape == node.shape:
+                return Small(y, known, at, str(node.attr("dtype")))
     return None
 
 
@@ -146,7 +135,9 @@ def _usable(scale: Constant) -> Array | None:
         return None
     s = scale.array.astype(np.float32)
     good = np.isfinite(s) & (s > 1e-30) & (s < 1e30)
-    return s if s.size and bool(good.all()) else None
+    if not s.size or not bool(good.all()):
+        return None
+    return s.reshape(()) if s.size == 1 else s
 
 
 def _same(zero: Sequence[GraphNode]) -> int | None:
@@ -289,7 +280,7 @@ def _what_it_is(x: GraphNode) -> str:
 def _of_results(node: Apply, w: Real) -> Array | None:
     """The weights' scale so that it broadcasts against the result; None if it varies along what is summed."""
     if w.is_plain:
-        return w.scale.reshape(())
+        return w.scale
     rank, axes = node.ndim, w.q.ndim
     full = w.scale.reshape((1,) * (axes - w.scale.ndim) + w.scale.shape)
     channels = channel_axis(node)
@@ -335,6 +326,8 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
     if a is None or b is None or a.zero or b.zero or {a.q.dtype, b.q.dtype} != {int32}:
         return None
     if a.q.shape != node.shape or not isinstance(b.q, Constant):
+        return None
+    if np.abs(b.q.array.astype(np.int64)).max(initial=0) > LARGEST:
         return None
     if not np.allclose(a.scale, b.scale, rtol=SAME, atol=0):
         return None
@@ -419,13 +412,13 @@ def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
         case Apply("relu6", (x,)):
             return x, 0.0, 6.0
         case Apply("clip", (x,)):
-            return x, y.attr("min"), y.attr("max")
+            ends: tuple[GraphNode, float | None, float | None] = x, y.attr("min"), y.attr("max")
         case Apply("maximum" | "minimum", (x, Constant() as c)) if c.array.size == 1 and x.shape == y.shape:
             end = float(c.array.reshape(-1)[0])
-            if not np.isfinite(end):
-                return None
-            return (x, end, None) if y.op == "maximum" else (x, None, end)
-    return None
+            ends = (x, end, None) if y.op == "maximum" else (x, None, end)
+        case _:
+            return None
+    return None if any(e is not None and np.isnan(e) for e in ends[1:]) else ends
 
 
 @rule(Apply)
