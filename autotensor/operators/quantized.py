@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of, float32
+from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import broadcast, require
@@ -34,6 +34,11 @@ def _held(y: Array, dtype: str) -> Array:
 def _require_small(op: str, dtype: str) -> None:
     t = dtype_of(dtype)
     require(t.is_int and t.bits <= 16, f"{op}: {t} is no integer type of at most 16 bits.")
+
+
+def _wide(x: Tensor) -> DType:
+    """The type that its numbers are computed in."""
+    return x.dtype if x.dtype.is_float and x.dtype.bits >= 32 else float32
 
 
 # -- to integers ---------------------------------------------------------------------------------------------
@@ -59,7 +64,7 @@ def _quantize_reference(x: Array, scale: Array, zero: Array | None = None, dtype
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, dtype: str = "uint8") -> Tensor:
     """clamp(rint(x / scale) + zero), halves to even, in an integer type of at most 16 bits; NaN gives 0."""
     _require_small("quantize", dtype)
-    wide = x.dtype if x.dtype.is_float and x.dtype.bits >= 32 else float32
+    wide = _wide(x)
 
     def value(v: Expr, s: Expr, z: Expr | None = None) -> Expr:
         y = te.call("round", te.cast(wide, v) / te.cast(wide, s))
@@ -103,7 +108,8 @@ def requantize(
 def _dequantize_reference(q: Array, scale: Array, zero: Array | None = None) -> Array:
     whole = q.astype(np.int32)
     whole = whole if zero is None else whole - zero.astype(np.int32)
-    return np.asarray(whole.astype(np.float32) * scale.astype(np.float32)).astype(scale.dtype)
+    wide = np.result_type(scale.dtype, np.float32)
+    return np.asarray(whole.astype(wide) * scale.astype(wide)).astype(scale.dtype)
 
 
 @operator(
@@ -117,11 +123,12 @@ def _dequantize_reference(q: Array, scale: Array, zero: Array | None = None) -> 
     ),
 )
 def dequantize(q: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """(q - zero) * scale, in float32 and in the type of the scale."""
+    """(q - zero) * scale, of the type of the scale; in float32 where that has 16 bits."""
+    wide = _wide(scale)
 
     def value(v: Expr, s: Expr, z: Expr | None = None) -> Expr:
         whole = te.cast("int32", v)
         whole = whole if z is None else whole - te.cast("int32", z)
-        return te.cast(scale.dtype, te.cast(float32, whole) * te.cast(float32, s))
+        return te.cast(scale.dtype, te.cast(wide, whole) * te.cast(wide, s))
 
     return broadcast("dequantize", value, q, scale, *(() if zero is None else (zero,)))
