@@ -1,5 +1,7 @@
 """What the compiler does with a graph, for people: before and after each pass, fused groups, memory.
 
+Of a quantised graph it also says what stays in floats, and why.
+
 print(graph.explain())                          text
 graph.explain().dot("fold batch norm")          for Graphviz: what the pass of this name made
 graph.explain().steps                           (name of the pass, graph after it) where something changed
@@ -7,18 +9,21 @@ graph.explain().steps                           (name of the pass, graph after i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.errors import GraphError
 from autotensor.base.registry import suggest
+from autotensor.graph.group_names import group_name
 from autotensor.graph.groups import Group
 from autotensor.graph.infer_types import type_text
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import last_readers, own_outputs, partition
-from autotensor.graph.rules import PASSES, Pass
+from autotensor.graph.rules import IN_INTEGERS, PASSES, Pass
+from autotensor.graph.rules.integers import left_in_float
 from autotensor.graph.storage import storage
 
 AS_WRITTEN = "as written"
@@ -32,6 +37,7 @@ class Explanation:
     unchanged: tuple[str, ...]  # passes that found nothing to do
     groups: tuple[Group, ...]
     memory: MemoryPlan  # of the values between groups; kernels' own workspaces are not in it
+    in_float: tuple[str, ...] = ()  # of a quantised graph: what does not compute in integers, and why
 
     @property
     def before(self) -> Graph:
@@ -58,6 +64,8 @@ class Explanation:
         lines: list[str] = []
         for n, (name, graph) in enumerate(self.steps):
             lines += [f"── {name}: {_counts(graph, self.steps[n - 1][1] if n else None)}", str(graph), ""]
+        if self.in_float:
+            lines += ["── in float although quantised", *self.in_float, ""]
         if self.unchanged:
             lines += [f"nothing to do: {', '.join(self.unchanged)}", ""]
         lines += [
@@ -73,15 +81,19 @@ def explain(graph: Graph, passes: Sequence[Pass] = PASSES, *, rounded: bool = Fa
     """What `passes` and fusion make of a graph. rounded: as in `partition`."""
     steps = [(AS_WRITTEN, graph)]
     unchanged = []
+    in_float: Counter[str] = Counter()
     for p in passes:
         after = p.run(steps[-1][1])
         if after.outputs == steps[-1][1].outputs:
             unchanged.append(p.name)
         else:
             steps.append((p.name, after))
+        if p is IN_INTEGERS:
+            in_float.update(f"{group_name((node,))}: {why}" for node, why in left_in_float(after))
     ready = own_outputs(steps[-1][1])
     groups = partition(ready, rounded=rounded, windows=True)
-    return Explanation(tuple(steps), tuple(unchanged), groups, memory_between(ready, groups))
+    left = tuple(f"{text}{f' ×{n}' if n > 1 else ''}" for text, n in in_float.items())
+    return Explanation(tuple(steps), tuple(unchanged), groups, memory_between(ready, groups), left)
 
 
 def memory_between(graph: Graph, groups: Sequence[Group]) -> MemoryPlan:

@@ -21,6 +21,7 @@ from autotensor.graph.storage import storage
 from autotensor.graph.weights import is_converted, is_weight
 from autotensor.ir.expr import Binary, Expr, Op, Unary, call, const
 from autotensor.operators import OPERATORS, Kind
+from autotensor.operators.operator_helpers import multiplied
 from autotensor.schedule.state import inline_into
 from autotensor.te import Compute, Placeholder, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp, placeholders_of
@@ -90,7 +91,8 @@ class GroupWriter:
         if isinstance(node.op, TeFunction) and over is not None:
             results = node.op.over(inputs, over)
         else:
-            results = compute_te(op or node.op, inputs, () if op else node.attrs)
+            attrs = tuple(a for a in node.attrs if a[0] == "zeros") if op else node.attrs
+            results = compute_te(op or node.op, inputs, attrs)
         result = _computed(results[node.output])
         self.values[node] = _rounded(result) if self.rounded else result
 
@@ -134,7 +136,12 @@ class GroupWriter:
         weights, k = self.read(w, (channels, depth), "w"), te.reduce_axis(depth, "k")
         self.values[node] = te.compute(
             (*lead, channels),
-            lambda *i: te.sum(rows[(*_place(i[:-1], lead, rows.shape[:-1]), k)] * weights[i[-1], k], axis=k),
+            lambda *i: te.sum(
+                multiplied(
+                    rows[(*_place(i[:-1], lead, rows.shape[:-1]), k)], weights[i[-1], k], node.attr("zeros")
+                ),
+                axis=k,
+            ),
             name="product",
         )
 

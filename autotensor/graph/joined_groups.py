@@ -91,5 +91,5 @@ def _joined(parts: Sequence[Group]) -> Group | None:
 def _in_rows(nodes: Sequence[Apply], shape: tuple[int, int]) -> GroupWriter | None:
     """Elementwise nodes over [rows, channels]; None where some are not, or cannot be written so."""
     writer = GroupWriter(rounded=False)
-    flat = all(n.kind is Kind.ELEMENTWISE for n in nodes)
+    flat = all(n.kind is Kind.ELEMENTWISE and prod(n.shape) == prod(shape) for n in nodes)
     return writer if flat and writer.write_over(nodes, shape) else None

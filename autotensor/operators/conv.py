@@ -25,11 +25,14 @@ from autotensor.ir.expr import Expr
 from autotensor.operators.conv_reference import convolution_reference
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import (
+    Zeros,
     by_layout,
     is_int,
     layout_of,
+    multiplied,
     reduced,
     require,
+    require_bytes,
     require_rank,
     stage,
 )
@@ -50,10 +53,12 @@ def convolution(
     dilation: Ints,
     groups: int,
     layout: str,
+    zeros: Zeros = None,
 ) -> Tensor:
     """The convolution of `rank` spatial axes, in the form that the head of this file promises."""
     axes = layout_of(op, layout, LAYOUTS[rank])
     _check(op, x, w, axes, groups)
+    require_bytes(op, x, w, zeros)
     (cout, group_in), kernel = w.shape[:2], w.shape[2:]
     extents = [x.shape[axes.index(a)] for a in spatial_of(axes)]
     windows = windows_of(op, extents, kernel, stride, padding, dilation, False)
@@ -64,7 +69,7 @@ def convolution(
         f"input has {tuple(v.span + v.reach for v in windows)}.",
         "Add padding, or use a smaller kernel or dilation.",
     )
-    ks, read = taps(axes, windows), reader(x, 0, axes, windows)
+    ks, read = taps(axes, windows), reader(x, zeros[0] if zeros else 0, axes, windows)
     depthwise = 1 < groups == x.shape[axes.index("c")] == cout
     ci = None if depthwise else te.reduce_axis(group_in, "ci")
     over = [k for k in ([ci, *ks] if axes[1] == "c" else [*ks, ci]) if k is not None]
@@ -77,7 +82,7 @@ def convolution(
         _, element = read({**at, "c": channel}, ks)
         output = (at["g"], at["o"]) if grouped else (at["c"],)
         factor = weight[(*output, 0 if ci is None else ci, *(0 if k is None else k for k in ks))]
-        return reduced(te.sum, element * factor, over)
+        return reduced(te.sum, multiplied(element, factor, zeros), over)
 
     shape = by_layout(axes, spatial_of(axes), (x.shape[0], cout), out)
     if grouped:
@@ -144,6 +149,7 @@ def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> None:
 # -- operators -----------------------------------------------------------------------------------------------
 
 LAST: dict[str, Any] = {"layout": "NHWC"}
+BYTES = ("uint8", "int8")
 
 
 def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
@@ -160,12 +166,14 @@ def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
         dilation: Ints = 1,
         groups: int = 1,
         layout: str = LAYOUTS[rank][0],
+        zeros: Zeros = None,
     ) -> Tensor:
         """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; of other ranks likewise.
 
-        padding: int | (h, w) | (top, left, bottom, right).
+        padding: int | (h, w) | (top, left, bottom, right). zeros: zero points of x and w, which are bytes
+        then; the result and the bias are int32, and padding stands for zeros, too.
         """
-        return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout)
+        return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout, zeros)
 
     return conv
 
@@ -192,6 +200,9 @@ conv2d = _registered(
     Case(((1, 4, 4, 3), (3, 1, 1, 1)), {"groups": 3, **LAST}),
     Case(((1, 1, 1, 1), (1, 1, 3, 3)), {"padding": 1}),
     Case(((1, 4, 5, 5), (3, 4, 3, 3)), {"padding": 1}, dtypes=("int32", "int32"), low=-5, high=5),
+    Case(((1, 4, 5, 5), (3, 4, 3, 3)), {"padding": 1, "zeros": (3, 0)}, ("uint8", "int8"), 0, 120),
+    Case(((1, 5, 6, 6), (6, 1, 3, 3)), {"padding": 1, "groups": 6, "zeros": (7, 2), **LAST}, BYTES, 0, 120),
+    Case(((1, 5, 4, 6), (9, 6, 1, 1), (9,)), {"zeros": (-3, 5), **LAST}, (*BYTES[::-1], "int32"), 0, 120),
 )
 conv3d = _registered(
     3,

@@ -10,11 +10,17 @@ row h = s*i + p gets, of the phase r = (p + top) % s, the kernel rows r, r + s, 
 (one spatial axis shown; the other likewise). Each phase is a convolution of stride 1 whose indices are linear
 in i; no zeros are put between the elements of x, and conv is in memory what the result is. An axis of stride
 1 has no phase. Weights are rearranged by a stage of constants, prepared once.
+
+Of other ranks it is a convolution over `spread`: x with zeros between its elements.
+
+    spread[i] = x[i / step] where step divides i, else 0            [n] ──▶ [(n - 1)*step + 1]
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
@@ -35,6 +41,8 @@ from autotensor.operators.operator_helpers import (
 )
 from autotensor.operators.window import Ints
 from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
 
 
 @operator(
@@ -210,3 +218,35 @@ def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> int:
         "Weights are [Cin, Cout/groups, KH, KW] in every layout.",
     )
     return int(w.shape[1])
+
+
+# -- zeros between elements ----------------------------------------------------------------------------------
+
+
+def _spread_reference(x: Array, steps: tuple[int, ...]) -> Array:
+    out = np.zeros([(n - 1) * s + 1 for n, s in zip(x.shape, steps, strict=True)], x.dtype)
+    out[tuple(slice(None, None, s) for s in steps)] = x
+    return out
+
+
+@operator(
+    "spread",
+    kind=Kind.INJECTIVE,
+    reference=_spread_reference,
+    cases=(
+        Case(((3, 5),), {"steps": (1, 3)}),
+        Case(((1, 2, 4, 3),), {"steps": (1, 1, 2, 2)}),
+        Case(((7,),), {"steps": (1,)}),
+    ),
+)
+def spread(x: Tensor, steps: tuple[int, ...]) -> Tensor:
+    """steps: one for each axis; 1 leaves it as it is."""
+    fits = len(steps) == x.ndim and all(is_int(s) and s >= 1 for s in steps) and 0 not in x.shape
+    require(fits, f"spread: steps={steps} must be an integer >= 1 for each of the axes of x {x.shape}.")
+
+    def body(*i: Any) -> Any:
+        on = [te.floormod(v, s).equal(0) for v, s in zip(i, steps, strict=True) if s > 1]
+        element = x[tuple(v if s == 1 else te.floordiv(v, s) for v, s in zip(i, steps, strict=True))]
+        return te.select(te.all(*on), element, te.const(0, x.dtype)) if on else element
+
+    return stage([(n - 1) * s + 1 for n, s in zip(x.shape, steps, strict=True)], body, "spread")

@@ -11,13 +11,23 @@ import numpy as np
 
 from autotensor import te
 from autotensor.operators.operator import Case, Kind, operator
-from autotensor.operators.operator_helpers import broadcast_shape, require, require_rank, stage
+from autotensor.operators.operator_helpers import (
+    Zeros,
+    broadcast_shape,
+    centred_arrays,
+    multiplied,
+    require,
+    require_bytes,
+    require_rank,
+    stage,
+)
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
 
 
-def _dense_reference(x: Array, w: Array, bias: Array | None = None) -> Array:
+def _dense_reference(x: Array, w: Array, bias: Array | None = None, zeros: Zeros = None) -> Array:
+    x, w = centred_arrays(x, w, zeros)
     y: Array = np.einsum("mk,nk->mn", x, w)
     return y if bias is None else y + bias
 
@@ -32,10 +42,11 @@ def _dense_reference(x: Array, w: Array, bias: Array | None = None) -> Array:
         Case(((1, 16), (10, 16), (10,))),
         Case(((5, 1), (1, 1), (1,))),
         Case(((4, 7), (3, 7), (3,)), dtypes=("int32",) * 3, low=-9, high=9),
+        Case(((4, 7), (3, 7)), {"zeros": (128, 3)}, ("uint8", "int8"), 0, 120),
     ),
 )
-def dense(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]."""
+def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None) -> Tensor:
+    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]. zeros: zero points of x and w, bytes summed in int32."""
     require_rank("dense", "x", x, 2, "[m, k]")
     require_rank("dense", "w", w, 2, "[n, k]")
     (m, depth), n = x.shape, w.shape[0]
@@ -44,8 +55,9 @@ def dense(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         f"dense: x of shape {x.shape} and w of shape {w.shape} disagree on k ({depth} and {w.shape[1]}).",
         "w is [n, k], as in torch's Linear.",
     )
+    require_bytes("dense", x, w, zeros)
     k = te.reduce_axis(depth, "k")
-    y = stage((m, n), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), "dense")
+    y = stage((m, n), lambda i, j: te.sum(multiplied(x[i, k], w[j, k], zeros), axis=k), "dense")
     return y if bias is None else add_bias("dense", y, bias)
 
 
@@ -56,7 +68,10 @@ def add_bias(op: str, y: Tensor, bias: Tensor) -> Tensor:
     return stage(y.shape, lambda *i: y[i] + bias[i[-1]], "bias")
 
 
-def _matmul_reference(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+def _matmul_reference(
+    a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
+) -> Array:
+    a, b = centred_arrays(a, b, zeros)
     left = np.swapaxes(a, -1, -2) if transpose_a else a
     right = np.swapaxes(b, -1, -2) if transpose_b else b
     return np.asarray(np.matmul(left, right))
@@ -85,10 +100,14 @@ def _check_product(
         Case(((17, 7), (17, 3)), {"transpose_a": True}),
         Case(((1, 16), (5, 16)), {"transpose_b": True}),
         Case(((3, 1), (2, 3)), {"transpose_a": True, "transpose_b": True}),
+        Case(((5, 7), (7, 3)), {"zeros": (1, 0)}, ("uint8", "uint8"), 0, 250),
     ),
 )
-def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]."""
+def matmul(
+    a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
+) -> Tensor:
+    """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as of `dense`."""
+    require_bytes("matmul", a, b, zeros)
     require_rank("matmul", "a", a, 2, "[m, k]")
     require_rank("matmul", "b", b, 2, "[k, n]")
     m, n, depth = _check_product("matmul", a, b, transpose_a, transpose_b)
@@ -96,7 +115,7 @@ def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = 
 
     def body(i: Any, j: Any) -> Any:
         left = a[k, i] if transpose_a else a[i, k]
-        return te.sum(left * (b[j, k] if transpose_b else b[k, j]), axis=k)
+        return te.sum(multiplied(left, b[j, k] if transpose_b else b[k, j], zeros), axis=k)
 
     return stage((m, n), body, "matmul")
 
@@ -110,10 +129,14 @@ def matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = 
         Case(((2, 3, 7, 4), (2, 3, 9, 4)), {"transpose_b": True}),
         Case(((2, 1, 4, 7), (3, 4, 1)), {"transpose_a": True}),
         Case(((5, 7), (2, 7, 3))),
+        Case(((2, 3, 7), (2, 5, 7)), {"transpose_b": True, "zeros": (1, -2)}, ("int8", "int8"), -90, 90),
     ),
 )
-def batch_matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """a: […, m, k], b: […, k, n] ──▶ […, m, n]; the leading axes broadcast."""
+def batch_matmul(
+    a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
+) -> Tensor:
+    """a: […, m, k], b: […, k, n] ──▶ […, m, n]; the leading axes broadcast. zeros: as of `dense`."""
+    require_bytes("batch_matmul", a, b, zeros)
     for name, t in (("a", a), ("b", b)):
         require(t.ndim >= 2, f"batch_matmul: {name} has shape {t.shape}, expected at least 2 axes.")
     m, n, depth = _check_product("batch_matmul", a, b, transpose_a, transpose_b)
@@ -124,7 +147,7 @@ def batch_matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: b
         *outer, i, j = at
         left = (k, i) if transpose_a else (i, k)
         right = (j, k) if transpose_b else (k, j)
-        return te.sum(_load(a, outer, left) * _load(b, outer, right), axis=k)
+        return te.sum(multiplied(_load(a, outer, left), _load(b, outer, right), zeros), axis=k)
 
     return stage((*batch, m, n), body, "batch_matmul", (*(f"b{d}" for d in range(len(batch))), "i", "j"))
 

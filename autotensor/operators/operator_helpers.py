@@ -11,13 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from autotensor import te
-from autotensor.base.dtype import DType, float32
+from autotensor.base.dtype import DType, float32, int8, uint8
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Expr, Load
 from autotensor.te import Tensor
 
+Array = np.ndarray[Any, Any]
 Pairs = tuple[tuple[int, int], ...]  # per axis: before, after
+# of both operands, bytes whose products are summed in int32; None: operands of one type, summed in it
+Zeros = tuple[int, int] | None
 
 
 # -- stages --------------------------------------------------------------------------------------------------
@@ -107,6 +112,41 @@ def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
     """x at the trailing indices of i, 0 where x has extent 1 (NumPy's broadcasting)."""
     tail = i[len(i) - x.ndim :]
     return x[tuple(0 if n == 1 else v for v, n in zip(tail, x.shape, strict=True))]
+
+
+# -- products of bytes ---------------------------------------------------------------------------------------
+
+
+def multiplied(a: Expr, b: Expr, zeros: Zeros) -> Expr:
+    """a * b; with zero points, of what bytes stand for, in 32 bits."""
+    if zeros is None:
+        return a * b
+    return _centred(a, zeros[0]) * _centred(b, zeros[1])
+
+
+def _centred(byte: Expr, zero: int) -> Expr:
+    wide = te.cast("int32", byte)
+    return wide - zero if zero else wide
+
+
+def centred_arrays(a: Array, b: Array, zeros: Zeros) -> tuple[Array, Array]:
+    """What bytes stand for, but for their scales, in 32 bits; other arrays as they are."""
+    if zeros is None:
+        return a, b
+    return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]
+
+
+def require_bytes(op: str, a: Tensor, b: Tensor, zeros: Zeros) -> None:
+    """Raises TensorError for zero points of operands that are no bytes, or that their types do not hold."""
+    if zeros is None:
+        return
+    for t, zero in zip((a, b), zeros, strict=True):
+        require(
+            t.dtype in (int8, uint8),
+            f"{op}: zeros={zeros} are given for operands {a.dtype} and {b.dtype}, expected int8 or uint8.",
+        )
+        require(is_int(zero), f"{op}: zero point {zero!r} is not an integer.")
+        te.const(zero, t.dtype)
 
 
 # -- types ---------------------------------------------------------------------------------------------------

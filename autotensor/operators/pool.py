@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
+from autotensor.base.dtype import int32
 from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import (
@@ -91,13 +92,14 @@ def _pool(
     name: str,
     value: Callable[[Any], Any] = lambda element: element,
 ) -> Tensor:
-    """`value` of the elements of each window, reduced by te.max or te.sum."""
+    """`value` of the elements of each window, reduced by te.max or te.sum; small integers add up in int32."""
+    to = int32 if reducer is te.sum and x.dtype.is_int and x.dtype.bits < 32 else x.dtype
     ks = taps(axes, windows)
     read = reader(x, te.min_value(x.dtype) if reducer is te.max else 0, axes, windows)
 
     def body(*i: Expr) -> Any:
         _, element = read(dict(zip(axes, i, strict=True)), ks)
-        return reduced(reducer, value(element), [k for k in ks if k is not None])
+        return reduced(reducer, value(te.cast(to, element)), [k for k in ks if k is not None])
 
     return stage(_shape(x, axes, windows), body, name, axes)
 
@@ -130,6 +132,8 @@ def _pool_reference(
     steps = kernel if stride is None else stride
     windows = windows_of("pool", x.shape[2:], kernel, steps, padding, dilation, ceil_mode)
     result = np.dtype(np.float32) if mode == "average" and x.dtype.kind != "f" else x.dtype
+    if mode == "sum" and x.dtype.kind in "iu" and x.dtype.itemsize < 4:
+        result = np.dtype(np.int32)
     out = np.zeros((*x.shape[:2], *(w.out for w in windows)), result)
     for i in np.ndindex(*out.shape[2:]):
         places = [w.places(v) for v, w in zip(i, windows, strict=True)]
@@ -181,6 +185,28 @@ def max_pool2d(
     """Greatest element of every window; stride None means the kernel."""
     axes, windows = _windows("max_pool2d", x, kernel, stride, padding, ceil_mode, layout)
     return _pool(te.max, x, axes, windows, "max_pool2d")
+
+
+@operator(
+    "sum_pool2d",
+    kind=Kind.REDUCTION,
+    reference=partial(_pool_reference, mode="sum"),
+    cases=(
+        *SHARED_CASES[:3],
+        Case(((1, 9, 7, 5),), {"kernel": 3, "stride": 2, "padding": 1, **LAST}, ("uint8",), 0, 250),
+    ),
+)
+def sum_pool2d(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
+    """Sum of every window; of small integers in int32."""
+    axes, windows = _windows("sum_pool2d", x, kernel, stride, padding, ceil_mode, layout)
+    return _pool(te.sum, x, axes, windows, "sum_pool2d")
 
 
 @operator(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import DType, int64, uint64
+from autotensor.base.dtype import DType, dtype_of, int64, uint64
 from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import (
@@ -68,12 +68,16 @@ def _cases(*more: Case) -> tuple[Case, ...]:
     )
 
 
-SUM_CASES = _cases(Case(((4, 7),), {"axis": 0}, dtypes=("uint8",), low=0, high=200))
+SUM_CASES = _cases(
+    Case(((4, 7),), {"axis": 0}, dtypes=("uint8",), low=0, high=200),
+    Case(((4, 7),), {"axis": 1, "dtype": "int32"}, dtypes=("uint8",), low=0, high=200),
+)
 
 
 @operator("sum", kind=Kind.REDUCTION, cases=SUM_CASES, reference=lambda x, **a: np.sum(x, **_attrs(a)))
-def sum_(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    return _reduce("sum", te.sum, x, axis, keepdims, _wide(x.dtype))
+def sum_(x: Tensor, axis: Axes = None, keepdims: bool = False, dtype: str = "") -> Tensor:
+    """dtype: in which elements are added up, and of the result."""
+    return _reduce("sum", te.sum, x, axis, keepdims, dtype_of(dtype) if dtype else _wide(x.dtype))
 
 
 @operator("prod", kind=Kind.REDUCTION, cases=_cases(), reference=lambda x, **a: np.prod(x, **_attrs(a)))
@@ -107,9 +111,10 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def _attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    """NumPy takes axes as a tuple, not a list."""
+    """NumPy takes axes as a tuple, not a list, and no type by an empty name."""
     axis = attrs.get("axis")
-    return {**attrs, "axis": tuple(axis) if isinstance(axis, list) else axis}
+    given = {k: v for k, v in attrs.items() if k != "dtype" or v}
+    return {**given, "axis": tuple(axis) if isinstance(axis, list) else axis}
 
 
 def _not_empty(op: str, x: Tensor, axis: Axes) -> None:

@@ -66,16 +66,25 @@ def max_value(dtype: DType | str) -> Expr:
     return ir.max_value(dtype_of(dtype))
 
 
-def requantize(total: Any, scale: Any, zero: Any = 0, dtype: DType | str = "uint8") -> Expr:
-    """`clamp(rint(float32(total) * scale) + zero)`: a sum of integers as a byte, halves to even.
+def requantize(
+    total: Any, scale: Any, zero: Any = 0, dtype: DType | str = "uint8", shift: Any = None
+) -> Expr:
+    """`clamp(rint(float32(total) * scale [+ shift]) + zero)`: a sum of integers as a byte, halves to even.
 
-    One multiplication in float32, rounded once; clamped to the ends of `dtype`, an integer type of at most 16
-    bits. A scale of NaN gives 0. The same bits in every schedule and on every backend (docs/numerics.md).
-    Raises TensorError for another type.
+    One multiplication in float32, rounded once, as is the sum with `shift`, a float32; clamped to the ends of
+    `dtype`, an integer type of at most 16 bits. A scale of NaN gives 0. The same bits in every schedule and
+    on every backend (docs/numerics.md). Raises TensorError for another type.
     """
     t = dtype_of(dtype)
     if not t.is_int or t.bits > 16:
         raise TensorError(f"requantize: {t} is no integer type of at most 16 bits.")
-    real = call("round", ir.cast(float32, as_expr(total)) * scale) + ir.cast(float32, as_expr(zero))
-    low, high = (ir.cast(float32, limit(t)) for limit in (min_value, max_value))
-    return ir.cast(t, ir.minimum(ir.maximum(real, low), high))
+    real = ir.cast(float32, as_expr(total)) * scale
+    if shift is not None:  # rounded: neither product may become part of a multiply-add
+        real = call("rounded", real) + call("rounded", as_expr(shift))
+    return saturated(call("round", real) + ir.cast(float32, as_expr(zero)), t)
+
+
+def saturated(value: Expr, dtype: DType) -> Expr:
+    """A whole number in a float, held inside an integer type of at most 16 bits; NaN is 0."""
+    low, high = (ir.cast(value.dtype, limit(dtype)) for limit in (min_value, max_value))
+    return ir.cast(dtype, ir.minimum(ir.maximum(value, low), high))

@@ -107,8 +107,13 @@ class Conv3x3:
 
 
 def match(state: State, stage: Stage) -> Conv3x3 | None:
-    """The convolution that a stage is, if it is one of the kind that Winograd's method fits."""
+    """The convolution that a stage is, if it is one of the kind that Winograd's method fits.
+
+    Of floats: its transforms have fractions, which integers would drop.
+    """
     op = stage.op
+    if not op.buffers[0].dtype.is_float:
+        return None
     if op.combiner is None or op.combiner.name != "sum" or len(op.axes) < 4 or len(op.reduce_axes) < 3:
         return None
     *taps, kh, kw, k = op.reduce_axes
@@ -158,7 +163,7 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     taps = [replace(x, kind=AxisKind.SPATIAL) for x in conv.taps]
     data = conv.data.buffer
     planes = [IterDef(x.name, n) for x, n in zip(outer, data.shape[: len(outer)], strict=True)]
-    maths, fine = _Sums(dtype), _Sums(float64 if dtype.is_float else dtype)
+    maths, fine = _Sums(dtype), _Sums(float64)
 
     def stage(
         suffix: str,

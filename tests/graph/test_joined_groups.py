@@ -111,6 +111,18 @@ def test_what_others_read_is_not_joined(array):
     assert not fronts(cut(mobile(array, again=True))[1])
 
 
+def test_a_number_in_front_is_one_number(array):
+    """The zero point that a quantised product takes off: its cast has one element, not a block's."""
+    x, z = input((1, 9, 9, 16), name="x"), input((), "uint8", name="z")
+    y = ops.conv2d(ops.relu(x) - ops.cast(z, dtype="float32"), array(24, 16, 1, 1), layout="NHWC")
+    graph = Graph((x, z), (y,), "m")
+    assert fronts(cut(graph)[1])
+    arrays = array(*x.shape), np.array(7, np.uint8)
+    np.testing.assert_allclose(
+        at.compile_model(graph)(*arrays), evaluate(graph, *arrays)[0], rtol=1e-4, atol=1e-3
+    )
+
+
 def test_an_output_is_not_joined(array):
     graph = mobile(array)
     inner = next(n for n in graph.applies if n.op_name == "relu")

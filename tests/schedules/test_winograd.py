@@ -18,6 +18,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 from schedules.algorithms.winograd import F2, F4, TOLERANCE, transform
+from schedules.generate import generate
 
 
 def conv(height, width, channels, filters, *, padding=1, stride=1):
@@ -47,6 +48,17 @@ def test_many_channels_stay_well_within_the_gate():
     trace = Trace((UseAlgorithm("conv", "winograd_f4"),))
     found = Module(compile_trace(dag, trace, parse("llvm"))).bind(w=arrays["w"])(arrays["x"])
     assert np.abs(found - expected).max() <= 0.5 * TOLERANCE * np.abs(expected).max()
+
+
+def test_integers_are_refused():
+    """Its fractions would be dropped: a product of int32 is what is written."""
+    x = te.placeholder((1, 9, 9, 16), "int32", name="x")
+    w = te.placeholder((16, 16, 3, 3), "int32", name="w", constant=True)
+    dag = ComputeDAG.of([x, w, OPERATORS.get("conv2d").compute(x, w, padding=1, layout="NHWC")])
+    with pytest.raises(ScheduleError):
+        Trace((UseAlgorithm("conv", "winograd_f4"),)).replay(dag)
+    for target in ("llvm -mcpu=haswell", "llvm -mcpu=x86-64-v4"):
+        assert not any("winograd" in s.made_by for s in generate(dag, parse(target)))
 
 
 @pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])

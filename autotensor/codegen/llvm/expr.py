@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
+from autotensor.base.dtype import DType, float32, float64, int16, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import dots, intrinsics
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
@@ -45,6 +45,12 @@ from autotensor.ir.expr import (
 from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
 
+# x86's conversions of vectors of float32 to int32, by lanes
+_TRUNCATE = {
+    4: "llvm.x86.sse2.cvttps2dq",
+    8: "llvm.x86.avx.cvtt.ps2dq.256",
+    16: "llvm.x86.avx512.mask.cvttps2dq.512",
+}
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
     Op.ADD: "add",
@@ -424,6 +430,8 @@ class ValueWriter(FunctionWriter):
             wide = float32.with_lanes(old.lanes)
             return self._float_to_int(self.cast(x, old, wide), wide, new)
         via, word, cond = stopover(new), ty(old), cond_type(old)
+        if via.bits == old.bits == 32 and self._fills_register(old):
+            return self.cast(self._truncated(x, old, via), via, new)
         end = 2.0 ** (via.bits - 1)
         size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
@@ -439,6 +447,11 @@ class ValueWriter(FunctionWriter):
         above = self.op(f"and {cond} {high}, {below_end}")
         unsigned = self.op(f"fptoui {word} {x} to {ty(new)}")
         return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
+
+    def _truncated(self, x: str, old: DType, via: DType) -> str:
+        """float32 as int32 by x86's own instruction, which gives the least number for what does not fit."""
+        unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
+        return self.call(_TRUNCATE[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))
 
     def _cast_bfloat(self, x: str, old: DType, new: DType) -> str:
         n = old.lanes

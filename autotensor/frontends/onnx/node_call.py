@@ -75,9 +75,11 @@ class Call:
     def known(self, n: int) -> Array | None:
         """The value of operand n if it needs no asking."""
         node = self.get(n)
-        if node is None or self.importer.is_open(node):
-            return None
-        return self.importer.demand(node, self.where)
+        return None if node is None else self.value_of(node)
+
+    def value_of(self, node: GraphNode) -> Array | None:
+        """The value of a node if it needs no asking."""
+        return None if self.importer.is_open(node) else self.importer.demand(node, self.where)
 
     def ints(self, n: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Operand n as whole numbers; the default, if there is one, when it was left out."""

@@ -20,6 +20,7 @@ from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common_subexpressions import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
+from autotensor.graph.rules.integers import in_integers
 from autotensor.graph.rules.joint_attention import joint_products
 from autotensor.graph.rules.layout import channels_last
 from autotensor.graph.rules.linear_sums import merge_sums
@@ -30,6 +31,7 @@ from autotensor.graph.rules.single_pixel import single_pixels
 __all__ = [
     "GPU_PASSES",
     "IN_FLOAT32",
+    "IN_INTEGERS",
     "PASSES",
     "Pass",
     "canonicalize",
@@ -52,9 +54,12 @@ class Pass:
 
 IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know float32 best
 
+IN_INTEGERS = Pass("in integers", in_integers)
+
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
+    IN_INTEGERS,  # before constants are folded: weights are integers still
     Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers

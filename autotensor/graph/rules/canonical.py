@@ -205,14 +205,15 @@ def product_with_constant(node: Apply, uses: Uses) -> GraphNode | None:
             pass
         case _:
             return None
-    if node.attr("transpose_a") or x.dtype != c.dtype:
+    if node.attr("transpose_a") or (x.dtype != c.dtype and node.attr("zeros") is None):
         return None
     matrix = _one_matrix(c.array)
     if matrix is None or node.shape[:-1] != x.shape[:-1]:
         return None
     weights = matrix if node.attr("transpose_b") else np.ascontiguousarray(matrix.T)
     rows = reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
-    return reshape(apply("dense", (rows, constant(weights, c.name))), node.shape)
+    y = apply("dense", (rows, constant(weights, c.name)), {"zeros": node.attr("zeros")})
+    return reshape(y, node.shape)
 
 
 def _one_matrix(stack: Array) -> Array | None:
@@ -243,10 +244,12 @@ def bias_below_view(node: Apply, uses: Uses) -> GraphNode | None:
 def padding_into_conv(node: Apply, uses: Uses) -> GraphNode | None:
     """conv2d(pad(x, zeros)) ──▶ conv2d(x) with more padding"""
     match node:
-        case Apply("conv2d", (Apply("pad", (x,)) as padded, *rest)) if padded.attr("value") == 0:
+        case Apply("conv2d", (Apply("pad", (x,)) as padded, *rest)):
             pass
         case _:
             return None
+    if padded.attr("value") != (node.attr("zeros") or (0, 0))[0]:
+        return None
     layout = str(node.attr("layout"))
     pads = dict(zip(layout, padded.attr("pads"), strict=True))
     if any(pads["N"]) or any(pads["C"]) or min(*pads["H"], *pads["W"]) < 0:

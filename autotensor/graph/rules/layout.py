@@ -206,6 +206,7 @@ BY_AXES: dict[str | TeFunction, Callable[[Apply], dict[str, Any] | None]] = {
     "concat": _axis,
     "pad": _pads,
     "slice": _slice,
+    "take": lambda node: _axis(node) if node.inputs[1].ndim == 1 else None,
     **dict.fromkeys(REDUCTIONS, _axes),
 }
 

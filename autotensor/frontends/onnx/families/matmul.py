@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+from functools import partial
 
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
@@ -17,29 +18,29 @@ def matmul(c: Call) -> Value:
     return product(c[0], c[1])
 
 
-def product(a: GraphNode, b: GraphNode) -> GraphNode:
-    """NumPy's matmul: vectors are rows on the left and columns on the right."""
-    return widened(_product, a, b)
+def product(a: GraphNode, b: GraphNode, zeros: tuple[int, int] | None = None) -> GraphNode:
+    """NumPy's matmul: vectors are rows on the left and columns on the right. zeros: of bytes."""
+    return widened(partial(_product, zeros=zeros), a, b)
 
 
-def _product(a: GraphNode, b: GraphNode) -> GraphNode:
+def _product(a: GraphNode, b: GraphNode, zeros: tuple[int, int] | None) -> GraphNode:
     row, column = a.ndim == 1, b.ndim == 1
     left = ops.reshape(a, shape=(1, *a.shape)) if row else a
     right = ops.reshape(b, shape=(*b.shape, 1)) if column else b
-    y = _matrices(left, right)
+    y = _matrices(left, right, zeros)
     if not (row or column):
         return y
     shape = (*y.shape[:-2], *(() if row else y.shape[-2:-1]), *(() if column else y.shape[-1:]))
     return ops.reshape(y, shape=shape)
 
 
-def _matrices(a: GraphNode, b: GraphNode) -> GraphNode:
+def _matrices(a: GraphNode, b: GraphNode, zeros: tuple[int, int] | None) -> GraphNode:
     if a.ndim == b.ndim == 2:
-        return ops.matmul(a, b)
+        return ops.matmul(a, b, zeros=zeros)
     if b.ndim == 2:  # one matrix for all rows
         rows = ops.reshape(a, shape=(math.prod(a.shape[:-1]), a.shape[-1]))
-        return ops.reshape(ops.matmul(rows, b), shape=(*a.shape[:-1], b.shape[-1]))
-    return ops.batch_matmul(a, b)
+        return ops.reshape(ops.matmul(rows, b, zeros=zeros), shape=(*a.shape[:-1], b.shape[-1]))
+    return ops.batch_matmul(a, b, zeros=zeros)
 
 
 @converts("Gemm")

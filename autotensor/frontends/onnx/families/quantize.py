@@ -1,12 +1,20 @@
-"""Quantised numbers: q = round(x / scale) + zero point, held inside the type. Computed in 32 bits."""
+"""Quantised numbers: q = round(x / scale) + zero point, held inside the type.
+
+QLinearConv: real(x), real(w) ─▶ conv2d ─▶ quantised          what the node stands for, in floats
+ConvInteger: conv2d(x, w, zeros=…)                            sums of integers, which is what the node gives
+
+The graph's rules make integers of the first form, as of files that write it out themselves
+(`graph/rules/integers.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.dtype import DType, int8, uint8
 from autotensor.frontends.onnx.families.matmul import product
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.families.windows import convolved
@@ -16,8 +24,14 @@ from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
+SMALL = (8, 16)  # bits of what QuantizeLinear makes
+MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
 
-def along(v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> GraphNode:
+
+# -- scales and zero points --------------------------------------------------------------------------------
+
+
+def along(c: Call, v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> GraphNode:
     """A scale or zero point so that it broadcasts against a tensor of that shape.
 
     One number stands for all; a vector lies along the axis; with a block size each entry stands for a block.
@@ -29,39 +43,73 @@ def along(v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> Grap
             return v
         places = np.arange(shape[axis]) // block
         return ops.take(v, constant(places.astype(np.int64)), axis=axis)
+    if v.shape != (shape[axis],):
+        raise c.malformed(
+            f"a scale or zero point of shape {v.shape} does not fit axis {axis} of {tuple(shape)}."
+        )
     return ops.reshape(v, shape=line_shape(axis, len(shape)))
 
 
-def _of_rows(v: GraphNode, shape: Sequence[int], axis: int) -> GraphNode:
+def _of_rows(c: Call, v: GraphNode, axis: int, shape: Sequence[int]) -> GraphNode:
     """The same of a product of matrices: a tensor of several axes broadcasts as it is."""
-    return along(v, max(len(shape) + axis, 0), shape) if v.ndim < 2 else v
+    return along(c, v, max(len(shape) + axis, 0), shape) if v.ndim < 2 else v
 
 
-def saturated(x: GraphNode, zero: GraphNode | None, to: DType) -> GraphNode:
-    """x, a float, rounded to even, moved by the zero point, held inside the type."""
-    limits = np.iinfo(to.numpy)
-    y = ops.round(x)
-    if zero is not None:
-        y = y + as_type(zero, y.dtype)
-    return as_type(ops.minimum(ops.maximum(y, float(limits.min)), float(limits.max)), to)
+def checked(c: Call, scale: GraphNode) -> GraphNode:
+    """A scale. Raises Malformed where it is known to be none."""
+    known = c.value_of(scale)
+    if known is not None and not bool((np.isfinite(known) & (known > 0)).all()):
+        wrong = known[~(np.isfinite(known) & (known > 0))].reshape(-1)[0]
+        raise c.malformed(f"a scale is {wrong}; scales are positive and finite.")
+    return scale
+
+
+Spread = Callable[[GraphNode], GraphNode]  # a scale or zero point, so that it broadcasts
+
+
+def real(c: Call, q: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread) -> GraphNode:
+    """What a quantised tensor stands for, in the type of the scale."""
+    more = () if zero is None else (spread(zero),)
+    return ops.dequantize(q, spread(checked(c, scale)), *more)
+
+
+def quantised(
+    c: Call, x: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread, to: DType = uint8
+) -> GraphNode:
+    """x in the type of the zero point, or in `to` without one."""
+    to = to if zero is None else zero.dtype
+    if not (to.is_int and to.bits in SMALL):
+        raise c.unsupported(f"quantising to {to}.")
+    more = () if zero is None else (spread(zero),)
+    return ops.quantize(x, spread(checked(c, scale)), *more, dtype=str(to))
+
+
+def on_axis(c: Call, axis: int, shape: Sequence[int], block: int = 0) -> Spread:
+    return lambda v: along(c, v, axis, shape, block)
+
+
+def in_rows(c: Call, axis: int, shape: Sequence[int]) -> Spread:
+    return lambda v: _of_rows(c, v, axis, shape)
+
+
+# -- from floats to integers and back ----------------------------------------------------------------------
 
 
 @converts("QuantizeLinear")
+@converts("QuantizeLinear", domain="com.microsoft")
 def quantize(c: Call) -> Value:
     x, scale, zero = c[0], c[1], c.get(2)
-    to = (
-        zero.dtype
-        if zero is not None
-        else c.dtype_attr("output_dtype", 0)
-        if c.attr("output_dtype", 0)
-        else dtype_of("uint8")
-    )
-    if not to.is_int:
-        raise c.unsupported(f"quantising to {to}.")
-    axis, block = _axis(c, scale), _block(c)
-    wide = "float32" if x.dtype.is_int or x.dtype.bits < 32 else str(x.dtype)
-    quotient = as_type(x, wide) / as_type(along(scale, axis, x.shape, block), wide)
-    return saturated(quotient, None if zero is None else along(zero, axis, x.shape, block), to)
+    given = c.attr("output_dtype", 0)
+    spread = on_axis(c, _axis(c, scale), x.shape, _block(c))
+    return quantised(c, x, scale, zero, spread, c.dtype_attr("output_dtype", 0) if given else uint8)
+
+
+@converts("DequantizeLinear")
+@converts("DequantizeLinear", domain="com.microsoft")
+def dequantize(c: Call) -> Value:
+    x, scale, zero = c[0], c[1], c.get(2)
+    y = real(c, x, scale, zero, on_axis(c, _axis(c, scale), x.shape, _block(c)))
+    return as_type(y, c.dtype_attr("output_dtype", 0)) if c.attr("output_dtype", 0) else y
 
 
 def _block(c: Call) -> int:
@@ -74,56 +122,107 @@ def _axis(c: Call, scale: GraphNode) -> int:
     return 0 if scale.shape in ((), (1,)) else c.axis(1)
 
 
-@converts("DequantizeLinear")
-def dequantize(c: Call) -> Value:
-    x, scale, zero = c[0], c[1], c.get(2)
-    axis, block = _axis(c, scale), _block(c)
-    to = c.dtype_attr("output_dtype", 0) if c.attr("output_dtype", 0) else scale.dtype
-    whole = as_type(x, "int32")
-    if zero is not None:
-        whole = whole - as_type(along(zero, axis, x.shape, block), "int32")
-    y = as_type(whole, "float32") * as_type(along(scale, axis, x.shape, block), "float32")
-    return as_type(y, to)
+@converts("DynamicQuantizeLinear")
+def dynamic_quantize(c: Call) -> Value:
+    return list(dynamic_range(c, c[0]))
 
 
-# -- products of quantised tensors -------------------------------------------------------------------------
+def dynamic_range(c: Call, x: GraphNode) -> tuple[GraphNode, GraphNode, GraphNode]:
+    """x as uint8, with the scale and zero point that its range, which 0 belongs to, asks for."""
+    if 0 in x.shape:
+        raise c.malformed(f"x has shape {x.shape}: nothing has no range.")
+    low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
+    scale = (high - low) / 255.0
+    # of zeros only: any scale will do, and 1 divides
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
+    zero = ops.cast(ops.clip(ops.round(0.0 - low / scale), min=0.0, max=255.0), dtype="uint8")
+    return ops.quantize(x, scale, zero, dtype="uint8"), scale, zero
 
 
-def _centered(x: GraphNode, zero: GraphNode | None, axis: int) -> GraphNode:
-    """x minus its zero point, in 32 bits."""
-    wide = as_type(x, "int32")
-    return wide if zero is None else wide - as_type(along(zero, axis, x.shape), "int32")
-
-
-def _centered_rows(x: GraphNode, zero: GraphNode | None, axis: int) -> GraphNode:
-    """Likewise: zero points of a matrix are one, one a row or column, or a tensor that broadcasts."""
-    wide = as_type(x, "int32")
-    return wide if zero is None else wide - as_type(_of_rows(zero, x.shape, axis), "int32")
-
-
-@converts("MatMulInteger")
-def matmul_integer(c: Call) -> Value:
-    return product(_centered_rows(c[0], c.get(2), -2), _centered_rows(c[1], c.get(3), -1))
+# -- operators in floats between quantised tensors ---------------------------------------------------------
 
 
 @converts("QLinearMatMul")
 def qlinear_matmul(c: Call) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = c.tensors
-    total = product(_centered_rows(a, a_zero, -2), _centered_rows(b, b_zero, -1))
-    scales = ((a_scale, -2), (b_scale, -1), (y_scale, -2))
-    left, right, over = (as_type(_of_rows(v, total.shape, axis), "float32") for v, axis in scales)
-    zero = _of_rows(y_zero, total.shape, -2)
-    return saturated(as_type(total, "float32") * (left * right / over), zero, y_zero.dtype)
-
-
-@converts("ConvInteger")
-def conv_integer(c: Call) -> Value:
-    return convolved(c, _centered(c[0], c.get(2), 1), _centered(c[1], c.get(3), 0), None)
+    left = real(c, a, a_scale, a_zero, in_rows(c, -2, a.shape))
+    right = real(c, b, b_scale, b_zero, in_rows(c, -1, b.shape))
+    y = product(left, right)
+    return quantised(c, y, y_scale, y_zero, in_rows(c, -2, y.shape))
 
 
 @converts("QLinearConv")
 def qlinear_conv(c: Call) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (c[n] for n in range(8))
-    total = convolved(c, _centered(x, x_zero, 1), _centered(w, w_zero, 0), c.get(8))
-    factor = along(x_scale, 1, total.shape) * along(w_scale, 1, total.shape) / along(y_scale, 1, total.shape)
-    return saturated(as_type(total, "float32") * factor, along(y_zero, 1, total.shape), y_zero.dtype)
+    bias = c.get(8)
+    if bias is not None:
+        steps = ops.reshape(x_scale, shape=()) * along(c, w_scale, 0, bias.shape)
+        bias = ops.dequantize(bias, checked(c, steps))
+    left, right = (on_axis(c, axis, t.shape) for axis, t in ((1, x), (0, w)))
+    y = convolved(c, real(c, x, x_scale, x_zero, left), real(c, w, w_scale, w_zero, right), bias)
+    return quantised(c, y, y_scale, y_zero, on_axis(c, 1, y.shape))
+
+
+# -- sums of products of integers --------------------------------------------------------------------------
+
+
+def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: Value) -> GraphNode:
+    """Σ (a - zero)(b - zero) in 32 bits; zero points of a matrix are one, one a row or column, or a tensor.
+
+    What is not known of a's zero point is taken off behind the sums: zero * Σ (b - zero).
+    """
+    y_zero = _number(c, b_zero)
+    if y_zero is None or not (a.dtype in (int8, uint8) and b.dtype in (int8, uint8)):
+        return product(
+            _centred(a, a_zero, in_rows(c, -2, a.shape)), _centred(b, b_zero, in_rows(c, -1, b.shape))
+        )
+    x_zero = _number(c, a_zero)
+    y = product(a, b, zeros=(x_zero or 0, y_zero))
+    if x_zero is not None:
+        return y
+    columns = ops.sum(
+        as_type(b, "int32") - y_zero, axis=max(b.ndim - 2, 0), keepdims=b.ndim > 1, dtype="int32"
+    )
+    return y - as_type(_of_rows(c, a_zero, -2, y.shape), "int32") * columns
+
+
+def _number(c: Call, zero: GraphNode | None) -> int | None:
+    """A zero point that is one known number; None for others."""
+    if zero is None:
+        return 0
+    known = c.value_of(zero)
+    same = known is not None and known.size > 0 and bool((known == known.reshape(-1)[0]).all())
+    return int(known.reshape(-1)[0]) if known is not None and same else None
+
+
+def _centred(x: GraphNode, zero: GraphNode | None, spread: Spread) -> GraphNode:
+    """x minus its zero point, in 32 bits."""
+    wide = as_type(x, "int32")
+    return wide if zero is None else wide - as_type(spread(zero), "int32")
+
+
+@converts("MatMulInteger")
+def matmul_integer(c: Call) -> Value:
+    return integer_product(c, c[0], c[1], c.get(2), c.get(3))
+
+
+@converts("ConvInteger")
+def conv_integer(c: Call) -> Value:
+    """Σ (x - zero)(w - zero) in 32 bits; x's zero point that is not known is taken off behind the sums."""
+    x, w, x_zero, w_zero = c[0], c[1], c.get(2), c.get(3)
+    at, of_w = _number(c, x_zero), _number(c, w_zero)
+    if of_w is not None and {x.dtype, w.dtype} <= {int8, uint8}:
+        if at is not None:
+            return convolved(c, x, w, None, (at, of_w))
+        # without a border all sums have all weights
+        all_of_them = not any(c.attr("pads", ())) and c.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID", "")
+        reach = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], c.attr("dilations", (1,) * 3), strict=False)]
+        ones = np.ones((1, x.shape[1], *(reach if all_of_them else x.shape[2:])), np.uint8)
+        weights = convolved(c, constant(ones), w, None, (0, of_w))
+        if math.prod(weights.shape) <= MOST_COUNTED and x_zero is not None and x_zero.ndim < 2:
+            known = c.value_of(weights)
+            zero = as_type(along(c, x_zero, 1, x.shape), "int32")
+            if known is not None and zero.shape == ():
+                return convolved(c, x, w, None, (0, of_w)) - zero * constant(known)
+    left, right = (on_axis(c, axis, t.shape) for axis, t in ((1, x), (0, w)))
+    return convolved(c, _centred(x, x_zero, left), _centred(w, w_zero, right), None)

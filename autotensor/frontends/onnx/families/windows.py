@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -81,8 +80,10 @@ def conv(c: Call) -> Value:
     return convolved(c, c[0], c[1], c.get(2))
 
 
-def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> GraphNode:
-    """The node's convolution, of these operands."""
+def convolved(
+    c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None, zeros: tuple[int, int] | None = None
+) -> GraphNode:
+    """The node's convolution, of these operands. zeros: zero points of bytes."""
     rank = x.ndim - 2
     if rank not in CONV or w.ndim != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
@@ -90,14 +91,28 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
     if kernel != w.shape[2:]:
         raise c.malformed(f"kernel_shape {kernel} is not that of w {w.shape}.")
     g = geometry(c, x.shape[2:], kernel)
-    return run_conv(x, w, bias, g, c.whole("group", 1))
+    return run_conv(x, w, bias, g, c.whole("group", 1), zeros)
 
 
-def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
-    return widened(partial(_conv, g=g, groups=groups), x, w, bias)
+def run_conv(
+    x: GraphNode,
+    w: GraphNode,
+    bias: GraphNode | None,
+    g: Geometry,
+    groups: int,
+    zeros: tuple[int, int] | None = None,
+) -> GraphNode:
+    return widened(partial(_conv, g=g, groups=groups, zeros=zeros), x, w, bias)
 
 
-def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
+def _conv(
+    x: GraphNode,
+    w: GraphNode,
+    bias: GraphNode | None,
+    g: Geometry,
+    groups: int,
+    zeros: tuple[int, int] | None,
+) -> GraphNode:
     if min(g.padding, default=0) < 0:  # cut first
         x = ops.pad(
             x,
@@ -115,6 +130,7 @@ def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, group
         padding=tuple(max(0, p) for p in g.padding),
         dilation=g.dilations,
         groups=groups,
+        zeros=zeros,
     )
 
 
@@ -166,34 +182,31 @@ def _transposed(
 # -- pools -----------------------------------------------------------------------------------------------
 
 
-def _pool(mode: str) -> Callable[[Call], Value]:
-    def convert(c: Call) -> Value:
-        x = c[0]
-        if x.ndim < 3:
-            raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
-        g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
-        ceil = c.flag("ceil_mode")
-        whole = _whole_axes(x, g, ceil, mode)
-        if whole is not None:
-            return whole
-        shared: dict[str, Any] = {
-            "kernel": g.kernel,
-            "stride": g.strides,
-            "padding": g.padding,
-            "ceil_mode": ceil,
-        }
-        include = c.flag("count_include_pad")
-        in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
-        if mode == "max":
-            pool = ops.max_pool2d if in_two else partial(ops.pool, mode="max", dilation=g.dilations)
-            y = pool(x, **shared)
-            return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
-        if mode == "average" and in_two:
-            return ops.avg_pool2d(x, count_include_pad=include, **shared)
-        more = {"p": _power(c)} if mode == "norm" else {"count_include_pad": include}
-        return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
-
-    return convert
+def pool(c: Call, x: GraphNode, mode: str) -> Value:
+    """The node's windows over x. mode: max | average | norm."""
+    if x.ndim < 3:
+        raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
+    g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
+    ceil = c.flag("ceil_mode")
+    whole = _whole_axes(x, g, ceil, mode)
+    if whole is not None:
+        return whole
+    shared: dict[str, Any] = {
+        "kernel": g.kernel,
+        "stride": g.strides,
+        "padding": g.padding,
+        "ceil_mode": ceil,
+    }
+    include = c.flag("count_include_pad")
+    in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
+    if mode == "max":
+        greatest = ops.max_pool2d if in_two else partial(ops.pool, mode="max", dilation=g.dilations)
+        y = greatest(x, **shared)
+        return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
+    if mode == "average" and in_two:
+        return ops.avg_pool2d(x, count_include_pad=include, **shared)
+    more = {"p": _power(c)} if mode == "norm" else {"count_include_pad": include}
+    return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
 
 
 def _is_small(g: Geometry) -> bool:
@@ -217,9 +230,9 @@ def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> Grap
     return inside + constant(starts.reshape(n, channels, *(1 for _ in spatial)))
 
 
-converts("MaxPool")(_pool("max"))
-converts("AveragePool")(_pool("average"))
-converts("LpPool")(_pool("norm"))
+converts("MaxPool")(lambda c: pool(c, c[0], "max"))
+converts("AveragePool")(lambda c: pool(c, c[0], "average"))
+converts("LpPool")(lambda c: pool(c, c[0], "norm"))
 
 
 def _power(c: Call) -> int:

@@ -1,0 +1,532 @@
+"""Quantised graphs in integers: what is written in floats between `dequantize` and `quantize`.
+
+    quantize(relu(conv2d(dequantize(x), dequantize(w)) + b))
+
+        ──▶   requantize(conv2d(x, w, zeros=…) + b)            one kernel: bytes in, sums in int32, bytes out
+
+Each rule moves one `dequantize` one operator down, or one `quantize` up; where two meet, they are one
+`requantize`, or nothing:
+
+    conv2d(dequantize(x, s), dequantize(w, t))  ──▶  dequantize(conv2d(x, w, zeros=…), s * t)
+    dequantize(x, s) + dequantize(b, s)         ──▶  dequantize(x + b, s)               sums of one scale
+    transpose(dequantize(x))                    ──▶  dequantize(transpose(x))           what only moves bytes
+    mean(dequantize(x, s))                      ──▶  dequantize(sum(x), s / count)
+    quantize(clip(y))                           ──▶  clip(quantize(y))                  ends as bytes
+    quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               nothing where s = t
+    quantize(dequantize(a, s) + dequantize(b, t), u)
+                                                ──▶  requantize(a, s / u, shift=dequantize(b, t / u))
+
+So whatever operators a file has between the two, the integers reach as far as there are rules. Scales of the
+new nodes are products and quotients of float32, in the order that they stand here. What the result may differ
+by from the floats' is said in docs/numerics.md; what stays in floats, `left_in_float` gives with the reason.
+Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference" (CVPR 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from autotensor.base.dtype import float32, int8, int32, uint8
+from autotensor.graph.evaluate import evaluate_node
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.rules.affine import channel_axis
+from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
+from autotensor.ir.rewrite import Rules, rule
+from autotensor.operators import Kind
+from autotensor.operators.window import windows_of
+
+BYTES = (int8, uint8)
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+PRODUCTS = ("matmul", "batch_matmul")
+# operators each of whose results is one element of the first operand
+MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
+SAME = 1e-6  # relative: scales that files compute in two ways are one
+LARGEST = 2**30  # of sums, so that a bias as large fits beside one into 32 bits
+
+
+# -- what a node stands for --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """(q - zero) * scale."""
+
+    q: GraphNode
+    scale: Array  # float32, positive; broadcasts against q
+    zero: int
+
+    @property
+    def is_byte(self) -> bool:
+        return self.q.dtype in BYTES
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one scale is for all elements."""
+        return self.scale.size == 1
+
+    def times(self, scale: Array) -> Array:
+        return np.asarray(self.scale * scale, np.float32)
+
+    def whole(self) -> GraphNode:
+        """q - zero, in 32 bits."""
+        wide = self.q if self.q.dtype == int32 else apply("cast", (self.q,), {"dtype": "int32"})
+        return wide if self.zero == 0 else apply("subtract", (wide, constant(self.zero, dtype=int32)))
+
+    def node(self) -> GraphNode:
+        zero = () if self.zero == 0 else (constant(self.zero, dtype=self.q.dtype),)
+        return apply("dequantize", (self.q, constant(self.scale), *zero))
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """How a `quantize` rounds: by one scale and zero point."""
+
+    y: GraphNode  # what it reads
+    scale: Array  # float32, one element
+    zero: int
+    dtype: str
+
+    def on(self, y: GraphNode) -> GraphNode:
+        """Another value, rounded so."""
+        zero = constant(np.array(self.zero, self.dtype))
+        return apply("quantize", (y, constant(self.scale), zero), {"dtype": self.dtype})
+
+    def sums(self, total: GraphNode, scale: Array, shift: GraphNode | None = None) -> GraphNode:
+        """Sums of integers, rounded so; scale: what one of them stands for."""
+        ratio = np.asarray(scale / self.scale, np.float32)
+        inputs = (total, constant(ratio), *(() if shift is None else (shift,)))
+        return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype})
+
+    def number(self, x: float) -> int:
+        """One number, rounded so."""
+        limits = np.iinfo(self.dtype)
+        q = np.rint(np.float32(x) / self.scale) + np.float32(self.zero)
+        return int(np.clip(q, limits.min, limits.max))
+
+
+def real(node: GraphNode) -> Real | None:
+    """What a `dequantize` of known scale and one zero point stands for; None for others."""
+    match node:
+        case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
+            known, at = _usable(scale), _same(zero)
+            if known is not None and at is not None and q.dtype.bits <= 32 and q.shape == node.shape:
+                return Real(q, known, at)
+    return None
+
+
+def small(node: GraphNode) -> Small | None:
+    match node:
+        case Apply("quantize", (y, Constant() as scale, *zero)) if y.dtype == float32:
+            known, at = _usable(scale), _same(zero)
+            if known is not None and at is not None and known.size == 1 and y.shape == node.shape:
+                return Small(y, known, at, str(node.attr("dtype")))
+    return None
+
+
+def _usable(scale: Constant) -> Array | None:
+    """A scale as float32; None if a product with it may lose more than its last bit."""
+    if not scale.dtype.is_float:
+        return None
+    s = scale.array.astype(np.float32)
+    good = np.isfinite(s) & (s > 1e-30) & (s < 1e30)
+    if not s.size or not bool(good.all()):
+        return None
+    return s.reshape(()) if s.size == 1 else s
+
+
+def _same(zero: Sequence[GraphNode]) -> int | None:
+    """The number that a zero point is everywhere; 0 without one."""
+    if not zero:
+        return 0
+    z = zero[0]
+    if not isinstance(z, Constant) or z.array.size == 0:
+        return None
+    first = z.array.reshape(-1)[0]
+    return int(first) if bool((z.array == first).all()) else None
+
+
+# -- what only moves elements ------------------------------------------------------------------------------
+
+
+@rule(Apply)
+def scales(node: Apply, uses: Uses) -> GraphNode | None:
+    """Constants that are scales, or weights that only move, are computed now."""
+    if (
+        node.op == "dequantize"
+        or not node.inputs
+        or prod(node.shape) > sum(prod(x.shape) for x in node.inputs)
+    ):
+        return None
+    arrays = [x.array for x in node.inputs if isinstance(x, Constant)]
+    return constant(evaluate_node(node, arrays)) if len(arrays) == len(node.inputs) else None
+
+
+@rule(Apply)
+def moved(node: Apply, uses: Uses) -> GraphNode | None:
+    """transpose(dequantize(x)) ──▶ dequantize(transpose(x)), views and the greatest of a window likewise"""
+    if not node.inputs or node.results > 1:
+        return None
+    r = real(node.inputs[0])
+    if r is None:
+        return None
+    if node.op == "reshape":
+        scale = _reshaped(r, node.shape)
+        return None if scale is None else Real(reshape(r.q, node.shape), scale, r.zero).node()
+    if node.op == "transpose" and r.is_byte:
+        axes = transposition(node)
+        full = r.scale.reshape((1,) * (r.q.ndim - r.scale.ndim) + r.scale.shape)
+        scale = r.scale if r.is_plain else np.ascontiguousarray(full.transpose(axes))
+        return Real(transpose(r.q, axes), scale, r.zero).node()
+    if node.op not in MOVING or not r.is_plain or not r.is_byte:
+        return None
+    attrs = {}
+    if node.op == "pad":
+        if node.attr("value") != 0:
+            return None
+        attrs = {"value": r.zero}
+    return Real(node.given((r.q, *node.inputs[1:]), **attrs), r.scale, r.zero).node()
+
+
+def _reshaped(r: Real, shape: Sequence[int]) -> Array | None:
+    """The scale in a view of another shape; None where it would vary within an axis."""
+    if r.is_plain:
+        return r.scale
+    if r.scale.shape == r.q.shape or r.scale.size == prod(shape):
+        return r.scale.reshape(tuple(shape))
+    columns = r.scale.size
+    last = r.scale.shape[-1] == columns == r.q.shape[-1]
+    return r.scale.reshape(-1) if last and shape and shape[-1] == columns else None
+
+
+@rule(Apply)
+def joined(node: Apply, uses: Uses) -> GraphNode | None:
+    """concat(dequantize(a), dequantize(b)) ──▶ dequantize(concat(a, b)), of one scale and zero point"""
+    if node.op != "concat":
+        return None
+    parts = [real(x) for x in node.inputs]
+    first = parts[0]
+    if first is None or not first.is_plain or not first.is_byte:
+        return None
+    for p in parts:
+        if p is None or p.q.dtype != first.q.dtype or p.zero != first.zero or p.scale != first.scale:
+            return None
+    return Real(node.given(p.q for p in parts if p is not None), first.scale, first.zero).node()
+
+
+@rule(Apply)
+def positive(node: Apply, uses: Uses) -> GraphNode | None:
+    """relu(dequantize(x)) ──▶ dequantize(max(x, zero))"""
+    match node:
+        case Apply("relu", (x,)):
+            r = real(x)
+            if r is not None:
+                return Real(apply("clip", (r.q,), {"min": r.zero}), r.scale, r.zero).node()
+    return None
+
+
+# -- products ----------------------------------------------------------------------------------------------
+
+
+@rule(Apply)
+def product(node: Apply, uses: Uses) -> GraphNode | None:
+    """conv2d(dequantize(x, s), dequantize(w, t)) ──▶ dequantize(conv2d(x, w, zeros=…), s * t)"""
+    if not is_product(node) or why_no_product(node):
+        return None
+    x, w = (real(i) for i in node.inputs)
+    scale = None if w is None else _of_results(node, w)
+    if x is None or w is None or scale is None:
+        return None
+    return Real(node.given((x.q, w.q), zeros=(x.zero, w.zero)), x.times(scale), 0).node()
+
+
+def is_product(node: Apply) -> bool:
+    return (node.op in CONVOLUTIONS or node.op in PRODUCTS or node.op == "dense") and len(node.inputs) == 2
+
+
+def why_no_product(node: Apply) -> str:
+    """Why a product of floats is none of integers; "" where it is one."""
+    x, w = (real(i) for i in node.inputs)
+    if x is None or w is None:
+        which = "data are" if x is None else "weights are"
+        return f"its {which} {_what_it_is(node.inputs[0 if x is None else 1])}"
+    if not x.is_byte or not w.is_byte:
+        return f"its operands are {x.q.dtype} and {w.q.dtype}, not bytes"
+    if not x.is_plain:
+        return "the scale of its data varies along what is summed or among rows"
+    if _of_results(node, w) is None:
+        return "the scale of its weights varies along what is summed"
+    if largest_sum(node, x, w) > LARGEST:
+        return "its sums may not fit 32 bits"
+    return ""
+
+
+def _what_it_is(x: GraphNode) -> str:
+    match x:
+        case Apply("dequantize", (_, scale, *_)) if not isinstance(scale, Constant):
+            return "quantised by a scale that is known only when the model runs"
+        case Apply("dequantize", (_, Constant(), *zero)) if _same(zero) is None:
+            return "quantised with zero points that vary"
+        case Apply("dequantize"):
+            return "quantised by scales that float32 does not hold well, or in another type"
+    return "not quantised"
+
+
+def _of_results(node: Apply, w: Real) -> Array | None:
+    """The weights' scale so that it broadcasts against the result; None if it varies along what is summed."""
+    if w.is_plain:
+        return w.scale
+    rank, axes = node.ndim, w.q.ndim
+    full = w.scale.reshape((1,) * (axes - w.scale.ndim) + w.scale.shape)
+    channels = channel_axis(node)
+    own, out = _own_axis(node, w), rank - 1 if channels is None else channels
+    if any(n != 1 and a != own for a, n in enumerate(full.shape)):
+        return None
+    return full.reshape(tuple(-1 if a == out else 1 for a in range(rank))[out:])
+
+
+def largest_sum(node: Apply, x: Real, w: Real) -> int:
+    """A number that no sum of the product exceeds."""
+    own = _own_axis(node, w)
+    if isinstance(w.q, Constant):
+        sizes = np.abs(w.q.array.astype(np.int64) - w.zero)
+        first = w.q.ndim - 2 if node.op in PRODUCTS else 0  # in front are other matrices
+        over = tuple(a for a in range(first, w.q.ndim) if a != own)
+        return _furthest(x) * int(sizes.sum(axis=over).max(initial=0))
+    depth = w.q.shape[-2 if own == w.q.ndim - 1 else -1] if node.op in PRODUCTS else prod(w.q.shape[1:])
+    return _furthest(x) * _furthest(w) * depth
+
+
+def _own_axis(node: Apply, w: Real) -> int:
+    """The axis of the weights that is the result's, too: channels, or columns."""
+    if node.op in PRODUCTS:
+        return w.q.ndim - (2 if node.attr("transpose_b") else 1)
+    return 0
+
+
+def _furthest(r: Real) -> int:
+    limits = np.iinfo(r.q.dtype.numpy)
+    return max(abs(int(limits.min) - r.zero), abs(int(limits.max) - r.zero))
+
+
+# -- sums ----------------------------------------------------------------------------------------------------
+
+
+@rule(Apply)
+def bias(node: Apply, uses: Uses) -> GraphNode | None:
+    """dequantize(x, s) + dequantize(b, s) ──▶ dequantize(x + b, s), of sums in 32 bits"""
+    if node.op != "add":
+        return None
+    a, b = (real(x) for x in node.inputs)
+    if a is None or b is None or a.zero or b.zero or {a.q.dtype, b.q.dtype} != {int32}:
+        return None
+    if a.q.shape != node.shape or not isinstance(b.q, Constant):
+        return None
+    if np.abs(b.q.array.astype(np.int64)).max(initial=0) > LARGEST:
+        return None
+    if not np.allclose(a.scale, b.scale, rtol=SAME, atol=0):
+        return None
+    return Real(apply("add", (a.q, b.q)), a.scale, 0).node()
+
+
+@rule(Apply)
+def mean(node: Apply, uses: Uses) -> GraphNode | None:
+    """mean(dequantize(x, s)) ──▶ dequantize(sum(x) - count * zero, s / count), of windows likewise"""
+    if node.op not in ("mean", "avg_pool2d", "global_avg_pool2d"):
+        return None
+    r = real(node.inputs[0])
+    if r is None or not r.is_plain or not r.is_byte:
+        return None
+    if node.op == "mean":
+        counts = np.array(prod(r.q.shape) // max(prod(node.shape), 1))
+        inside = counts
+        total = apply("sum", (r.q,), {**dict(node.attrs), "dtype": "int32"})
+    elif node.op == "global_avg_pool2d":
+        layout = str(node.attr("layout"))
+        extents = tuple(r.q.shape[layout.index(a)] for a in "HW")
+        counts = inside = np.array(prod(extents))
+        total = apply("sum_pool2d", (r.q,), {"kernel": extents, "stride": 1, "layout": layout})
+    else:
+        inside, counts = _elements(node)
+        attrs = {k: v for k, v in node.attrs if k != "count_include_pad"}
+        total = apply("sum_pool2d", (r.q,), attrs)
+    if _furthest(r) * int(inside.max(initial=0)) > LARGEST:
+        return None
+    if r.zero:
+        total = apply("subtract", (total, constant((inside * r.zero).astype(np.int32))))
+    return Real(total, np.asarray(r.scale / counts, np.float32), 0).node()
+
+
+def _elements(node: Apply) -> tuple[Array, Array]:
+    """How many elements of x each window has, and by how many it divides; these broadcast as the result."""
+    layout, x = str(node.attr("layout")), node.inputs[0]
+    extents = [x.shape[layout.index(a)] for a in "HW"]
+    stride = node.attr("kernel") if node.attr("stride") is None else node.attr("stride")
+    windows = windows_of(
+        "avg_pool2d", extents, node.attr("kernel"), stride, node.attr("padding"), 1, node.attr("ceil_mode")
+    )
+    found = []
+    for include in (False, node.attr("count_include_pad")):
+        h, w = (np.array([v.inside(i, include) for i in range(v.out)]) for v in windows)
+        full = np.outer(h, w)
+        spread = full.reshape([full.shape["HW".index(a)] if a in "HW" else 1 for a in layout])
+        found.append(full.reshape(-1)[0] if bool((full == full[0, 0]).all()) else spread)
+    inside, counted = found
+    return np.asarray(inside), np.asarray(counted)
+
+
+# -- to bytes ------------------------------------------------------------------------------------------------
+
+
+@rule(Apply)
+def clipped(node: Apply, uses: Uses) -> GraphNode | None:
+    """quantize(clip(y)) ──▶ clip(quantize(y)): rounding keeps the order of numbers"""
+    q = small(node)
+    if q is None or not isinstance(q.y, Apply):
+        return None
+    found = _ends(q.y)
+    if found is None:
+        return None
+    y, low, high = found
+    limits = np.iinfo(q.dtype)
+    least, most = (None if end is None else q.number(end) for end in (low, high))
+    ends = {}
+    if least is not None and least > limits.min:
+        ends["min"] = least
+    if most is not None and most < limits.max:
+        ends["max"] = max(most, least if least is not None else most)
+    made = q.on(y)
+    return apply("clip", (made,), ends) if ends else made
+
+
+def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
+    """What a clip reads, and its ends; None for other operators."""
+    match y:
+        case Apply("relu", (x,)):
+            return x, 0.0, None
+        case Apply("relu6", (x,)):
+            return x, 0.0, 6.0
+        case Apply("clip", (x,)):
+            ends: tuple[GraphNode, float | None, float | None] = x, y.attr("min"), y.attr("max")
+        case Apply("maximum" | "minimum", (x, Constant() as c)) if c.array.size == 1 and x.shape == y.shape:
+            end = float(c.array.reshape(-1)[0])
+            ends = (x, end, None) if y.op == "maximum" else (x, None, end)
+        case _:
+            return None
+    return None if any(e is not None and np.isnan(e) for e in ends[1:]) else ends
+
+
+@rule(Apply)
+def rounded_before(node: Apply, uses: Uses) -> GraphNode | None:
+    """quantize(transpose(y)) ──▶ transpose(quantize(y)), views likewise; quantize(concat(…)) part by part"""
+    q = small(node)
+    match q.y if q is not None else None:
+        case Apply("reshape" | "transpose", (x,)) as view if uses[view] == 1:
+            assert q is not None
+            return view.given((q.on(x),))
+        case Apply("concat", parts) as view if uses[view] == 1 and all(real(p) is not None for p in parts):
+            assert q is not None
+            return view.given(q.on(p) for p in parts)
+    return None
+
+
+@rule(Apply)
+def rescaled(node: Apply, uses: Uses) -> GraphNode | None:
+    """quantize(dequantize(x, s), t) ──▶ requantize(x, s / t), or x"""
+    q = small(node)
+    r = real(q.y) if q is not None else None
+    if q is None or r is None:
+        return None
+    if str(r.q.dtype) == q.dtype and r.zero == q.zero and r.is_plain and r.scale.item() == q.scale.item():
+        return r.q
+    return q.sums(r.whole(), r.scale)
+
+
+@rule(Apply)
+def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
+    """quantize(dequantize(a, s) + dequantize(b, t), u) ──▶ requantize(a, s / u, dequantize(b, t / u))"""
+    q = small(node)
+    match q.y if q is not None else None:
+        case Apply("add" | "subtract" as op, (left, right)):
+            pass
+        case _:
+            return None
+    assert q is not None
+    a, b = real(left), real(right)
+    if a is None and op == "add":
+        a, b, left, right = b, a, right, left
+    if a is None or a.q.shape != node.shape:
+        return None
+    sign = np.float32(1 if op == "add" else -1)
+    if isinstance(right, Constant):
+        shift: GraphNode = constant((sign * right.array.astype(np.float32) / q.scale).astype(np.float32))
+    elif b is not None:
+        ratio = np.asarray(sign * b.scale / q.scale, np.float32)
+        zero = () if b.zero == 0 else (constant(b.zero, dtype=b.q.dtype),)
+        shift = apply("dequantize", (b.q, constant(ratio), *zero))
+    else:
+        return None
+    return q.sums(a.whole(), a.scale, shift)
+
+
+@rule(Apply)
+def product_of_two(node: Apply, uses: Uses) -> GraphNode | None:
+    """quantize(dequantize(a, s) * dequantize(b, t), u) ──▶ requantize(a * b, s * t / u)"""
+    q = small(node)
+    match q.y if q is not None else None:
+        case Apply("multiply", (left, right)):
+            a, b = real(left), real(right)
+        case _:
+            return None
+    if q is None or a is None or b is None or not (a.is_byte and b.is_byte and a.is_plain and b.is_plain):
+        return None
+    total = apply("multiply", (a.whole(), b.whole()))
+    return q.sums(total, a.times(b.scale))
+
+
+INTEGERS = Rules(
+    scales,
+    moved,
+    joined,
+    positive,
+    product,
+    bias,
+    mean,
+    clipped,
+    rounded_before,
+    rescaled,
+    sum_of_two,
+    product_of_two,
+)
+
+
+def in_integers(graph: Graph) -> Graph:
+    """The graph with integers between its quantised tensors, where there are rules for it."""
+    if not any(n.op == "dequantize" for n in graph.applies):
+        return graph
+    return canonicalize(rewrite_graph(graph, INTEGERS, name="in integers"))
+
+
+# -- what is left --------------------------------------------------------------------------------------------
+
+
+def left_in_float(graph: Graph) -> Iterator[tuple[Apply, str]]:
+    """Operators that compute in floats with what is quantised, and why; of a graph after the pass."""
+    for node in graph.applies:
+        if node.op in ("quantize", "dequantize", "requantize") or not any(map(_is_quantised, node.inputs)):
+            continue
+        if is_product(node):
+            yield node, why_no_product(node)
+        elif node.kind is Kind.ELEMENTWISE:
+            yield node, "its result is not quantised, or its operands are not all"
+        else:
+            yield node, f"{node.op_name} has no form in integers"
+
+
+def _is_quantised(x: GraphNode) -> bool:
+    return isinstance(x, Apply) and x.op == "dequantize"

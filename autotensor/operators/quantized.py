@@ -1,0 +1,134 @@
+"""Quantised numbers: what a small integer q stands for is (q - zero) * scale.
+
+quantize      q = clamp(rint(x / scale) + zero)
+dequantize    x = (q - zero) * scale
+requantize    q = clamp(rint(total * scale [+ shift]) + zero)        total: sums of integers; docs/numerics.md
+
+Halves are rounded to even. Scales and zero points are numbers, or broadcast against x. Products of quantised
+tensors are those of `conv2d`, `dense` and their kin with `zeros`; `graph/rules/integers.py` puts them
+together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.base.dtype import DType, dtype_of, float32
+from autotensor.ir.expr import Expr
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import broadcast, require
+from autotensor.te import Tensor
+from autotensor.te.math import saturated
+
+Array = np.ndarray[Any, Any]
+
+
+def _held(y: Array, dtype: str) -> Array:
+    limits = np.iinfo(dtype_of(dtype).numpy)
+    return np.asarray(np.clip(np.nan_to_num(y, nan=0.0), limits.min, limits.max).astype(limits.dtype))
+
+
+def _require_small(op: str, dtype: str) -> None:
+    t = dtype_of(dtype)
+    require(t.is_int and t.bits <= 16, f"{op}: {t} is no integer type of at most 16 bits.")
+
+
+def _wide(x: Tensor) -> DType:
+    """The type that its numbers are computed in."""
+    return x.dtype if x.dtype.is_float and x.dtype.bits >= 32 else float32
+
+
+# -- to integers ---------------------------------------------------------------------------------------------
+
+
+def _quantize_reference(x: Array, scale: Array, zero: Array | None = None, dtype: str = "uint8") -> Array:
+    wide = x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+    y = np.rint(wide / scale.astype(wide.dtype))
+    return _held(y if zero is None else y + zero.astype(wide.dtype), dtype)
+
+
+@operator(
+    "quantize",
+    kind=Kind.ELEMENTWISE,
+    reference=_quantize_reference,
+    constants=(1, 2),
+    cases=(
+        Case(((7, 17), (1,)), low=0.01),
+        Case(((7, 17), (17,), (17,)), {"dtype": "int8"}, ("float32", "float32", "int8"), low=0.02, high=9),
+        Case(((33,), (), ()), {"dtype": "uint16"}, ("int32", "float32", "uint16"), low=1, high=99),
+    ),
+)
+def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, dtype: str = "uint8") -> Tensor:
+    """clamp(rint(x / scale) + zero), halves to even, in an integer type of at most 16 bits; NaN gives 0."""
+    _require_small("quantize", dtype)
+    wide = _wide(x)
+
+    def value(v: Expr, s: Expr, z: Expr | None = None) -> Expr:
+        y = te.call("round", te.cast(wide, v) / te.cast(wide, s))
+        return saturated(y if z is None else y + te.cast(wide, z), dtype_of(dtype))
+
+    return broadcast("quantize", value, x, scale, *(() if zero is None else (zero,)))
+
+
+def _requantize_reference(
+    total: Array, scale: Array, shift: Array | None = None, zero: int = 0, dtype: str = "uint8"
+) -> Array:
+    y = total.astype(np.float32) * scale
+    return _held(np.rint(y if shift is None else y + shift) + np.float32(zero), dtype)
+
+
+@operator(
+    "requantize",
+    kind=Kind.ELEMENTWISE,
+    reference=_requantize_reference,
+    constants=(1,),
+    cases=(
+        Case(((7, 17), (17,)), {"zero": 3}, ("int32", "float32"), low=0, high=40),
+        Case(((5, 9), (), (5, 9)), {"dtype": "int8", "zero": -5}, ("int32", "float32", "float32"), -9, 9),
+    ),
+)
+def requantize(
+    total: Tensor, scale: Tensor, shift: Tensor | None = None, zero: int = 0, dtype: str = "uint8"
+) -> Tensor:
+    """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`. scale, shift: float32."""
+    _require_small("requantize", dtype)
+
+    def value(t: Expr, s: Expr, more: Expr | None = None) -> Expr:
+        return te.requantize(t, s, zero, dtype, more)
+
+    return broadcast("requantize", value, total, scale, *(() if shift is None else (shift,)))
+
+
+# -- and back ------------------------------------------------------------------------------------------------
+
+
+def _dequantize_reference(q: Array, scale: Array, zero: Array | None = None) -> Array:
+    whole = q.astype(np.int32)
+    whole = whole if zero is None else whole - zero.astype(np.int32)
+    wide = np.result_type(scale.dtype, np.float32)
+    return np.asarray(whole.astype(wide) * scale.astype(wide)).astype(scale.dtype)
+
+
+@operator(
+    "dequantize",
+    kind=Kind.ELEMENTWISE,
+    reference=_dequantize_reference,
+    constants=(1, 2),
+    cases=(
+        Case(((7, 17), (1,), (1,)), {}, ("uint8", "float32", "uint8"), low=0, high=200),
+        Case(((3, 5, 2), (5, 1)), {}, ("int32", "float32"), low=-90, high=90),
+    ),
+)
+def dequantize(q: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """(q - zero) * scale, of the type of the scale; in float32 where that has 16 bits."""
+    wide = _wide(scale)
+
+    def value(v: Expr, s: Expr, z: Expr | None = None) -> Expr:
+        whole = te.cast("int32", v)
+        whole = whole if z is None else whole - te.cast("int32", z)
+        return te.cast(scale.dtype, te.cast(wide, whole) * te.cast(wide, s))
+
+    return broadcast("dequantize", value, q, scale, *(() if zero is None else (zero,)))
