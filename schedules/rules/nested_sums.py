@@ -66,6 +66,11 @@ def nested_sums(state: State, stage: Stage, target: Target) -> tuple[Extension, 
     return () if nest is None else (_NestSketch(state, stage, nest, target).build(),)
 
 
+def is_nest(state: State, stage: Stage, target: Target) -> bool:
+    """Whether a reduction adds up sums that are better computed inside it."""
+    return _nest(state, stage, target) is not None
+
+
 def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
     op = stage.op
     inner = _inner(state, stage)
@@ -125,7 +130,8 @@ def _loaded(stage: Stage, inner: Stage) -> tuple[str, ...]:
     """The axes at which the stage reads the inner one's result; () where it does otherwise, or twice."""
     loads = {load.indices for load in stage.op.loads() if load.buffer in inner.op.buffers}
     (indices,) = loads if len(loads) == 1 else ((),)
-    return tuple(i.name for i in indices) if all(isinstance(i, Var) for i in indices) else ()
+    names = tuple(i.name for i in indices if isinstance(i, Var))
+    return names if len(names) == len(indices) else ()
 
 
 class _NestSketch(SketchWriter):
@@ -199,7 +205,8 @@ class _NestSketch(SketchWriter):
 
     def _steps(self, part: str) -> tuple[list[str], list[str]]:
         """Loops of the inner sum, and those that are written out: whole ones, and a part of the next."""
-        around, written, steps = [a for a in self.nest.inner.op.reduce_axes], [], 1
+        around, steps = list(self.nest.inner.op.reduce_axes), 1
+        written: list[str] = []
         while around and steps * around[-1].extent <= WRITTEN:
             steps *= around[-1].extent
             written.insert(0, around.pop().name)

@@ -37,7 +37,7 @@ def exact(x: np.ndarray, q: np.ndarray, scale: np.ndarray, zero: np.ndarray, bit
     n, blocks, length = q.shape
     each = np.zeros((n, blocks, length * 8 // bits))
     for i in range(each.shape[2]):
-        each[:, :, i] = q[:, :, i * bits // 8] // (1 << i * bits % 8) % (1 << bits)
+        each[:, :, i] = q.astype(int)[:, :, i * bits // 8] // (1 << i * bits % 8) % (1 << bits)
     each = (each - zero[:, :, None]) * scale[:, :, None].astype(np.float64)
     return x.astype(np.float64) @ each.reshape(n, -1)[:, : x.shape[-1]].T
 
@@ -82,10 +82,12 @@ def test_as_onnxruntime(bits, shape, n, size, zeros, bias):
     given = {"q": q, "scale": scale, "zero": forms[zeros], "index": None, "bias": shift}
     m = one(shape, given, K=shape[-1], N=n, bits=bits, block_size=size)
     x = floats(*shape, seed=2)
-    found = at.OnnxModel(m)(x=x)
+    (found,) = at.OnnxModel(m)(x=x)
     wanted = exact(x, q, scale, zero if zeros != "none" else np.full_like(zero, 1 << bits - 1), bits)
     wanted = wanted + (0 if shift is None else shift)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
+    if (bits, zeros) == (8, "floats"):
+        return  # onnxruntime knows floats as zero points of 4 bits only
     np.testing.assert_allclose(found, by_onnxruntime(m, x), rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
@@ -98,7 +100,8 @@ def test_flat_operands():
         K=96, N=12, bits=4, block_size=32, accuracy_level=4,
     )  # fmt: skip
     x = floats(2, 96)
-    np.testing.assert_allclose(at.OnnxModel(m)(x=x), exact(x, q, scale, zero, 4), rtol=1e-4, atol=1e-4)
+    (found,) = at.OnnxModel(m)(x=x)
+    np.testing.assert_allclose(found, exact(x, q, scale, zero, 4), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
