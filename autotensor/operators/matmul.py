@@ -86,7 +86,7 @@ def _dense_nbits_reference(
 def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4) -> Tensor:
     """A dense layer of weights of 4 or 8 bits, which share a scale by groups of a row.
 
-    x: [m, k] float32, w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. A byte holds two
+    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. A byte holds two
     weights of 4 bits, the one of less k in its low half; k may end inside the last group. Without zero it is
     2^(bits - 1). The formula, and how it rounds: docs/numerics.md.
     """
@@ -95,8 +95,8 @@ def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None,
     require(bits in (4, 8), f"dense_nbits: weights of {bits} bits.", "Known: 4 and 8.")
     (m, depth), (n, groups, length) = x.shape, w.shape
     require(
-        str(w.dtype) == "uint8" and str(x.dtype) == "float32",
-        f"dense_nbits: x is {x.dtype} and w {w.dtype}, expected float32 and uint8.",
+        str(w.dtype) == "uint8" and x.dtype.is_float,
+        f"dense_nbits: x is {x.dtype} and w {w.dtype}, expected floats and uint8.",
     )
     each = 8 // bits
     size = each * length  # elements of a group
@@ -104,11 +104,10 @@ def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None,
         (groups - 1) * size < depth <= groups * size,
         f"dense_nbits: w of {groups} groups of {size} does not fit x of shape {x.shape}.",
     )
-    for name, t in (("scale", scale), ("zero", zero)):
-        require(
-            t is None or t.shape == (n, groups),
-            f"dense_nbits: {name} has shape {None if t is None else t.shape}, expected {(n, groups)}.",
-        )
+    for name, of in (("scale", scale), ("zero", zero)):
+        shape = (n, groups) if of is None else of.shape
+        require(shape == (n, groups), f"dense_nbits: {name} has shape {shape}, expected {(n, groups)}.")
+    t = str(x.dtype)
     x = padded(x, ((0, 0), (0, groups * size - depth)), 0.0)
     k, g = te.reduce_axis(size, "k"), te.reduce_axis(groups, "g")
     sums = stage((m, groups), lambda i, g: te.sum(x[i, g * size + k], axis=k), "sums")
@@ -120,13 +119,13 @@ def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None,
             q = q >> (e * bits).astype("int32") & (1 << bits) - 1
         inner = v * each + e if each > 1 else v
         over = [v, e] if each > 1 else [v]
-        return te.sum(q.astype("float32") * x[i, g * size + inner], axis=over)
+        return te.sum(q.astype(t) * x[i, g * size + inner], axis=over)
 
     parts = stage((m, n, groups), part, "parts")
 
     def whole(i: Any, j: Any) -> Any:
-        offset = float(1 << bits - 1) if zero is None else zero[j, g].astype("float32")
-        return te.sum(scale[j, g].astype("float32") * (parts[i, j, g] - offset * sums[i, g]), axis=g)
+        offset = float(1 << bits - 1) if zero is None else zero[j, g].astype(t)
+        return te.sum(scale[j, g].astype(t) * (parts[i, j, g] - offset * sums[i, g]), axis=g)
 
     return stage((m, n), whole, "dense_nbits")
 
