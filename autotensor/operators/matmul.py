@@ -1,4 +1,4 @@
-"""Matrix products: dense (torch's Linear), matmul, batch_matmul.
+"""Matrix products: dense (torch's Linear), dense of weights of 4 or 8 bits, matmul, batch_matmul.
 
 dense[i, j] = sum_k x[i, k] * w[j, k]  (+ bias[j])
 """
@@ -16,6 +16,7 @@ from autotensor.operators.operator_helpers import (
     broadcast_shape,
     centred_arrays,
     multiplied,
+    padded,
     require,
     require_bytes,
     require_rank,
@@ -66,6 +67,80 @@ def add_bias(op: str, y: Tensor, bias: Tensor) -> Tensor:
     n = y.shape[-1]
     require(bias.shape == (n,), f"{op}: bias has shape {bias.shape}, expected ({n},).")
     return stage(y.shape, lambda *i: y[i] + bias[i[-1]], "bias")
+
+
+def _unpacked(w: Array, bits: int) -> Array:
+    """The whole numbers in bytes [n, groups, bytes] ──▶ [n, groups, elements of a group]."""
+    every = [w >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+    return np.stack(every, axis=-1).reshape(*w.shape[:2], -1)
+
+
+def _dense_nbits_reference(
+    x: Array, w: Array, scale: Array, zero: Array | None = None, bits: int = 4
+) -> Array:
+    q = _unpacked(w, bits).astype(scale.dtype)
+    weights = (q - (1 << bits - 1 if zero is None else zero[..., None])) * scale[..., None]
+    y: Array = x @ weights.reshape(len(w), -1)[:, : x.shape[1]].T
+    return y
+
+
+@operator(
+    "dense_nbits",
+    kind=Kind.ANCHOR,
+    reference=_dense_nbits_reference,
+    constants=(1, 2, 3),
+    cases=(
+        Case(((1, 64), (33, 2, 16), (33, 2)), dtypes=("float32", "uint8", "float32"), low=-99, high=99),
+        Case(((3, 96), (16, 3, 32), (16, 3)), {"bits": 8}, ("float32", "uint8", "float32"), -99, 99),
+        Case(((2, 27), (5, 2, 8), (5, 2), (5, 2)), {}, ("float32", "uint8", "float32", "uint8"), 0, 15),
+        Case(((5, 3), (1, 1, 2), (1, 1), (1, 1)), {}, ("float32", "uint8", "float32", "float32"), 0, 15),
+    ),
+)
+def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4) -> Tensor:
+    """A dense layer of weights of 4 or 8 bits, which share a scale by groups of a row.
+
+    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. A byte holds two
+    weights of 4 bits, the one of less k in its low half; k may end inside the last group. Without zero it is
+    2^(bits - 1). The formula, and how it rounds: docs/numerics.md.
+    """
+    require_rank("dense_nbits", "x", x, 2, "[m, k]")
+    require_rank("dense_nbits", "w", w, 3, "[n, groups, bytes]")
+    require(bits in (4, 8), f"dense_nbits: weights of {bits} bits.", "Known: 4 and 8.")
+    (m, depth), (n, groups, length) = x.shape, w.shape
+    require(
+        str(w.dtype) == "uint8" and x.dtype.is_float,
+        f"dense_nbits: x is {x.dtype} and w {w.dtype}, expected floats and uint8.",
+    )
+    each = 8 // bits
+    size = each * length  # elements of a group
+    require(
+        (groups - 1) * size < depth <= groups * size,
+        f"dense_nbits: w of {groups} groups of {size} does not fit x of shape {x.shape}.",
+    )
+    for name, of in (("scale", scale), ("zero", zero)):
+        shape = (n, groups) if of is None else of.shape
+        require(shape == (n, groups), f"dense_nbits: {name} has shape {shape}, expected {(n, groups)}.")
+    t = str(x.dtype)
+    x = padded(x, ((0, 0), (0, groups * size - depth)), 0.0)
+    k, g = te.reduce_axis(size, "k"), te.reduce_axis(groups, "g")
+    sums = stage((m, groups), lambda i, g: te.sum(x[i, g * size + k], axis=k), "sums")
+    v, e = te.reduce_axis(length, "v"), te.reduce_axis(each, "e")
+
+    def part(i: Any, j: Any, g: Any) -> Any:
+        q = w[j, g, v].astype("int32")
+        if each > 1:
+            q = q >> (e * bits).astype("int32") & (1 << bits) - 1
+        inner = v * each + e if each > 1 else v
+        over = [v, e] if each > 1 else [v]
+        return te.sum(q.astype(t) * x[i, g * size + inner], axis=over)
+
+    parts = stage((m, n, groups), part, "parts")
+
+    def whole(i: Any, j: Any) -> Any:
+        offset = float(1 << bits - 1) if zero is None else zero[j, g].astype(t)
+        return te.sum(scale[j, g].astype(t) * (parts[i, j, g] - offset * sums[i, g]), axis=g)
+
+    return stage((m, n), whole, "dense_nbits")
 
 
 def _matmul_reference(

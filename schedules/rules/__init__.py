@@ -24,6 +24,7 @@ from schedules.rules import (
     late_choice,
     long_reduction,
     narrow_groups,
+    nested_sums,
     one_pass,
     pipeline,
     pointwise,
@@ -68,6 +69,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which give loops to what is cheap to compute again
     SketchRule("inline", inline.inline, ANY),
+    # before long_reduction, row_chain, columns and tile_cpu, which would write out every inner sum
+    SketchRule("nested_sums", nested_sums.nested_sums),
     # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum
     SketchRule("long_reduction", long_reduction.long_reduction),
     # before epilogue and pointwise: the last stage of a chain decides for all of it

@@ -36,6 +36,7 @@ from schedules.kit.stage_analysis import at_point, contiguous_reduction, is_cons
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
+from schedules.rules.nested_sums import is_nest
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 ROWS = (1, 2, 4, 8)  # at a time
@@ -65,7 +66,9 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
 
 def _is_product(state: State, s: Stage, target: Target) -> bool:
     """Whether a stage has register tiles."""
-    return s.op.is_reduction and assign_roles(state, s.op, lanes_of(s.op, target), target) is not None
+    if not s.op.is_reduction:
+        return False
+    return assign_roles(state, s.op, lanes_of(s.op, target), target) is not None or is_nest(state, s, target)
 
 
 def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[Stage, ...]] | None:

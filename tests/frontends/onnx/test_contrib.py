@@ -245,7 +245,6 @@ def test_as_onnxruntime(name):
             r"0 past keys and 5 new ones, of which \[3, 5\] are seen: all are to be",
         ),
         ("QAttention", [X], {}, r"computes with quantised numbers, .* take the model from before"),
-        ("MatMulNBits", [X], {}, r"computes with quantised numbers, .* take the model from before"),
         ("Tokenizer", [X], {}, r"is not supported\. It is none of ONNX's own; .* There are converters for"),
     ],
 )

@@ -1,0 +1,220 @@
+"""Sums of sums that share no operand from one inner sum to the next: products with weights scaled by groups.
+
+    P[m, n, g] = Σ_k f(w[n, g, k]) * x[m, g, k]        Y[m, n] = Σ_g s[n, g] * P[m, n, g]
+
+    ──▶  parallel over blocks of columns n
+           for column tiles of the block, row tiles:
+             total[rows, nv*lanes] = 0                                in registers
+             for g:  part[rows, nv*lanes] = Σ_k                       in registers
+                     total += s * part
+
+The inner sum is computed where the outer one adds it, and goes through no memory. Each vector of w is made
+what it means (unpacked, converted) once for all rows of a tile; constants lie in panels of a tile's width,
+which are read once from end to end. Where a vector of w serves several g (a mean over a convolution's
+pixels), a tile inside would read it again for each: such stages are left to other rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.ir.expr import Var
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.sketch import Option
+from autotensor.schedule.state import Ref, Stage, State
+from schedules.kit.block_grain import cuts
+from schedules.kit.body_work import body_work
+from schedules.kit.operand_roles import Roles, dimension
+from schedules.kit.parallel_region import divided
+from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
+from schedules.kit.sketch_writer import SketchWriter
+from schedules.kit.stage_analysis import (
+    Read,
+    constants,
+    divisors,
+    epilogue,
+    lanes_of,
+    reads,
+    untouched,
+)
+from schedules.kit.tiles import best_tile, nearest, singles, tiles_of
+from schedules.registry import Extension
+
+WRITTEN = 16  # steps of an inner sum that are written out by default, and at most four times as many
+BLOCKS = 8  # of columns for each core
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """A sum of sums: the inner stage, and the name that each axis of the outer one has there."""
+
+    inner: Stage
+    name_of: dict[str, str]
+    moving: tuple[Read, ...]  # operands of both that run along the columns
+    roles: Roles  # of a step of the inner sum
+
+
+def nested_sums(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if target.kind != "llvm" or not stage.op.is_reduction or not untouched(stage):
+        return ()
+    nest = _nest(state, stage, target)
+    return () if nest is None else (_NestSketch(state, stage, nest, target).build(),)
+
+
+def is_nest(state: State, stage: Stage, target: Target) -> bool:
+    """Whether a reduction adds up sums that are better computed inside it."""
+    return _nest(state, stage, target) is not None
+
+
+def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
+    op = stage.op
+    inner = _inner(state, stage)
+    if inner is None or not op.axes or len(op.buffers) != 1 or len(inner.op.buffers) != 1:
+        return None
+    lanes, column = lanes_of(op, target), op.axes[-1]
+    name_of = _names(stage, inner)
+    if name_of is None or column.extent < lanes or lanes_of(inner.op, target) != lanes:
+        return None
+    there, summed = name_of[column.name], {name_of[a.name] for a in op.reduce_axes}
+    within = tuple(r for r in reads(inner.op) if r.uses(there))
+    beside = tuple(r for r in reads(op) if r.load.buffer not in inner.op.buffers and r.uses(column.name))
+    if not within or not all(r.uses(g) for r in within for g in summed):
+        return None
+    fixed = constants(state)
+    for found, axis in ((within, there), (beside, column.name)):
+        for r in found:
+            packed = r.load.buffer.name in fixed and dimension(r, axis) is not None
+            if not packed and r.strides.get(axis) != 1:
+                return None
+    one = replace(inner.op, axes=tuple(a for a in inner.op.axes if a.name not in summed))
+    rows = tuple(a for a in op.axes[:-1] if a.extent > 1)
+    roles = Roles(
+        column,
+        rows[-1:],
+        tuple(a for a in op.axes[:-1] if a not in rows[-1:]),
+        within,
+        (),
+        (),
+        tuple(r for r in reads(inner.op) if r not in within),
+        lanes,
+        0,  # neighbouring rows are a group apart, whose elements are near
+        prod(a.extent for a in inner.op.reduce_axes),
+        body_work(one, there, target),
+    )
+    return _Nest(inner, name_of, (*within, *beside), roles)
+
+
+def _inner(state: State, stage: Stage) -> Stage | None:
+    """The one reduction that the stage reads and nothing else does."""
+    made = [p for b in stage.op.reads() if (p := state.producer(b)) is not None and p.op.is_reduction]
+    alone = [p for p in made if state.consumers(p) == (stage,) and not state.is_output(p) and untouched(p)]
+    whole = [p for p in alone if set(_loaded(stage, p)) == {a.name for a in stage.op.all_axes}]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _names(stage: Stage, inner: Stage) -> dict[str, str] | None:
+    """The inner stage's names of the outer one's axes; None where it is not read at just these."""
+    names = _loaded(stage, inner)
+    here = dict(zip(names, (a.name for a in inner.op.axes), strict=True))
+    extents = {a.name: a.extent for a in stage.op.all_axes}
+    whole = all(extents[n] == a.extent for n, a in zip(names, inner.op.axes, strict=True))
+    return here if whole and len(here) == len(names) else None
+
+
+def _loaded(stage: Stage, inner: Stage) -> tuple[str, ...]:
+    """The axes at which the stage reads the inner one's result; () where it does otherwise, or twice."""
+    loads = {load.indices for load in stage.op.loads() if load.buffer in inner.op.buffers}
+    (indices,) = loads if len(loads) == 1 else ((),)
+    names = tuple(i.name for i in indices if isinstance(i, Var))
+    return names if len(names) == len(indices) else ()
+
+
+class _NestSketch(SketchWriter):
+    """Writes the sketch."""
+
+    def __init__(self, state: State, stage: Stage, nest: _Nest, target: Target) -> None:
+        super().__init__()
+        self.state, self.stage, self.nest, self.target = state, stage, nest, target
+
+    def build(self) -> Extension:
+        roles, anchor, part = self.nest.roles, self.stage.name, self.nest.inner.name
+        tile, best = f"{anchor}/tile", best_tile(roles, self.target)
+        self.hole(tile, tiles_of(roles, self.target), best)
+        host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
+        self.write(*first)
+        for name, cut, order in dict.fromkeys(self._panels()):
+            self.write(Layout(name, ((cut, Ref(tile, 3)),), order))
+        self.write(ComputeAt(inner, host, self._tile_host(host, tile, best)))
+        self.write(ComputeAt(part, inner, self._totals(inner)))
+        self._parts(part)
+        return self.extension(host, inner, anchor, part)
+
+    def _panels(self) -> Iterator[tuple[str, int, str]]:
+        """Constants whose rows are columns of the result: their names, the dimension to cut, the order."""
+        column = self.nest.roles.vector.name
+        fixed = constants(self.state)
+        for r in self.nest.moving:
+            along = dimension(r, column if r.uses(column) else self.nest.name_of[column])
+            if along is None or r.load.buffer.name not in fixed:
+                continue
+            rest = [str(d) for d in range(len(r.dims)) if d != along]
+            yield r.load.buffer.name, along, " ".join([f"{along}.0", *rest, f"{along}.1"])
+
+    def _tile_host(self, host: str, tile: str, best: Option) -> str:
+        """Blocks of columns in parallel, in them tiles; gives the innermost loop around a tile."""
+        roles = self.nest.roles
+        names = names_in(self.state.stage(host).op, self.stage.op)
+        v, rows = names[roles.vector.name], [names[a.name] for a in roles.rows]
+        tiles = ceil(roles.columns / best[3])
+        choices = cuts(tiles, self.target.num_cores)
+        columns = f"{self.stage.name}/columns"
+        self.hole(columns, singles(choices), (nearest(choices, tiles // (BLOCKS * self.target.num_cores)),))
+        for row in rows:
+            self.split(host, row, Ref(tile, 1))
+        self.split(host, v, Ref(columns), Ref(tile, 2), roles.lanes)
+        outside = [*(names[a.name] for a in roles.others), f"{v}.0"]
+        around = [f"{v}.1", *(f"{r}.0" for r in rows)]
+        inside = [*(f"{r}.1" for r in rows), f"{v}.2", f"{v}.3"]
+        self.write(Reorder(host, (*outside, *around, *inside)))
+        outer = self.fuse(host, outside)
+        self.write(*in_vectors(host, *inside))
+        self.write(*divided(host, outer, self.nest.inner.op, roles.lanes, self.target))
+        return around[-1]
+
+    def _totals(self, inner: str) -> str:
+        """The outer sum: its loops around a tile; gives the innermost of them."""
+        op, v = self.stage.op, self.nest.roles.vector.name
+        self.split(inner, v, self.nest.roles.lanes)
+        over = [a.name for a in op.reduce_axes]
+        tile = [*(a.name for a in op.axes[:-1]), f"{v}.0", f"{v}.1"]
+        self.write(Reorder(inner, (*over, *tile)), *in_vectors(inner, *tile))
+        return over[-1]
+
+    def _parts(self, part: str) -> None:
+        """The inner sum: some of its steps written out, around a tile."""
+        op, v = self.nest.inner.op, self.nest.name_of[self.nest.roles.vector.name]
+        self.split(part, v, self.nest.roles.lanes)
+        around, written = self._steps(part)
+        tile = [*(a.name for a in op.axes if a.name != v), f"{v}.0", f"{v}.1"]
+        self.write(Reorder(part, (*around, *written, *tile)), *in_vectors(part, *written, *tile))
+
+    def _steps(self, part: str) -> tuple[list[str], list[str]]:
+        """Loops of the inner sum, and those that are written out: whole ones, and a part of the next."""
+        around, steps = list(self.nest.inner.op.reduce_axes), 1
+        written: list[str] = []
+        while around and steps * around[-1].extent <= WRITTEN:
+            steps *= around[-1].extent
+            written.insert(0, around.pop().name)
+        loops = [a.name for a in around]
+        if around:
+            options = divisors(around[-1].extent, 4 * WRITTEN // steps)
+            own = max(n for n in options if n * steps <= max(WRITTEN, steps))
+            self.hole(f"{part}/unroll", singles(options), (own,))
+            self.split(part, loops[-1], Ref(f"{part}/unroll"))
+            loops[-1:], written = [f"{loops[-1]}.0"], [f"{loops[-1]}.1", *written]
+        return loops, written
