@@ -81,8 +81,9 @@ def build(
     args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
     None is this machine. db: the tuning log to look in; None is the user's own. metric: by which the log's
     schedules are compared, as in `tune`.
-    Raises TensorError for arguments that lack an input or reads outside a tensor, ScheduleError or
-    LoweringError for a schedule that cannot be turned into loops, TargetError for an unknown target.
+    Raises InputError for `args` beside a list, TensorError for arguments that lack an input or reads outside a
+    tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for an
+    unknown target.
     """
     chosen = parse(target)
     if isinstance(what, Schedule):
@@ -92,6 +93,11 @@ def build(
             )
         state = _state(what, args)
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
+    elif args is not None:
+        raise InputError(
+            "build([A, B, C]) has its arguments already, and got a second one.",
+            fix='Name what it is: build([A, B, C], target="llvm").',
+        )
     else:
         dag = _checked(what)
         with open_existing(db) as store:

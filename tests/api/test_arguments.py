@@ -52,6 +52,11 @@ def test_shapes_of_a_model_s_input(shape: Any) -> None:
         at.input(shape)
 
 
+def test_a_target_that_is_not_named() -> None:
+    with pytest.raises(InputError, match=r"got a second one\. Name what it is: build\(\[A, B, C\], target="):
+        at.build([A, B, C], "llvm")  # type: ignore[arg-type]
+
+
 def test_a_target_that_is_no_text() -> None:
     with pytest.raises(TargetError, match=r"target 5 is no text\. Write one such as \"llvm -mcpu=znver4\"\."):
         at.build([A, B, C], target=5)  # type: ignore[arg-type]
