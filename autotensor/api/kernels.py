@@ -82,8 +82,8 @@ def build(
     None is this machine. db: the tuning log to look in; None is the user's own. metric: by which the log's
     schedules are compared, as in `tune`.
     Raises InputError for `args` beside a list, TensorError for arguments that lack an input or reads outside
-    a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for an
-    unknown target.
+    a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for
+    an unknown target.
     """
     chosen = parse(target)
     if isinstance(what, Schedule):
