@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from math import log2
 
+from autotensor import te
 from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target, parse
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.measure_request import AtOnce, MeasureResult
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.task import Candidate, Task
+from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
@@ -111,3 +113,15 @@ def drive(tuner: Tuner, cost: Callable[[Candidate], float | None], trials: int, 
         tuner.tell(asked, [cost(c) for c in asked])
         keys += [c.key for c in asked]
     return keys
+
+
+def unknown_reduction() -> Workload:
+    """Maxima along a diagonal of half steps: only the general rules know what to do with them."""
+    x = te.placeholder((600, 600), name="x")
+    k = te.reduce_axis(64, "k")
+    return Workload.of(
+        ComputeDAG.of(
+            [x, te.compute((512, 512), lambda i, j: te.max(x[i + k, (j + k) // 2], axis=k), name="y")]
+        ),
+        "maxima",
+    )

@@ -7,12 +7,10 @@ from math import log2
 
 import numpy as np
 import pytest
-from fakes import TARGET, bowl, drive, task
+from fakes import TARGET, bowl, drive, task, unknown_reduction
 from runs import RATES
 from zoo import gemm
 
-from autotensor import te
-from autotensor.operators import OPERATORS
 from autotensor.search.propose.phases import FIRST, WORTH, Phase, phase, relative_gain
 from autotensor.search.propose.policy import Told
 from autotensor.search.propose.population import Ints, encode
@@ -20,8 +18,6 @@ from autotensor.search.propose.tuner import SearchOptions, Tuner, is_general
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.task import Candidate, Task
-from autotensor.te.dag import ComputeDAG
-from autotensor.te.workload import Workload
 
 VERIFY, DESCEND = Phase.VERIFY, Phase.DESCEND
 PRODUCT = gemm(96, 192, 64)
@@ -123,13 +119,8 @@ def test_what_is_good_in_one_structure_is_tried_in_others() -> None:
 
 
 def test_unknown_computations_are_bred() -> None:
-    """Positions of maxima along a middle axis are pairs, for which no rule has a register tile.
-
-    Where the best is far from the prior's choice, children of the best told are asked, too.
-    """
-    x = te.placeholder((16, 16, 19, 32, 64), name="x")
-    y = OPERATORS.get("argmax").compute(x, axis=2)
-    general = Tuner(Task(Workload.of(ComputeDAG.of([x, y]), "argmax"), TARGET), XGBModel(), RATES)
+    """Where the best is far from the prior's choice, children of the best told are asked, too."""
+    general = Tuner(Task(unknown_reduction(), TARGET), XGBModel(), RATES)
     assert all(is_general(s) for s in general.sketches)
     told: set[str] = set()
     children: list[Candidate] = []

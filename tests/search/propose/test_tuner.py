@@ -8,12 +8,10 @@ from statistics import median
 
 import numpy as np
 import pytest
-from fakes import TARGET, bowl, chance, drive, task
+from fakes import TARGET, bowl, chance, drive, task, unknown_reduction
 from zoo import SMALL, conv, gemm, rows
 
-from autotensor import te
 from autotensor.compiler import compile_trace
-from autotensor.operators import OPERATORS
 from autotensor.schedule.loop_picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.measuring.measure_request import source_sha
@@ -25,7 +23,6 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import CostModel, PriorModel, RandomModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate
-from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 
@@ -131,12 +128,6 @@ def test_batches_are_diverse() -> None:
     drive(t, bowl, 40)
     families = [(c.sketch.hash, c.decisions["t0/tile"]) for c in t.ask(8)]
     assert max(families.count(f) for f in families) <= 3
-
-
-def unknown_reduction() -> Workload:
-    """Positions of maxima along a middle axis: only the general rules know what to do with them."""
-    x = te.placeholder((16, 16, 19, 32, 64), name="x")
-    return Workload.of(ComputeDAG.of([x, OPERATORS.get("argmax").compute(x, axis=2)]), "argmax")
 
 
 @pytest.mark.parametrize("workload", [unknown_reduction(), rows("softmax", 512, 1000)])
