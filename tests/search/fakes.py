@@ -117,11 +117,11 @@ def drive(tuner: Tuner, cost: Callable[[Candidate], float | None], trials: int, 
 
 def unknown_reduction() -> Workload:
     """Maxima along a diagonal of half steps: only the general rules know what to do with them."""
-    x = te.placeholder((600, 600), name="x")
-    k = te.reduce_axis(64, "k")
-    return Workload.of(
-        ComputeDAG.of(
-            [x, te.compute((512, 512), lambda i, j: te.max(x[i + k, (j + k) // 2], axis=k), name="y")]
-        ),
-        "maxima",
+    x = te.placeholder((48, 96, 128), name="x")
+    k, r = te.reduce_axis(19, "k"), te.reduce_axis(12, "r")
+    y = te.compute(
+        (32, 64, 64),
+        lambda j, m, n: te.max(x[j + r, m + k, (n + k) // 2], axis=[k, r]),
+        name="y",
     )
+    return Workload.of(ComputeDAG.of([x, y]), "maxima")
