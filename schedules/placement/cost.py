@@ -28,7 +28,6 @@ GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
 FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
 MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
 
-
 Steps = tuple[str, int]  # along which axis of the last stage, and how many of its rows each computes
 
 

@@ -83,7 +83,7 @@ def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[Stage
 def shares_rows(op: StageOp, seen: Reads) -> bool:
     """Whether neighbouring rows of a stage read the same: some tensor at several places along the last axis
     but one. seen: what an evaluation reads."""
-    if len(op.axes) < 2:
+    if op.is_reduction or len(op.axes) < 2 or op.axes[-2].extent == 1:
         return False
     row = op.axes[-2].name
     for points in seen.values():

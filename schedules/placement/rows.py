@@ -32,9 +32,7 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
 def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> int:
     """Rows that a stage's loops take together without measuring; 1 where neighbours have nothing in common.
     seen, whole: as for `rows_hole`."""
-    if op.is_reduction or len(op.axes) < 2 or op.axes[-2].extent == 1 or not shares_rows(op, seen):
-        return 1
-    return rows_hole(op, seen, target, whole).default[0]
+    return rows_hole(op, seen, target, whole).default[0] if shares_rows(op, seen) else 1
 
 
 def distinct(points: Points, op: StageOp, rows: int) -> int:

@@ -266,7 +266,7 @@ class _Pipeline(SketchWriter):
         self.split(name, last, lanes)
         inner = [f"{last}.1"]
         seen = points_read(op, self.placed.plan.inlined, self.group.order) or {}
-        if len(loops) > 1 and not op.is_reduction and op.axes[-2].extent > 1 and shares_rows(op, seen):
+        if len(loops) > 1 and shares_rows(op, seen):
             self.holes.append(rows_hole(op, seen, self.target, op is self.group.last))
             self.split(name, loops[-2], Ref(self.holes[-1].name))
             inner.insert(0, f"{loops[-2]}.1")

@@ -389,3 +389,52 @@ def test_sums_that_may_not_fit_stay_in_float():
     w = ops.dequantize(np.full((1, 70_000), -128, np.int8), F(0.1))
     (line,) = explained(ops.dense(real(x, 0.02, 0, "uint8"), w), x)
     assert line.endswith("its sums may not fit 32 bits")
+
+
+# -- what must not become integers ---------------------------------------------------------------------------
+
+
+def same(y, *arrays, inputs):
+    """In integers or not, the graph means what it says."""
+    graph = Graph(inputs, (y,), "m")
+    np.testing.assert_array_equal(evaluate(in_integers(graph), *arrays)[0], evaluate(graph, *arrays)[0])
+
+
+def test_sums_that_leave_32_bits_stay_in_floats():
+    q, big = input((4,), "int32", name="q"), np.full(4, 2**30, np.int32)
+    scale = F(2.0**-26)
+    same(back(ops.dequantize(q, scale) + ops.dequantize(big, scale), 1.0, 0, "uint8"),
+         np.full(4, 2**31 - 1, np.int32), inputs=(q,))  # fmt: skip
+    x = input((2, 8), "uint8", name="x")
+    w = ops.dequantize(np.ones((4, 8), np.int8), scale)
+    twice = ops.dense(real(x, 1.0, 0, "uint8"), w) + ops.dequantize(big, scale) + ops.dequantize(big, scale)
+    same(back(twice, 1.0, 0, "uint8"), drawn((2, 8)), inputs=(x,))
+
+
+def test_a_bias_may_stand_in_front():
+    x = input((2, 8), "uint8", name="x")
+    w = ops.dequantize(drawn((4, 8), "int8", -127, 127), F(0.01))
+    bias = ops.dequantize(np.arange(4, dtype=np.int32), F(0.02) * F(0.01))
+    y = back(bias + ops.dense(real(x, 0.02, 3, "uint8"), w), 0.05, 7, "uint8")
+    assert not compiled(y, drawn((2, 8)), inputs=(x,))[1]
+
+
+def test_parts_of_other_scales_are_joined_in_floats():
+    a, b = (input((1, 3, 2, 2), "uint8", name=n) for n in "ab")
+    scales = np.array([0.1, 0.2, 0.3], F).reshape(3, 1, 1)
+    y = ops.concat(ops.dequantize(a, F(0.1)), ops.dequantize(b, scales), axis=1)
+    same(y, drawn(a.shape), drawn(b.shape), inputs=(a, b))
+
+
+@pytest.mark.parametrize("zero", [np.uint8(200), np.int32(200)])
+def test_a_zero_point_that_the_bytes_do_not_hold(zero):
+    q = input((2, 8), "int8", name="q")
+    w = ops.dequantize(drawn((4, 8), "int8"), F(0.01))
+    x = ops.dequantize(q, F(0.1), zero)
+    same(ops.dense(x, w), drawn((2, 8), "int8"), inputs=(q,))
+    same(ops.relu(x), drawn((2, 8), "int8"), inputs=(q,))
+
+
+def test_not_a_number_under_an_activation():
+    x = input((3,), name="x")
+    same(back(ops.relu(x), 0.1, 9, "uint8"), np.array([np.nan, -1, 2], F), inputs=(x,))

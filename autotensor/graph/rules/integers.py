@@ -31,7 +31,7 @@ from math import prod
 
 import numpy as np
 
-from autotensor.base.dtype import float32, int8, int32, uint8
+from autotensor.base.dtype import DType, float32, int8, int32, uint8
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
@@ -46,8 +46,12 @@ CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", "batch_matmul")
 # operators each of whose results is one element of the first operand
 MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
-SAME = 1e-6  # relative: scales that files compute in two ways are one
-LARGEST = 2**30  # of sums, so that a bias as large fits beside one into 32 bits
+SAME = 1e-6  # relative: scales nearer than this are one; files compute s * t in two ways
+ONE = np.ones((), np.float32)
+# scales: the product of two, and a quotient, keep all their bits in float32
+SMALLEST, GREATEST = 1e-18, 1e18
+FURTHEST = 2**31 - 1  # of 32 bits
+LARGEST = 2**30  # of sums, so that a bias fits beside one into 32 bits
 
 
 # -- what a node stands for --------------------------------------------------------------------------------
@@ -115,7 +119,8 @@ def real(node: GraphNode) -> Real | None:
     match node:
         case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
             known, at = _usable(scale), _same(zero)
-            if known is not None and at is not None and q.dtype.bits <= 32 and q.shape == node.shape:
+            fits = at is not None and q.dtype.bits <= 32 and _holds(q.dtype, at)
+            if known is not None and at is not None and fits and q.shape == node.shape:
                 return Real(q, known, at)
     return None
 
@@ -124,7 +129,8 @@ def small(node: GraphNode) -> Small | None:
     match node:
         case Apply("quantize", (y, Constant() as scale, *zero)) if y.dtype == float32:
             known, at = _usable(scale), _same(zero)
-            if known is not None and at is not None and known.size == 1 and y.shape == node.shape:
+            fits = at is not None and _holds(node.dtype, at)
+            if known is not None and at is not None and fits and known.size == 1 and y.shape == node.shape:
                 return Small(y, known, at, str(node.attr("dtype")))
     return None
 
@@ -134,7 +140,7 @@ def _usable(scale: Constant) -> Array | None:
     if not scale.dtype.is_float:
         return None
     s = scale.array.astype(np.float32)
-    good = np.isfinite(s) & (s > 1e-30) & (s < 1e30)
+    good = (s >= SMALLEST) & (s <= GREATEST)
     if not s.size or not bool(good.all()):
         return None
     return s.reshape(()) if s.size == 1 else s
@@ -145,10 +151,18 @@ def _same(zero: Sequence[GraphNode]) -> int | None:
     if not zero:
         return 0
     z = zero[0]
-    if not isinstance(z, Constant) or z.array.size == 0:
+    if not isinstance(z, Constant) or z.array.size == 0 or not z.dtype.is_int:
         return None
     first = z.array.reshape(-1)[0]
     return int(first) if bool((z.array == first).all()) else None
+
+
+def _holds(dtype: DType, zero: int) -> bool:
+    """Whether a zero point is a number of the type."""
+    if not dtype.is_int:
+        return False
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min) <= zero <= int(limits.max)
 
 
 # -- what only moves elements ------------------------------------------------------------------------------
@@ -214,7 +228,9 @@ def joined(node: Apply, uses: Uses) -> GraphNode | None:
     if first is None or not first.is_plain or not first.is_byte:
         return None
     for p in parts:
-        if p is None or p.q.dtype != first.q.dtype or p.zero != first.zero or p.scale != first.scale:
+        if p is None or not p.is_plain or (p.q.dtype, p.zero) != (first.q.dtype, first.zero):
+            return None
+        if p.scale.item() != first.scale.item():
             return None
     return Real(node.given(p.q for p in parts if p is not None), first.scale, first.zero).node()
 
@@ -302,6 +318,21 @@ def largest_sum(node: Apply, x: Real, w: Real) -> int:
     return _furthest(x) * _furthest(w) * depth
 
 
+def _most(q: GraphNode) -> int:
+    """A number that no element exceeds in size."""
+    match q:
+        case Constant():
+            return int(np.abs(q.array.astype(np.int64)).max(initial=0))
+        case Apply("reshape" | "transpose", (x,)):
+            return _most(x)
+        case Apply("add", (x, y)):
+            return _most(x) + _most(y)
+        case Apply(_, (x, w)) if is_product(q) and q.attr("zeros") is not None:
+            x_zero, w_zero = q.attr("zeros")
+            return largest_sum(q, Real(x, ONE, x_zero), Real(w, ONE, w_zero))
+    return FURTHEST + 1
+
+
 def _own_axis(node: Apply, w: Real) -> int:
     """The axis of the weights that is the result's, too: channels, or columns."""
     if node.op in PRODUCTS:
@@ -325,9 +356,9 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
     a, b = (real(x) for x in node.inputs)
     if a is None or b is None or a.zero or b.zero or {a.q.dtype, b.q.dtype} != {int32}:
         return None
-    if a.q.shape != node.shape or not isinstance(b.q, Constant):
-        return None
-    if np.abs(b.q.array.astype(np.int64)).max(initial=0) > LARGEST:
+    if isinstance(a.q, Constant):
+        a, b = b, a
+    if a.q.shape != node.shape or not isinstance(b.q, Constant) or _most(a.q) + _most(b.q) > FURTHEST:
         return None
     if not np.allclose(a.scale, b.scale, rtol=SAME, atol=0):
         return None
@@ -385,7 +416,7 @@ def _elements(node: Apply) -> tuple[Array, Array]:
 
 @rule(Apply)
 def clipped(node: Apply, uses: Uses) -> GraphNode | None:
-    """quantize(clip(y)) ──▶ clip(quantize(y)): rounding keeps the order of numbers"""
+    """quantize(clip(y)) ──▶ clip(quantize(y)): rounding keeps the order of numbers, which y must be"""
     q = small(node)
     if q is None or not isinstance(q.y, Apply):
         return None
@@ -393,15 +424,32 @@ def clipped(node: Apply, uses: Uses) -> GraphNode | None:
     if found is None:
         return None
     y, low, high = found
+    if not _is_number(y):
+        return None
     limits = np.iinfo(q.dtype)
     least, most = (None if end is None else q.number(end) for end in (low, high))
     ends = {}
     if least is not None and least > limits.min:
         ends["min"] = least
     if most is not None and most < limits.max:
-        ends["max"] = max(most, least if least is not None else most)
+        ends["max"] = most
     made = q.on(y)
     return apply("clip", (made,), ends) if ends else made
+
+
+def _is_number(y: GraphNode) -> bool:
+    """Whether no element can be not-a-number, of which a clip makes one thing and `quantize` another: whole
+    numbers times scales, and few sums and products of such, stay far below infinity."""
+    match y:
+        case Constant():
+            return bool(np.isfinite(y.array).all())
+        case Apply("dequantize"):
+            return real(y) is not None
+        case Apply("add" | "subtract" | "multiply", (a, b)):
+            return all(real(x) is not None or (isinstance(x, Constant) and _is_number(x)) for x in (a, b))
+        case Apply("reshape" | "transpose" | "concat", parts):
+            return all(_is_number(x) for x in parts)
+    return False
 
 
 def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
@@ -458,7 +506,7 @@ def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
             return None
     assert q is not None
     a, b = real(left), real(right)
-    if a is None and op == "add":
+    if op == "add" and (a is None or left.shape != node.shape):
         a, b, left, right = b, a, right, left
     if a is None or a.q.shape != node.shape:
         return None

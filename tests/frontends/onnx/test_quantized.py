@@ -246,3 +246,13 @@ def test_a_scale_that_is_damaged_in_the_file_is_named():
             break
     with pytest.raises(AutotensorError, match="a scale is nan"):
         at.from_onnx(onnx.load_model_from_string(m.SerializeToString()))
+
+
+@pytest.mark.parametrize("weights", [(8, 3), (2, 8, 3)])
+def test_a_vector_whose_zero_point_a_run_brings(weights):
+    a, w = np.arange(8, dtype=np.uint8), RNG.integers(-9, 9, weights).astype(np.int8)
+    want = np.matmul(a.astype(np.int32) - 5, w.astype(np.int32))
+    m, inputs = one("MatMulInteger", [a, w, np.uint8(5)], {1})
+    (got,) = at.OnnxModel(m)(**inputs)
+    assert got.shape == want.shape
+    assert np.array_equal(got, want)

@@ -169,7 +169,7 @@ def qlinear_conv(c: Call) -> Value:
 def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: Value) -> GraphNode:
     """Σ (a - zero)(b - zero) in 32 bits; zero points of a matrix are one, one a row or column, or a tensor.
 
-    What is not known of a's zero point is taken off behind the sums: zero * Σ (b - zero).
+    A zero point of a that only a run knows is subtracted from the sums: zero * Σ (b - zero).
     """
     y_zero = _number(c, b_zero)
     if y_zero is None or not (a.dtype in (int8, uint8) and b.dtype in (int8, uint8)):
@@ -181,7 +181,10 @@ def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: 
     if x_zero is not None:
         return y
     columns = ops.sum(
-        as_type(b, "int32") - y_zero, axis=max(b.ndim - 2, 0), keepdims=b.ndim > 1, dtype="int32"
+        as_type(b, "int32") - y_zero,
+        axis=max(b.ndim - 2, 0),
+        keepdims=min(a.ndim, b.ndim) > 1,
+        dtype="int32",
     )
     return y - as_type(_of_rows(c, a_zero, -2, y.shape), "int32") * columns
 
