@@ -1,6 +1,6 @@
 """What the compiler does with a graph, for people: before and after each pass, fused groups, memory.
 
-Of a quantised graph it also says what stays in floats, and why.
+It also says what of a quantised graph stays in floats, and why.
 
 print(graph.explain())                          text
 graph.explain().dot("fold batch norm")          for Graphviz: what the pass of this name made

@@ -171,7 +171,7 @@ def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
         """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; of other ranks likewise.
 
         padding: int | (h, w) | (top, left, bottom, right). zeros: zero points of x and w, which are bytes
-        then; the result and the bias are int32, and padding stands for zeros, too.
+        then; the result and the bias are int32, and padding has x's zero point.
         """
         return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout, zeros)
 

@@ -11,7 +11,7 @@ row h = s*i + p gets, of the phase r = (p + top) % s, the kernel rows r, r + s, 
 in i; no zeros are put between the elements of x, and conv is in memory what the result is. An axis of stride
 1 has no phase. Weights are rearranged by a stage of constants, prepared once.
 
-Of other ranks it is a convolution over `spread`: x with zeros between its elements.
+Those of one and three dimensions are convolutions over `spread`: x with zeros between its elements.
 
     spread[i] = x[i / step] where step divides i, else 0            [n] ──▶ [(n - 1)*step + 1]
 """

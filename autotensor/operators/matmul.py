@@ -99,9 +99,9 @@ def _dense_nbits_reference(
 def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4) -> Tensor:
     """A dense layer of weights of 4 or 8 bits, which share a scale by groups of a row.
 
-    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. A byte holds two
-    weights of 4 bits, the one of less k in its low half; k may end inside the last group. Without zero it is
-    2^(bits - 1). The formula, and how it rounds: docs/numerics.md.
+    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. The low half
+    of a byte is the weight of smaller k. x may end inside the last group. zero is 2^(bits - 1) by default.
+    The formula, and how it rounds: docs/numerics.md.
     """
     require_rank("dense_nbits", "x", x, 2, "[m, k]")
     require_rank("dense_nbits", "w", w, 3, "[n, groups, bytes]")

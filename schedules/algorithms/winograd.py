@@ -109,7 +109,7 @@ class Conv3x3:
 def match(state: State, stage: Stage) -> Conv3x3 | None:
     """The convolution that a stage is, if it is one of the kind that Winograd's method fits.
 
-    Of floats: its transforms have fractions, which integers would drop.
+    Only floats have it: integers would drop the fractions of its transforms.
     """
     op = stage.op
     if not op.buffers[0].dtype.is_float:
