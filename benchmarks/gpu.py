@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -39,10 +39,6 @@ def main(given: list[str] | None = None) -> int:
     }
     environment |= {"STAND_IN_FAULTS": asked.plant} if asked.plant else {}
     out = asked.out or HERE / "results" / ("gpu-rehearsal.json" if asked.rehearse else "gpu.json")
-    own = out.with_suffix(".tmp")
-    if asked.rehearse:  # what it times says nothing, so it waits for nobody who times here, nor they for it
-        own.mkdir(parents=True, exist_ok=True)
-        environment["TMPDIR"] = str(own.resolve())
     sys.path[:0] = PATHS
     from card.conduct import Limits, conduct
     from card.journal import Journal
@@ -67,10 +63,14 @@ def main(given: list[str] | None = None) -> int:
     stages = [s for name, s in STAGES.items() if not asked.stages or name in ("card", *asked.stages)]
     minutes = asked.minutes or (REHEARSAL_MINUTES if asked.rehearse else MINUTES)
     limits = Limits(60 * minutes, asked.stage_s, asked.item_s)
-    conduct(setting, journal, stages, limits, environment, tuple(asked.only))
+    with tempfile.TemporaryDirectory() as own:
+        if (
+            asked.rehearse
+        ):  # its times say nothing: it and real timings need not wait, for the lock lies there
+            environment["TMPDIR"] = own
+        conduct(setting, journal, stages, limits, environment, tuple(asked.only))
     planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
     result = report(journal, setting, planted, note)
-    shutil.rmtree(own, ignore_errors=True)
     out.write_text(json.dumps(result, indent=1, default=str) + "\n")
     out.with_suffix(".html").write_text(page(result))
     for name, stage in result["stages"].items():

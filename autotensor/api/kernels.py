@@ -95,8 +95,8 @@ def build(
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     elif args is not None:
         raise InputError(
-            "build([A, B, C]) has its arguments already, and got a second one.",
-            fix='Name what it is: build([A, B, C], target="llvm").',
+            "build([A, B, C]) has its arguments already; what follows the list must be named.",
+            fix='build([A, B, C], target="llvm"), say.',
         )
     else:
         dag = _checked(what)

@@ -97,7 +97,7 @@ def derive(state: State, values: Values | None = None, *, symbolic: bool = False
                 out.windows[stage.name] = window_of(stage, box, later)
                 box = out.windows[stage.name].computed()
             out.boxes[stage.name] = box
-            out.early[stage.name] = _early(state, stage, stage.place, out)
+            out.early[stage.name] = _early(state, stage, stage.place, out) if out.windows else 0
             out.of.update(_loops(stage, [s.extent for s in box], decided))
         else:
             out.of.update(root_extents(stage, decided))

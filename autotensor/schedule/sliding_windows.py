@@ -75,7 +75,7 @@ def window_of(stage: Stage, box: Sequence[Span], later: Sequence[Span]) -> Windo
     """The window of a stage that reads `box` in one iteration and `later` in the next one.
 
     Raises ScheduleError unless it moves forwards along one axis, by as much in every iteration; of a
-    population only if that holds for no candidate: those for which it does not keep nothing.
+    population only if that holds for none; the others keep nothing.
     """
     steps = [_moved(now, then) for now, then in zip(box, later, strict=True)]
     moving = [n for n, step in enumerate(steps) if np.any(np.asarray(step) != 0)]

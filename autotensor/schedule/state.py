@@ -227,18 +227,6 @@ class State:
         return frozenset(found)
 
 
-def axes_of(stage: Stage, leaf: str) -> frozenset[str]:
-    """What a loop is made of by splits and fusions: loops that were, and axes of the stage."""
-    found = {leaf}
-    for relation in reversed(stage.relations):
-        match relation:
-            case Split(parent, children) if not found.isdisjoint(children):
-                found.add(parent)
-            case Fuse(a, b, fused) if fused in found:
-                found |= {a, b}
-    return frozenset(found)
-
-
 def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> StageOp:
     """The op reading `new` wherever it read `old`; `index` maps the old indices to new ones."""
 

@@ -248,7 +248,7 @@ def busy_seconds() -> float:
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
     return sum(
         sum(t) - t.idle - getattr(t, "iowait", 0.0) - getattr(t, "guest", 0.0)
-        for t in (every[i] for i in ours)
+        for t in (every[i] for i in ours if i < len(every))
     )
 
 

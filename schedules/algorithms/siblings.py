@@ -65,8 +65,8 @@ def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
 
 
 def own_work(op: StageOp) -> frozenset[Expr]:
-    """What is evaluated and loaded for one term of one element alone: it depends on all axes of more than one
-    element, and on the term."""
+    """What is evaluated and loaded for one term of one element alone: what depends on every axis longer than
+    1, and on the term."""
     axes = {a.var for a in op.axes if a.extent > 1}
     terms = {a.var for a in op.reduce_axes}
     candidates = (*evaluated(op.bodies), *op.loads())

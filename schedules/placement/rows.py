@@ -29,7 +29,7 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
     return Hole(f"{op.name}/rows", singles(options), (1 if ragged and saved < RAGGED else most,))
 
 
-def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> int:
+def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool) -> int:
     """Rows that a stage's loops take together without measuring; 1 where neighbours have nothing in common.
     seen, whole: as for `rows_hole`."""
     return rows_hole(op, seen, target, whole).default[0] if shares_rows(op, seen) else 1

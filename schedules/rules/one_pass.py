@@ -29,7 +29,7 @@ from autotensor.schedule.primitives.solve import Scan, Solve, Sort
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.dag import IterDef, StageOp
-from autotensor.te.terms import ranking, running, solutions
+from autotensor.te.terms import Running, ranking, running, solutions
 from schedules.algorithms.recurrence import NAME
 from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
@@ -83,9 +83,15 @@ def _in_parts(
     return (Extension(steps, (), (op.name,)),)
 
 
+def runs(op: StageOp) -> Running | None:
+    """How a reduction runs along an axis far enough for one pass to pay; None if it does not."""
+    found = running(op)
+    return found if found is not None and op.reduce_axes[0].extent > SHORT else None
+
+
 def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    found = running(stage.op) if _is_free(state, stage) else None
-    if found is None or stage.op.reduce_axes[0].extent <= SHORT:
+    found = runs(stage.op) if _is_free(state, stage) else None
+    if found is None:
         return ()
     if expand(state, stage) is not None:
         return (Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,)),)

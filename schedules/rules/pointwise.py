@@ -18,8 +18,8 @@ from schedules.placement.reads import points_read, shares_rows
 from schedules.placement.rows import rows_hole
 from schedules.registry import Extension
 
-# rows for each core from which on rows alone are divided: one more or less is a 64th, or with four that are
-# written together a 16th (chosen, 2026-11)
+# rows for each core from which on only rows are divided: an uneven part is a 64th then, a 16th where four are
+# written together (chosen, 2026-11)
 EVEN = 64
 
 

@@ -37,6 +37,7 @@ from schedules.kit.tiles import singles
 from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
 from schedules.rules.nested_sums import is_nest
+from schedules.rules.one_pass import runs
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 ROWS = (1, 2, 4, 8)  # at a time
@@ -47,8 +48,8 @@ BLOCKS = 4  # of rows for each core, at least
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
         return ()
-    if _is_product(state, stage, target):
-        return ()  # a register tile does better
+    if _is_better_alone(state, stage, target):
+        return ()
     found = _chain_of(state, stage, target)
     if found is None:
         return ()
@@ -64,11 +65,12 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
 
 
-def _is_product(state: State, s: Stage, target: Target) -> bool:
-    """Whether a stage has register tiles."""
+def _is_better_alone(state: State, s: Stage, target: Target) -> bool:
+    """Whether a stage has register tiles, or one pass over its terms for all elements."""
     if not s.op.is_reduction:
         return False
-    return assign_roles(state, s.op, lanes_of(s.op, target), target) is not None or is_nest(state, s, target)
+    tiles = assign_roles(state, s.op, lanes_of(s.op, target), target) is not None
+    return tiles or runs(s.op) is not None or is_nest(state, s, target)
 
 
 def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[Stage, ...]] | None:
@@ -97,7 +99,7 @@ def _chain(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, 
             continue
         if state.attached(s.name) or tuple(a.extent for a in s.op.axes[:rows]) != leading:
             continue
-        if all(_same_rows(c.op, s.op, rows) for c in consumers) and not _is_product(state, s, target):
+        if all(_same_rows(c.op, s.op, rows) for c in consumers) and not _is_better_alone(state, s, target):
             inside.add(s.name)
             found.append(s)
     return tuple(reversed(found))

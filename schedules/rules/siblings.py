@@ -5,7 +5,7 @@
 
 Asked before anything is decided, of all stages at once: what stands behind them is placed by what there is
 then. As one comes first where it seems to pay: by the operations of a term, and the loads, of which each is
-counted once. One has half the registers for each of its sums, and fewer rules know it.
+counted once. Joined, each sum has fewer registers, and fewer rules apply.
 """
 
 from __future__ import annotations

@@ -78,6 +78,8 @@ def compile(
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
 
     if emit is Form.C:
+        if force:
+            raise typer.BadParameter("a C library is always replaced.", param_hint="'--force'")
         _write_c(model, source, machine, log, out, name, json)
         return
     if name:

@@ -57,8 +57,8 @@ const autotensor_array *{name}_input(int n);
 const autotensor_array *{name}_output(int n);
 
 /* A handle on the function. weights: {weights}.
-   threads: at most so many for one call, up to {most}; 0: the cores that the process may run on and has time
-   for. Returns 0, or a status, and then *handle is NULL. */
+   threads: at most so many for one call, up to {most}; 0: the cores that the calling thread may run on
+   and has time for. Returns 0, or a status, and then *handle is NULL. */
 int {name}_create({name}_handle **handle, const char *weights, int threads);
 
 /* Computes all outputs. Returns 0, or a status, and then no output was written. Calls at once with one handle

@@ -19,14 +19,22 @@ _TIMEOUT_S = 120.0
 
 
 def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str]:
-    """Links the object `source`; gives the library's path, or None and why there is none. One of before
-    goes."""
-    path.unlink(missing_ok=True)
+    """Links the object `source`; gives the library's path, or None and why there is none: then a library of
+    that name is deleted, for it would be of another model."""
+    why = _linked(source, path, triple)
+    if why:
+        path.unlink(missing_ok=True)
+        return None, f"no {path.name}: {why}"
+    return path, ""
+
+
+def _linked(source: Path, path: Path, triple: str) -> str:
+    """Replaces the library at once; gives why that cannot be, or ""."""
     if triple.partition("-")[0] != str(llvm.get_process_triple()).partition("-")[0]:
-        return None, f"no {path.name}: it is for {triple}, and linkers are tried for this machine only"
+        return f"it is for {triple}, and linkers are tried for this machine only"
     command = _command(source, path.name)
     if not command:
-        return None, f"no {path.name}: of {', '.join((*_COMPILERS, *_LINKERS))} none is here"
+        return f"of {', '.join((*_COMPILERS, *_LINKERS))} none is here"
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / path.name
         try:
@@ -35,13 +43,13 @@ def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str
                 capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return None, f"no {path.name}: {command[0]} cannot be run: {error}"
+            return f"{command[0]} cannot be run: {error}"
         if done.returncode != 0 or not made.is_file():
             said = " ".join(done.stderr.split())[:200]
-            return None, f"no {path.name}: {command[0]} says: {said}"
+            return f"{command[0]} says: {said}"
         with replacing(path, mode=0o777) as out:
             out.write(made.read_bytes())
-    return path, ""
+    return ""
 
 
 def _command(source: Path, soname: str) -> list[str]:

@@ -35,7 +35,8 @@ from autotensor.runtime.files.atomic_write import replacing
 from autotensor.runtime.linking.merged_object import merged_object
 from autotensor.runtime.native.launcher import launcher_ir
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# pthread_create and others are libc's, which the pool calls
+_IDENTIFIER = re.compile(r"(?!pthread\Z)[A-Za-z_]\w*", re.ASCII)
 _LONGEST_NAME = 100
 
 
@@ -109,11 +110,11 @@ def check_library(target: Target, folder: Path, name: str) -> str:
     if "linux" not in triple:
         raise TargetError(
             f"C libraries are written for Linux (ELF); this target is {triple}.",
-            fix="Compile for Linux: 'llvm -mtriple=x86_64-unknown-linux-gnu', say.",
+            fix="Compile on a Linux machine, or give an .atm file that was compiled on one.",
         )
     if not _IDENTIFIER.fullmatch(name) or len(name) > _LONGEST_NAME:
         fixed = re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST_NAME] or "model"
-        fixed = f"_{fixed}" if fixed[0].isdigit() else fixed
+        fixed = f"_{fixed}" if fixed[0].isdigit() or fixed == name else fixed
         raise InputError(
             f"{name[:_LONGEST_NAME]!r} cannot begin the names of C functions.",
             fix=f"Give a name of letters, digits and underscores: --name {fixed}, or name={fixed!r}.",

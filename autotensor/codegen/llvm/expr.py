@@ -182,7 +182,7 @@ class ValueWriter(FunctionWriter):
                 return self.op(
                     f"xor {ty(a.dtype)} {self.value(a)}, {literal(-1 if a.dtype.is_int else True, a.dtype)}"
                 )
-            case Compare(op, Ramp(a, step, lanes), Broadcast(b, _)) if _is_tail(a, step, b):
+            case Compare(op, Ramp(a, step, lanes), Broadcast(b, _)) if _is_tail(a, step, lanes, b):
                 return self._compare_steps(op, self.value(a), step, lanes, self.value(b))
             case Compare(op, a, b):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
@@ -345,8 +345,7 @@ class ValueWriter(FunctionWriter):
         to just beyond the lanes on both sides, where each comparison has its final answer."""
         left = self.op(f"sub i64 {end}, {base}")
         for name, limit in (("smax", -1), ("smin", lanes * step)):
-            self.declared.setdefault(f"llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
-            left = self.op(f"call i64 @llvm.{name}.i64(i64 {left}, i64 {limit})")
+            left = self.call(f"llvm.{name}.i64", int64, (int64, left), (int64, str(limit)))
         t = int32.with_lanes(lanes)
         steps = ", ".join(f"i32 {k * step}" for k in range(lanes))
         return self._compare(op, t, f"<{steps}>", self.splat(self.op(f"trunc i64 {left} to i32"), t))
@@ -516,9 +515,11 @@ class ValueWriter(FunctionWriter):
         return self.cast(self.value(e), e.dtype, int64.with_lanes(e.dtype.lanes))
 
 
-def _is_tail(base: Expr, step: int, end: Expr) -> bool:
-    """Whether a comparison says which lanes are left: of loops' own numbers, whose differences are small."""
-    return base.dtype == int64 and step > 0 and not is_data(base) and not is_data(end)
+def _is_tail(base: Expr, step: int, lanes: int, end: Expr) -> bool:
+    """Whether a comparison says which lanes are left: of loops' own numbers, whose differences fit 64 bits,
+    and those of the lanes 32."""
+    in_32_bits = 0 < step * lanes < 1 << 31
+    return base.dtype == int64 and in_32_bits and not is_data(base) and not is_data(end)
 
 
 def _is_number(e: Expr) -> bool:

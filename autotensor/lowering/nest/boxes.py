@@ -22,8 +22,7 @@ from autotensor.schedule.primitives.storage import in_storage_order, stored, swi
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
 
-# rows before and behind a ring that nothing is kept in: vectors that stick out of its first and last row need
-# no masks then
+# unused rows before and behind a ring: vectors may stick out into them, without masks
 BESIDE = 1
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from autotensor.base.errors import ScheduleError
 from autotensor.lowering.nest.reduction.by_threads import is_private
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.carried import axes_of
 from autotensor.schedule.extents import Extents
-from autotensor.schedule.state import Root, Stage, State, axes_of
+from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.tensor import AxisKind
 
 

@@ -124,16 +124,16 @@ def _open_parts(
         return None
     loops, lets = collect(loop.body, For), collect(loop.body, Let)
     inside = frozenset(s.var for s in loops) | frozenset(s.var for s in lets)
-    found = {
-        cond: stop
+    found = [
+        (cond, stop)
         for cond, inner in _conditions(loop.body, known)
         if loop.var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, loop.var, inside, inner, always=True)) is not None
-    }  # fmt: skip
+    ]  # fmt: skip
     last = _last(loop.body, loop.var, inside, known)
     begin, after = const(whole.lo), const(whole.hi + 1)
     until = after if last is None else _within(last, begin, after, known)
-    ends = [e for e in dict.fromkeys(found.values()) if e != last]
+    ends = [e for e in dict.fromkeys(stop for _, stop in found) if e != last]
     free = reduce(lambda a, b: Binary(Op.MIN, a, b), ends) if ends else until
     middle = _within(free, begin, until, known)
     outside = free_vars(middle) | free_vars(until)
@@ -141,7 +141,7 @@ def _open_parts(
         return None
     parts = []
     if middle is not begin:
-        settled = reduce(Bounds.assuming, found, known)
+        settled = reduce(Bounds.assuming, (cond for cond, _ in found), known)
         parts.append((_from(loop, begin, middle, known), settled))
     if middle is not until:
         parts.append((_from(loop, middle, until, known), known))

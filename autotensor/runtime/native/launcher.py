@@ -239,7 +239,6 @@ NUMBERS = {
     # Of one who waits for its team: a share that comes late on a core that is just slow, and no tick of 4 ms.
     "SPIN_NS": 1_000_000,
     "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or where a thread was kept from running
-    "MONOTONIC": 6 if sys.platform == "darwin" else 1,
     **pool.NUMBERS,
 }
 
@@ -250,7 +249,8 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
     hint = _HINTS.get(machine.lower(), "")
     pause = "declare void @llvm.x86.sse2.pause()\n" if "sse2" in hint else ""
     text = pause + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
-    return assemble(text, _STRUCTS, {**NUMBERS, "RELAX": hint})
+    clock = 6 if system == "darwin" else 1
+    return assemble(text, _STRUCTS, {**NUMBERS, "MONOTONIC": clock, "RELAX": hint})
 
 
 @cache

@@ -20,8 +20,8 @@ class UseAlgorithm:
 
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
-    First among the steps that touch the stage. The new stages are named behind the stage's own name. One that
-    reads what is named as its own results before a step is a recurrence. Stages whose results the last one
+    First among the steps that touch the stage. The new stages are named behind the stage's own name. The last
+    one carries state where it reads `X.before`, X its own result. Stages whose results the last one
     takes over are gone, and who reads those comes behind it.
     Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """

@@ -214,7 +214,7 @@ class TestWithoutATool:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("name", ["a-b", "7up", "a b", "ä", "x" * 101, ""])
+    @pytest.mark.parametrize("name", ["a-b", "7up", "a b", "ä", "x" * 101, "", "pthread"])
     def test_names_that_are_none_in_c(self, name: str, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"cannot begin the names of C functions. .*letters, digits"):
             check_library(parse("llvm"), tmp_path, name)
@@ -265,14 +265,14 @@ class TestSharedLibraries:
         monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
         assert at.write_c(meeting, tmp_path).note == f"no libmeeting.so: {tmp_path}/cc says: no room"
 
-    @needs_compiler
-    @pytest.mark.parametrize("linkers", [("cc",), ("ld",)])
+    @pytest.mark.parametrize("compilers", [shared_object._COMPILERS, ()])
     def test_it_answers_in_a_process_of_its_own(
-        self, linkers: tuple[str, ...], meeting: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, compilers: tuple[str, ...], meeting: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(shared_object, "_COMPILERS", linkers if linkers == ("cc",) else ())
+        monkeypatch.setattr(shared_object, "_COMPILERS", compilers)
         library = at.write_c(meeting, tmp_path)
-        if library.shared is None:
+        if library.shared is None:  # a linker that is there must link
+            assert library.note.endswith("none is here"), library.note
             pytest.skip(library.note)
         program = (
             "import ctypes, sys\n"
@@ -344,7 +344,9 @@ class TestPrograms:
     def test_a_forked_child_has_threads_of_its_own(self, meeting: Module, tmp_path: Path) -> None:
         at.write_c(meeting, tmp_path)
         said = ran(caller(tmp_path, "meeting"), "fork", "none", 2)
-        assert re.fullmatch(r"child Threads:\s+[2-9]\d*\n", said)
+        found = re.fullmatch(r"child Threads:\s+(\d+)\n", said)
+        assert found is not None, said
+        assert int(found[1]) >= 2
 
     def test_two_libraries_of_a_program_share_their_threads(self, meeting: Module, tmp_path: Path) -> None:
         for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""The native code of C libraries under ASan, UBSan, TSan and valgrind: clean, and planted mistakes are found.
+"""The native code of C libraries under ASan, TSan and valgrind: clean, and planted mistakes are found.
 
 What gcc does to C is done to our LLVM IR (kit/sanitized.py), to kernels, launcher, pool and interface alike.
 """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from comparison import check
 
+import autotensor as at
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
@@ -37,3 +39,13 @@ def test_of_vectors_of_any_width(lanes: int, dtype: str, target) -> None:  # typ
     trace = Trace((SplitStep("c", "j", (lanes,)), Reorder("c", ("j.0", "k", "j.1")), Vectorize("c", "j.1")))
     check(dag, trace)
     compile_trace(dag, trace, target)
+
+
+def test_lanes_may_lie_further_apart_than_32_bits() -> None:
+    """What a choice compares is a number of the user's, however large its steps are."""
+    a = te.placeholder((8, 64), name="A")
+    c = te.compute((8, 64), lambda i, j: te.select(j * 300_000_007 < i * 700_000_001 + 5, a[i, j], 0.0))
+    given = np.random.default_rng(0).random((8, 64), np.float32)
+    i, j = np.indices((8, 64))
+    want = np.where(j * 300_000_007 < i * 700_000_001 + 5, given, 0)
+    np.testing.assert_array_equal(at.build([a, c])(given), want)

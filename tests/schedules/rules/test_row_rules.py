@@ -125,3 +125,12 @@ def test_softmax_is_one_kernel_and_small_ones_open_no_region() -> None:
         out = state.stage("softmax")
         assert {s.place.stage for s in state.live() if s is not out} == {"softmax"}
         assert (out.leaves[0].mark is Mark.PARALLEL) == parallel
+
+
+def test_a_running_sum_is_one_pass_also_in_front_of_something() -> None:
+    x = te.placeholder((3000,), name="x")
+    k = te.reduce_axis(3000, "k")
+    s = te.compute((3000,), lambda i: te.sum(te.select(k <= i, x[k], 0.0), axis=k), name="s")
+    o = te.compute((3000,), lambda i: s[i] * 2.0, name="o")
+    made = [m for sketch in generate(ComputeDAG.of([x, o]), TARGET) for m in sketch.made_by]
+    assert "running" in made
