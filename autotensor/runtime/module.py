@@ -40,6 +40,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import direct_call, threads
+from autotensor.runtime.results import LEAST, result_at
 from autotensor.runtime.timer import Residency, sample
 
 _IDLE_BLOCKS = 32  # each may hold a whole model's activations; more calls at once than this allocate anew
@@ -90,6 +91,7 @@ class Module(CompiledFunction):
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
         self._take(artifact, {name: _aligned(value) for name, value in values.items()})
+        self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
 
     @property
     def threads(self) -> int:
@@ -125,7 +127,7 @@ class Module(CompiledFunction):
         elif len(arrays) != count:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         elif self._short is not None:
-            made = tuple(aligned_empty_at(s.shape, s.dtype)[0] for s in self._outputs)
+            made = tuple(array for array, _ in self._new_results(arrays))
             if self._runs_directly((*arrays, *made)):
                 return made[0] if len(made) == 1 else made
         outputs = self._run(given, results)
@@ -184,10 +186,18 @@ class Module(CompiledFunction):
             fill(self.name, slots, self._inputs, self._outputs, given, results)
             return results
         fill(self.name, slots, self._inputs, (), given, ())
-        made = []
+        made = self._new_results(given)
+        for slot, (_, at) in zip(self._outputs, made, strict=True):
+            slots[slot.index] = at
+        return [array for array, _ in made]
+
+    def _new_results(self, given: Sequence[Any]) -> list[tuple[Array, int]]:
+        if self._results_are_small:
+            return [aligned_empty_at(s.shape, s.dtype) for s in self._outputs]
+        beside, made = list(given), []
         for slot in self._outputs:
-            array, slots[slot.index] = aligned_empty_at(slot.spec.shape, slot.dtype)
-            made.append(array)
+            made.append(result_at(slot.shape, slot.dtype, beside))
+            beside.append(made[-1][0])
         return made
 
     def _block(self, nthreads: int) -> _ArgumentBlock:
