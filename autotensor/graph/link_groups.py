@@ -116,7 +116,19 @@ def _native(
     entry = bound(stem, "run", args, (), ranges)
     objects = dict.fromkeys(o for s in steps for o in s.artifact.objects)
     alone = all(s.artifact.meta.get("alone", False) for s in steps)
-    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), {"alone": alone})
+    meta = {"alone": alone, "reread": _reread(steps, args)}
+    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), meta)
+
+
+def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
+    """The inputs of the whole that a kernel reads again and again."""
+    read = {
+        place.arg
+        for s in steps
+        for spec, place in zip(s.artifact.args, s.places, strict=True)
+        if spec.name in s.artifact.meta.get("reread", ())
+    }
+    return [a.name for a in args if a.role == "input" and a.name in read]
 
 
 def _launched(steps: Sequence[Step], index: Mapping[str, int]) -> _Code:

@@ -35,14 +35,18 @@ class Slot:
         flags = _ROW_MAJOR | _ALIGNED | (_WRITEABLE if spec.role == "output" else 0)
         return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags, spec.bytes, values)
 
-    def address(self, function: str, array: Array) -> int:
-        """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
-        if (
+    def takes(self, array: Any) -> bool:
+        """Whether `array` is one that the kernel was compiled for; what stands in it is not looked at."""
+        return (
             isinstance(array, np.ndarray)
             and array.dtype == self.dtype
             and array.shape == self.shape
             and array.flags.num & self.flags == self.flags
-        ):
+        )
+
+    def address(self, function: str, array: Array) -> int:
+        """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
+        if self.takes(array):
             if self.values is not None:
                 _check_indices(function, self, array, *self.values)
             return address(array)

@@ -92,6 +92,8 @@ class Module(CompiledFunction):
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
         self._take(artifact, {name: _aligned(value) for name, value in values.items()})
         self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
+        reread = artifact.meta.get("reread", ())
+        self._reread = tuple(k for k, s in enumerate(self._inputs) if s.spec.name in reread)
 
     @property
     def threads(self) -> int:
@@ -121,12 +123,14 @@ class Module(CompiledFunction):
         if out is not None or named:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         elif len(arrays) == count + len(self._outputs) > count:
+            arrays = (*self._at_lines(arrays[:count]), *arrays[count:])
             if self._runs_directly(arrays):
                 return None
             given, results = arrays[:count], arrays[count:]
         elif len(arrays) != count:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         elif self._short is not None:
+            arrays = tuple(self._at_lines(arrays))
             made = tuple(array for array, _ in self._new_results(arrays))
             if self._runs_directly((*arrays, *made)):
                 return made[0] if len(made) == 1 else made
@@ -165,6 +169,7 @@ class Module(CompiledFunction):
             block = self._block(nthreads)
         try:
             given, results = adopted(self.name, given, results)
+            given = self._at_lines(given)
             outputs = self._fill(block, given, results)
             if self._prepare_each_call and self._loaded.prepare:
                 threads.launch(self._loaded.prepare, block.address, nthreads, 1, self._provider)
@@ -190,6 +195,19 @@ class Module(CompiledFunction):
         for slot, (_, at) in zip(self._outputs, made, strict=True):
             slots[slot.index] = at
         return [array for array, _ in made]
+
+    def _at_lines(self, given: Sequence[Any]) -> Sequence[Any]:
+        """The inputs, those that the kernel reads again and again as copies where they do not begin with a
+        line of the cache (see `codegen/reread.py`)."""
+        if not self._reread:
+            return given
+        placed = list(given)
+        for k in self._reread:
+            array, slot = given[k], self._inputs[k]
+            if type(array) is np.ndarray and slot.takes(array) and address(array) % ALIGNMENT:
+                placed[k], _ = result_at(slot.shape, slot.dtype)
+                placed[k][...] = array
+        return placed
 
     def _new_results(self, given: Sequence[Any]) -> list[tuple[Array, int]]:
         if self._results_are_small:
@@ -247,6 +265,7 @@ class Module(CompiledFunction):
         timed."""
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)
+        given = self._at_lines(given)
         block = self._block(self._threads)
         keep = self._fill(block, given, results)
         if self._prepare_each_call and self._loaded.prepare:

@@ -24,6 +24,7 @@ from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.denormals import KEPT, flushing
 from autotensor.codegen.llvm.kernel import ALIGNMENT, KernelText, kernel_text
 from autotensor.codegen.llvm.kernel_entry import BARRIER, Call, entry_text, plan_text, shared_text
+from autotensor.codegen.reread import reread
 from autotensor.ir.expr import Dot, Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
@@ -143,6 +144,7 @@ def compile_program(
             "entry_constants": kept_constants(program),
             "prepared_by": _prepared_by(program),
             "alone": not any(_is_shared(f) for f in program.run),
+            "reread": reread(program),
             **({"overlapping": sorted(program.overlapping)} if program.overlapping else {}),
         },
     )

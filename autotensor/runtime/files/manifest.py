@@ -95,6 +95,7 @@ def check_meta(artifact: Artifact) -> None:
             raise ArtifactError(f"'entry_constants' names {name!r}, which is no constant of it")
     _check_ranges(meta.get("index_ranges", {}), specs)
     _want(meta.get("alone", False), bool, "'alone'")
+    _want(meta.get("reread", []), list, "'reread'")
     by = meta.get("prepared_by")
     if by is not None:
         _want(by, dict, "'prepared_by'")
