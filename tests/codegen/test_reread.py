@@ -10,6 +10,7 @@ import pytest
 
 from autotensor import te
 from autotensor.api.kernels import build
+from autotensor.base.errors import ArgumentError
 from autotensor.runtime.arrays import Array, aligned_copy
 
 
@@ -65,5 +66,5 @@ def test_an_array_that_does_not_fit_is_refused_as_before() -> None:
     a = off_its_line(np.ones((128, 128), np.float32))
     f(a, a)
     for wrong in (a.T, a.astype(np.float64), off_its_line(np.ones((128, 127), np.float32))):
-        with pytest.raises(ValueError, match="argument 'b'"):
+        with pytest.raises(ArgumentError, match="argument 'b'"):
             f(a, wrong)
