@@ -168,9 +168,12 @@ class _Steps(SketchWriter):
         for r in across:
             self._pack(r, last.name, lanes)
         terms = [a.name for a in op.reduce_axes]
-        rows = self._rows(op, spatial)
+        rows, height = self._rows(op, spatial)
         options = tuple(n for n in SUMS if n * lanes <= last.extent)
-        self.hole(f"{name}/vectors", singles(options), (nearest(options, cpu_of(self.target).latency),))
+        cpu = cpu_of(self.target)
+        held = (cpu.vector_registers - 1) // (height + 1)  # beside a vector of each, and a number of a row
+        wanted = nearest(tuple(n for n in options if n <= held) or options[:1], cpu.latency)
+        self.hole(f"{name}/vectors", singles(options), (wanted,))
         self.split(name, last.name, Ref(self.holes[-1].name), lanes)
         self.write(
             Reorder(name, (*spatial, f"{last.name}.0", *terms, *rows, f"{last.name}.1", f"{last.name}.2")),
@@ -184,16 +187,17 @@ class _Steps(SketchWriter):
         order = " ".join([f"{along}.0", *rest, f"{along}.1"])
         self.write(Layout(r.load.buffer.name, ((along, lanes),), order))
 
-    def _rows(self, op: StageOp, spatial: list[str]) -> list[str]:
-        """Rows that share the vectors of a step's operand, written out: a part of the last axis but one."""
+    def _rows(self, op: StageOp, spatial: list[str]) -> tuple[list[str], int]:
+        """Rows that share the vectors of a step's operand, written out: a part of the last axis but one; and
+        how many the default has."""
         row = op.axes[-2] if len(op.axes) > 2 else None
         if row is None or row.extent < 2:
-            return []
+            return [], 1
         options = divisors(row.extent, MOST_ROWS)
         self.hole(f"{op.name}/rows", singles(options), (options[-1],))
         self.split(op.name, row.name, Ref(self.holes[-1].name))
         spatial[-1] = f"{row.name}.0"
-        return [f"{row.name}.1"]
+        return [f"{row.name}.1"], options[-1]
 
     def _dots(self, op: StageOp) -> None:
         """Sums along memory, in lanes that are joined at the end."""
