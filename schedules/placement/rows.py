@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from autotensor.base.target import Target
+from autotensor.ir.func import Buffer
 from autotensor.schedule.sketch import Hole
 from autotensor.te.dag import StageOp
-from schedules.cpu import LINE, cpu_of
+from schedules.cpu import LINE, PAGE, cpu_of
 from schedules.kit.tiles import nearest, singles
 from schedules.placement.reads import Index, Points, Reads, Sum, shares_rows
 
@@ -13,6 +16,9 @@ ROWS = (1, 2, 4)  # written out
 # loads of a row that neighbours must save where rows do not begin on a line, so that writing several at once
 # costs more: with 5 points four rows take 1.4 x the time of one, with 27 points 0.6 (chosen, Xeon, 2026-11)
 RAGGED = 3.0
+# values in common, for each vector register, up to which rows share what they load: of 27 points, four rows
+# have 36 and take 1.25 x the time of two with 16 registers (Zen 3), 0.6 x that of one with 32 (Xeon, 2026-11)
+HELD = 1.25
 
 
 def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> Hole:
@@ -22,7 +28,10 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
     else it lies in a small array of its own, or what it reads may yet be inlined and costs more to repeat.
     """
     options = tuple(n for n in ROWS if n <= op.axes[-2].extent)
-    most = nearest(options, cpu_of(target).stencil_rows)
+    cpu = cpu_of(target)
+    fitting = [n for n in options if n == 1 or (_held(op, seen, n) <= HELD * cpu.vector_registers
+                                                and _in_one_set(op, seen, n) < cpu.ways)]  # fmt: skip
+    most = nearest(tuple(fitting), cpu.stencil_rows)
     (*_, row), bits = op.buffers[0].shape, op.buffers[0].dtype.bits
     ragged = whole and row * bits % (8 * LINE) != 0
     saved = _loads(op, seen, 1) - _loads(op, seen, most) / most
@@ -41,6 +50,36 @@ def distinct(points: Points, op: StageOp, rows: int) -> int:
         return len(points)
     row = op.axes[-2].name
     return len({tuple(_moved(i, row, n) for i in p) for p in points for n in range(rows)})
+
+
+def _held(op: StageOp, seen: Reads, rows: int) -> int:
+    """Values that several of so many rows load: registers hold them, or they are loaded again. 0 where some
+    are computed on the way, which costs more to repeat."""
+    if set(seen) - {b.name for b in op.reads()}:
+        return 0
+    row = op.axes[-2].name
+    readers = Counter(
+        (name, *(_moved(i, row, n) for i in p))
+        for name, points in seen.items()
+        for p in points
+        for n in range(rows)
+    )
+    return sum(count > 1 for count in readers.values())
+
+
+def _in_one_set(op: StageOp, seen: Reads, rows: int) -> int:
+    """Lines that rows a whole number of pages apart keep in one set of the nearest cache, those written
+    included."""
+    row, far = op.axes[-2].name, [b.name for b in op.reads() if _rows_are_pages(b)]
+    read = {
+        (name, *(_moved(i, row, n) for i in p[:-1]))
+        for name in far for p in seen.get(name, ()) for n in range(rows)
+    }  # fmt: skip
+    return len(read) + (rows if _rows_are_pages(op.buffers[0]) else 0)
+
+
+def _rows_are_pages(b: Buffer) -> bool:
+    return len(b.shape) > 1 and b.shape[-1] * b.dtype.bytes % PAGE == 0
 
 
 def _loads(op: StageOp, seen: Reads, rows: int) -> int:

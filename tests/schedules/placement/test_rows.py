@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotensor import te
-from autotensor.base.target import parse
+from autotensor.base.target import Target, parse
 from autotensor.te.dag import ComputeDAG, StageOp
 from schedules.placement.reads import points_read
 from schedules.placement.rows import distinct, rows_together
@@ -26,9 +26,11 @@ def stencil(taps: Sequence[tuple[int, int]], columns: int) -> StageOp:
     return op
 
 
-def rows_of(taps: Sequence[tuple[int, int]], columns: int, whole: bool = True) -> int:
+def rows_of(
+    taps: Sequence[tuple[int, int]], columns: int, whole: bool = True, target: Target = TARGET
+) -> int:
     op = stencil(taps, columns)
-    return rows_together(op, points_read(op, (), (op,)) or {}, TARGET, whole)
+    return rows_together(op, points_read(op, (), (op,)) or {}, target, whole)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,23 @@ def test_what_neighbouring_rows_have_in_common_counts_once() -> None:
         reads = points_read(op, (), (op,))
         assert reads is not None
         assert distinct(reads["a"], op, 4) == points
+
+
+def test_values_in_common_need_registers() -> None:
+    wide = [(r, c) for r in (-1, 0, 1) for c in range(-4, 5)]  # as 27 points of a cube
+    assert rows_of(wide, 128) == 4
+    assert rows_of(wide, 128, target=parse("llvm -mcpu=haswell -threads=2")) == 2
+
+
+def test_rows_that_are_pages_apart_leave_the_cache_together() -> None:
+    def rows(width: int) -> int:
+        a = te.placeholder((66, width), name="a")
+        b = te.placeholder((66, width), name="b")
+        out = te.compute(
+            (64, width), lambda i, j: a[i, j] + a[i + 1, j] + a[i + 2, j] + b[i + 1, j], name="o"
+        )
+        (op,) = ComputeDAG.of([a, b, out]).stages
+        return rows_together(op, points_read(op, (), (op,)) or {}, TARGET, True)
+
+    assert rows(1024) == 1
+    assert rows(1040) == 4
