@@ -14,7 +14,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def make_right() -> None:
         "taking": at.build([x, n, taken], name="taking"),
         "model": at.compile_model(at.Graph((y,), (second + first,), "model")),
     }
-    made = {name: replace(f.artifact, values=f._values) for name, f in functions.items()}
+    made = {name: f._bound()[0] for name, f in functions.items()}
     plain = ComputeDAG.of([x, n, taken])  # for a card; nothing here needs one, for nothing is launched
     made["card"] = compile_trace(plain, Trace(), at.Target.parse("opencl -device=gpu"), "card")
     for name, artifact in made.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def _compiled(
 ) -> tuple[Artifact, ModelPlan | None]:
     """The code of a model, and what it was made from if that is known."""
     if isinstance(model, Module):
-        return replace(model.artifact, values=model._values), None
+        return model.ready, None
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx"):
             return loaded(Path(model)), None
@@ -132,7 +131,7 @@ def check(
         module = module.bind(**_constants_of(module, arrays))
         arrays = [a for a, s in zip(arrays, artifact.args, strict=False) if s.role == "input"]
     run = Run(
-        as_model(replace(artifact, values=module._values)),
+        as_model(module.ready),
         plan,
         arrays,
         module.threads,

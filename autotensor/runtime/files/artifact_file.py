@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec, Array, Artifact
 from autotensor.runtime.files.artifact_binding import check_bound
 from autotensor.runtime.files.container import Buffer, container_bytes, read_container, write_container
+from autotensor.runtime.files.container import give_back as give_back_pages
 from autotensor.runtime.files.manifest import check_head, check_meta
+from autotensor.runtime.files.object_cache import object_key
 
 FORMAT = 2  # 2: code asks its context for parts of heavy regions (work_sharing.py); of 1, it does not
 SEVERAL = 3  # a file of several artifacts, each as in format 2
@@ -71,6 +74,11 @@ def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...
 
     data: the file's contents, where there is no file; `path` is then a name for messages only.
     """
+    return load_known(path, data)[1]
+
+
+def load_known(path: str | Path, data: bytes | None = None) -> tuple[str, tuple[Artifact, ...]]:
+    """`load_all`, and a hash of all that the file holds."""
     path = Path(path)
     head, members = read_container(path, SEVERAL, data)
     try:
@@ -84,7 +92,20 @@ def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...
         why = str(error).rstrip(".") or type(error).__name__
         why = f"it lacks {why}" if isinstance(error, KeyError) else why
         raise ArtifactError(f"{path} does not describe a compiled function: {why}.") from error
-    return found
+    return object_key(json.dumps(head, sort_keys=True)), found  # the hashes of all parts are in there
+
+
+def give_back(found: Iterable[Artifact]) -> None:
+    """Gives the memory back in which values of a file were read, to be hashed or prepared from."""
+    give_back_pages(_owner(v) for artifact in found for v in artifact.values.values())
+
+
+def _owner(value: Array) -> Any:
+    """What an array's memory belongs to."""
+    base: Any = value
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
 
 
 def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
