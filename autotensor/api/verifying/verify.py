@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def check(
         module = module.bind(**_constants_of(module, arrays))
         arrays = [a for a, s in zip(arrays, artifact.args, strict=False) if s.role == "input"]
     run = Run(
-        as_model(module.ready),
+        as_model(replace(artifact, values={**artifact.values, **module.ready.values})),
         plan,
         arrays,
         module.threads,
