@@ -40,21 +40,13 @@ def aligned_empty_at(
     return np.ndarray(shape, dtype, raw, offset), start + offset  # `raw.data` would cost 0.4 us more
 
 
-def aligned_together(
-    shapes: Mapping[str, tuple[tuple[int, ...], str | DType]], alignment: int = ALIGNMENT
-) -> dict[str, Array]:
-    """`aligned_empty` for many names, in one allocation.
-
-    NumPy asks for huge pages for one of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
-    """
-    size = bytes_together(shapes, alignment)
-    return views_together(aligned_empty((size,), "uint8", alignment), shapes, alignment)
-
-
 def bytes_together(
     shapes: Mapping[str, tuple[tuple[int, ...], str | DType]], alignment: int = ALIGNMENT
 ) -> int:
-    """What arrays of these shapes take, each beginning at a multiple of `alignment`."""
+    """What arrays of these shapes take in one block, each beginning at a multiple of `alignment`.
+
+    NumPy asks for huge pages for a block of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
+    """
     sizes = (math.prod(shape) * _numpy(dtype).itemsize for shape, dtype in shapes.values())
     return sum(-(-size // alignment) * alignment for size in sizes)
 
