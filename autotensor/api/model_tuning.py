@@ -167,7 +167,7 @@ def tune_model(
 def weights_residency(model: Artifact) -> Residency:
     """Where a kernel finds its weights inside a model: in memory, if others pass through all caches between
     two inferences; else where its last call left them."""
-    return "graph" if sum(v.nbytes for v in model.values.values()) > host_caches()[-1] else "hot"
+    return "graph" if sum(a.bytes for a in model.weights()) > host_caches()[-1] else "hot"
 
 
 def kept_defaults(default_s: float, tuned_s: float) -> str:
@@ -286,7 +286,7 @@ class _TunedModel:
         of few that others may have disturbed the least, lest a light task be taken for the heaviest.
         """
         began = time.monotonic()
-        arrays = sample_inputs(self.linked.args, self.linked.index_range)
+        arrays = sample_inputs(self.linked.role("input"), self.linked.index_range)
         clock = kernel_clock(self.linked, arrays, self.plan.target.num_cores)
         loaded = time.monotonic()
         clock.round()

@@ -92,6 +92,12 @@ cache_dir: Switch[Path | None] = Switch(
 cache_bytes = Switch(
     "cache_bytes", 512 << 20, _natural, "Size in bytes that the cache may have; 0 turns it off."
 )
+prepared_bytes = Switch(
+    "prepared_bytes",
+    4 << 30,
+    _natural,
+    "Size in bytes that prepared weights of loaded files may have in the cache folder; 0 keeps none there.",
+)
 num_threads = Switch("num_threads", 0, _positive, "Threads of a kernel; wins over OMP_NUM_THREADS.")
 provider: Switch[str] = Switch(
     "provider", "", str, "Thread provider: openmp-loaded, pool, openmp-system, openmp-xgboost, serial."
@@ -117,6 +123,7 @@ _ALL = (
     db,
     cache_dir,
     cache_bytes,
+    prepared_bytes,
     num_threads,
     provider,
     opencl,

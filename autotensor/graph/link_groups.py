@@ -1,11 +1,12 @@
 """From compiled groups to one native function for the whole model.
 
-    groups + an Artifact for each workload ──▶ Artifact(inputs, outputs, prepared weights, arena)
+    groups + an Artifact for each workload ──▶ Artifact(inputs, outputs, weights, prepared arrays, arena)
 
-Constants are prepared now, once; equal arrays are stored once. Intermediate values lie in one arena. Inputs
-and outputs are the caller's arrays. The entry is a plan (codegen): it calls the kernels' entries in order,
-and lets threads meet only where a kernel touches bytes that one since the last meeting wrote (or writes
-bytes that one read). On a GPU the plan is the list of launches, in the order of one queue.
+The values of the artifact are the model's weights as they are, each once. Its `prepare` makes of them what
+the kernels read: it calls the kernels' own, once for equal work on equal weights. Intermediate values lie in
+one arena. Inputs and outputs are the caller's arrays. The entry is a plan (codegen): it calls the kernels'
+entries in order, and lets threads meet only where a kernel touches bytes that one since the last meeting
+wrote (or writes bytes that one read). On a GPU the plan is the list of launches, in the order of one queue.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
@@ -34,7 +33,6 @@ from autotensor.graph.storage import storage
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.launches import LAUNCHES, launches
-from autotensor.runtime.open_artifact import Function, open_artifact
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
@@ -45,6 +43,7 @@ PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides mu
 class Step:
     """One kernel of the plan."""
 
+    number: int
     group: Group
     artifact: Artifact
     places: tuple[Place, ...]  # one per argument of the artifact
@@ -64,29 +63,33 @@ def link(
     compiled: by workload key; arguments bear the workload's names (Group.arg_names).
     updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they are
     no arguments of their own.
-    Prepares constants by running the artifacts' prepare functions on this machine.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
-    values, names = _prepare_all(groups, artifacts, {*graph.input_names, *graph.output_names})
+    constants = _constants(groups, artifacts, {*graph.input_names, *graph.output_names})
     memory = plan_memory(graph, groups, artifacts, DEVICE_ALIGNMENT if target.is_gpu else 1)
-    steps = _steps(graph, groups, artifacts, names, memory, updates)
-    args = _arguments(graph, values, memory, artifacts, updates)
+    steps = _steps(graph, groups, artifacts, constants.names, memory, updates)
+    args = _arguments(graph, constants, memory, artifacts, updates)
     index = {a.name: n for n, a in enumerate(args)}
     ranges = _index_ranges(graph, groups, artifacts)
-    code = _launched(steps, index) if target.is_gpu else _native(steps, index, args, ranges, target)
+    preparing = [steps[n] for n in constants.preparing]
+    if target.is_gpu:
+        code = _launched(steps, preparing, index)
+    else:
+        code = _native(steps, preparing, index, args, constants.entry_constants, ranges, target)
     return Artifact(
         name=graph.name,
         target=target,
         entry=code.entry,
-        prepare=None,
+        prepare=code.prepare,
         args=args,
         objects=code.objects,
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
-        values=values,
+        values=constants.values,
         meta=_meta(graph, steps, memory, index, updates)
+        | {"entry_constants": list(constants.entry_constants)}
         | ({"index_ranges": ranges} if ranges else {})
         | code.meta,
     )
@@ -97,27 +100,32 @@ class _Code:
     """What runs the plan."""
 
     entry: str
+    prepare: str | None
     objects: tuple[bytes, ...]
     meta: dict[str, Any]
 
 
 def _native(
     steps: Sequence[Step],
+    preparing: Sequence[Step],
     index: Mapping[str, int],
     args: Sequence[ArgSpec],
+    entry_constants: Sequence[str],
     ranges: Mapping[str, tuple[int, int]],
     target: Target,
 ) -> _Code:
-    """One native function that calls the kernels in order."""
-    calls = [
-        Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
-    ]
-    stem = f"model_{hashlib.sha256(repr((calls, tuple(args))).encode()).hexdigest()[:20]}"
-    entry = bound(stem, "run", args, (), ranges)
+    """One native function that calls the kernels in order, and one that prepares."""
+    slots = [tuple((index[p.arg], p.offset) for p in s.places) for s in steps]
+    calls = [Call(s.artifact.entry, at, s.barrier) for s, at in zip(steps, slots, strict=True)]
+    first = [Call(s.artifact.prepare or "", slots[s.number]) for s in preparing]
+    stem = f"model_{hashlib.sha256(repr((calls, first, tuple(args))).encode()).hexdigest()[:20]}"
+    entry = bound(stem, "run", args, entry_constants, ranges)
+    prepare = bound(f"{stem}_prepare", "prepare", args, entry_constants, ranges) if first else None
     objects = dict.fromkeys(o for s in steps for o in s.artifact.objects)
+    plans = [emit_plan(name, p, len(args), target) for name, p in ((entry, calls), (prepare, first)) if name]
     alone = all(s.artifact.meta.get("alone", False) for s in steps)
     meta = {"alone": alone, "reread": _reread(steps, args)}
-    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), meta)
+    return _Code(entry, prepare, (*objects, *plans), meta)
 
 
 def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
@@ -131,17 +139,27 @@ def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
     return [a.name for a in args if a.role == "input" and a.name in read]
 
 
-def _launched(steps: Sequence[Step], index: Mapping[str, int]) -> _Code:
+def _launched(steps: Sequence[Step], preparing: Sequence[Step], index: Mapping[str, int]) -> _Code:
     """The launches of all kernels in order, for a device's queue or graph; nothing else is generated."""
     objects = tuple(dict.fromkeys(o for s in steps for o in s.artifact.objects))
-    run: list[dict[str, Any]] = []
-    for s in steps:
-        numbers = {n: objects.index(o) for n, o in enumerate(s.artifact.objects)}
-        for spec in launches(s.artifact, "run"):
-            places = [(s.places[n], offset) for n, offset in spec.args]
-            moved = tuple((index[p.arg], p.offset + offset) for p, offset in places)
-            run.append(replace(spec, args=moved, object=numbers[spec.object]).plain())
-    return _Code(run[0]["kernel"] if run else "nothing", objects, {LAUNCHES: {"prepare": [], "run": run}})
+    first = [spec for s in preparing for spec in _moved_launches(s, "prepare", objects, index)]
+    run = [spec for s in steps for spec in _moved_launches(s, "run", objects, index)]
+    return _Code(
+        run[0]["kernel"] if run else "nothing", None, objects, {LAUNCHES: {"prepare": first, "run": run}}
+    )
+
+
+def _moved_launches(
+    step: Step, part: str, objects: Sequence[bytes], index: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The launches of one kernel with the model's objects and arguments."""
+    numbers = {n: objects.index(o) for n, o in enumerate(step.artifact.objects)}
+    found = []
+    for spec in launches(step.artifact, part):
+        places = [(step.places[n], offset) for n, offset in spec.args]
+        moved = tuple((index[p.arg], p.offset + offset) for p, offset in places)
+        found.append(replace(spec, args=moved, object=numbers[spec.object]).plain())
+    return found
 
 
 def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
@@ -166,55 +184,69 @@ def _bound(group: Group) -> dict[str, GraphNode]:
 # -- constants -------------------------------------------------------------------------------------------
 
 
-def _prepare_all(
-    groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]
-) -> tuple[dict[str, Array], list[dict[str, str]]]:
-    """Arrays that the model keeps, and for every group the model's names for its constant arguments."""
-    modules: dict[int, Function] = {}
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """What the kernels read of the model's constants, as given or prepared, under the model's own names."""
+
+    values: Mapping[str, Array]  # as given, each once
+    prepared: tuple[ArgSpec, ...]
+    names: tuple[Mapping[str, str], ...]  # by group: the model's names for its arguments
+    preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
+    entry_constants: tuple[str, ...]  # those that are not only prepared from
+
+
+def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]) -> _Constants:
     values: dict[str, Array] = {}
-    by_digest: dict[tuple[Any, ...], str] = {}
+    prepared: dict[str, ArgSpec] = {}
+    by_digest: dict[str, str] = {}
+    made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # what prepares what → names of what it makes
     names: list[dict[str, str]] = []
-    for group, artifact in zip(groups, artifacts, strict=True):
-        if id(artifact) not in modules:
-            modules[id(artifact)] = open_artifact(artifact)
+    preparing: list[int] = []
+    kept: dict[str, None] = {}
+    for n, (group, artifact) in enumerate(zip(groups, artifacts, strict=True)):
         found: dict[str, str] = {}
-        for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
-            key = (array.shape, str(array.dtype), hashlib.sha256(_bytes(array)).digest())
-            if key not in by_digest:
-                by_digest[key] = _value_name(group, arg, taken={*values, *reserved})
-                values[by_digest[key]] = array
-            found[arg] = by_digest[key]
+        nodes = _constant_nodes(group, artifact)
+        for arg, node in nodes.items():
+            digest = node.data.digest
+            if digest not in by_digest:
+                by_digest[digest] = free_name(f"const.{node.name or arg}", {*values, *prepared, *reserved})
+                values[by_digest[digest]] = node.array
+            found[arg] = by_digest[digest]
+        kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants())
+        if specs := artifact.role("prepared"):
+            code, reads = artifact.prepared_by()
+            key = (code or artifact.objects, tuple(nodes[arg].data.digest for arg in reads))
+            if key not in made:
+                preparing.append(n)
+                made[key] = {}
+                for spec in specs:
+                    name = free_name(_prepared_name(nodes, spec.name), {*values, *prepared, *reserved})
+                    prepared[name] = replace(spec, name=name)
+                    made[key] = {**made[key], spec.name: name}
+            found |= made[key]
         names.append(found)
-    return values, names
+    return _Constants(values, tuple(prepared.values()), tuple(names), tuple(preparing), tuple(kept))
 
 
-def _prepare(group: Group, artifact: Artifact, module: Function) -> dict[str, Array]:
-    """The arrays that the group's kernels read: prepared ones, and constants that are read as they are."""
+def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
+    """The constants that the group's program takes, by the names of its arguments."""
     bound = _bound(group)
-    constants: dict[str, Array] = {}
+    found = {}
     for spec in artifact.role("constant"):
         node = bound[spec.name]
         if not isinstance(node, Constant):
             raise GraphError(
                 f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}."
             )
-        constants[spec.name] = node.array.reshape(spec.shape)
-    if not artifact.role("constant", "prepared"):
-        return {}
-    kept = {a.name for a in artifact.role("prepared")} | set(artifact.entry_constants())
-    ready = module.bind(**constants)._values if artifact.role("prepared") else constants
-    return {name: array for name, array in ready.items() if name in kept}
+        found[spec.name] = node
+    return found
 
 
-def _value_name(group: Group, arg: str, taken: set[str]) -> str:
-    """A readable unique name: that of the constant in the model, else the argument's."""
-    node = _bound(group).get(arg)
-    stem = f"const.{node.name}" if isinstance(node, Constant) and node.name else f"prepared.{arg}"
-    return free_name(stem, taken)
-
-
-def _bytes(array: Array) -> Any:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+def _prepared_name(nodes: Mapping[str, Constant], arg: str) -> str:
+    """A readable name: that of the constant in the model whose own name it begins with, else the
+    argument's."""
+    node = nodes.get(arg.partition(".")[0])
+    return f"prepared.{node.name}" if node is not None and node.name else f"prepared.{arg}"
 
 
 def _index_ranges(
@@ -332,7 +364,7 @@ def _steps(
             read, written = [], []
         read += reads
         written += writes
-        steps.append(Step(group, artifact, all_places, meets))
+        steps.append(Step(n, group, artifact, all_places, meets))
     check_plan([_use(s, places) for s in steps], {x: places[x] for x in graph.inputs})
     return steps
 
@@ -358,7 +390,7 @@ def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
 
 def _arguments(
     graph: Graph,
-    values: Mapping[str, Array],
+    constants: _Constants,
     memory: MemoryPlan,
     artifacts: Sequence[Artifact],
     updates: Mapping[str, str],
@@ -372,7 +404,8 @@ def _arguments(
         for n, o in zip(graph.output_names, graph.outputs, strict=True)
         if n not in updates
     ]
-    args += [ArgSpec(n, "prepared", v.shape, v.dtype.name) for n, v in values.items()]
+    args += [ArgSpec(n, "constant", v.shape, v.dtype.name) for n, v in constants.values.items()]
+    args += constants.prepared
     args.append(ArgSpec(ARENA, "workspace", (max(1, memory.arena_bytes),), "uint8"))
     private = {_per_thread(s): s.stride for a in artifacts for s in a.role("workspace") if s.per_thread}
     args += [
@@ -413,7 +446,6 @@ def _meta(
     meta: dict[str, Any] = {
         "kind": "model",
         "graph": graph.key,
-        "entry_constants": [],
         "flops": sum(s.group.flops for s in steps),
         "meetings": sum(s.barrier for s in steps),
         "memory": {

@@ -40,22 +40,28 @@ def aligned_empty_at(
     return np.ndarray(shape, dtype, raw, offset), start + offset  # `raw.data` would cost 0.4 us more
 
 
-def aligned_together(
+def bytes_together(
     shapes: Mapping[str, tuple[tuple[int, ...], str | DType]], alignment: int = ALIGNMENT
-) -> dict[str, Array]:
-    """`aligned_empty` for many names, in one allocation.
+) -> int:
+    """What arrays of these shapes take in one block, each beginning at a multiple of `alignment`.
 
-    NumPy asks for huge pages for one of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
+    NumPy asks for huge pages for a block of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
     """
-    dtypes = {n: _numpy(dtype) for n, (_, dtype) in shapes.items()}
-    sizes = {n: math.prod(shape) * dtypes[n].itemsize for n, (shape, _) in shapes.items()}
-    block = aligned_empty(
-        (sum(-(-size // alignment) * alignment for size in sizes.values()),), "uint8", alignment
-    )
+    sizes = (math.prod(shape) * _numpy(dtype).itemsize for shape, dtype in shapes.values())
+    return sum(-(-size // alignment) * alignment for size in sizes)
+
+
+def views_together(
+    block: Array,
+    shapes: Mapping[str, tuple[tuple[int, ...], str | DType]],
+    alignment: int = ALIGNMENT,
+) -> dict[str, Array]:
+    """Arrays of these shapes in a block of `bytes_together`, in order."""
     found, start = {}, 0
-    for name, (shape, _) in shapes.items():
-        found[name] = block[start : start + sizes[name]].view(dtypes[name]).reshape(shape)
-        start += -(-sizes[name] // alignment) * alignment
+    for name, (shape, dtype) in shapes.items():
+        size = math.prod(shape) * _numpy(dtype).itemsize
+        found[name] = block[start : start + size].view(_numpy(dtype)).reshape(shape)
+        start += -(-size // alignment) * alignment
     return found
 
 

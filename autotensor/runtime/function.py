@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from autotensor.base.absent_names import absent
 from autotensor.base.errors import ArgumentError
@@ -24,6 +24,8 @@ from autotensor.runtime.arrays import Array, aligned_copy
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
+
+Store = Literal["plain", "prepared"]  # how a file holds constants
 
 _ELSEWHERE = {  # what TVM's modules have
     "time_evaluator": "f.time([a, b]) gives all samples in seconds",
@@ -127,13 +129,31 @@ class CompiledFunction(ABC):
             raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
         return texts[kind]
 
-    def save(self, path: str | Path) -> None:
-        """Write code, texts and bound constants to an `.atm` file, atomically."""
-        artifacts.save(path, self._bound()[0])
+    def save(self, path: str | Path, store: Store | None = None) -> None:
+        """Write code, texts and bound constants to an `.atm` file, atomically.
 
-    def _bound(self) -> tuple[Artifact, ...]:
+        store: "plain": constants as they were given, which who loads the file prepares once a machine;
+        "prepared": as calls read them. None: plain, where they are known: of models, not of a function that
+        was bound, which keeps what it prepared only. Raises ArgumentError for "plain" where they are not.
+        """
+        artifacts.save(path, self._bound(store)[0])
+
+    @property
+    def ready(self) -> Artifact:
+        """The artifact with what calls read: prepared arrays in place of what they were prepared from."""
+        return replace(self.artifact, values=self._values)
+
+    def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
         """What a file of this function holds."""
-        return (replace(self.artifact, values=self._values),)
+        if store not in (None, "plain", "prepared"):
+            raise ArgumentError(f"save: store is {store!r}.", fix='Known: "plain", "prepared".')
+        plain = all(a.name in self.artifact.values for a in self.artifact.role("constant"))
+        if store == "plain" and not plain:
+            raise ArgumentError(
+                f"save: {self.name} has its constants as they were prepared only.",
+                fix='Take store="prepared".',
+            )
+        return (self.artifact if plain and store != "prepared" else self.ready,)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled are the bytes of the `.atm` file, bound constants among them, and the number of threads."""

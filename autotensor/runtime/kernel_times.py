@@ -22,6 +22,7 @@ from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import threads
+from autotensor.runtime.open_artifact import ready
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,6 +42,7 @@ class KernelClock:
 
     def __init__(self, artifact: Artifact, arrays: Sequence[Array], nthreads: int) -> None:
         """arrays: the model's inputs. Raises ArtifactError when a kernel is missing from the object code."""
+        artifact = ready(artifact, nthreads)
         self.kernels: Sequence[dict[str, Any]] = artifact.meta.get("kernels") or ()
         self.nthreads = nthreads
         self._loaded = loader.load(artifact, [k["symbol"] for k in self.kernels])
@@ -105,8 +107,10 @@ def _memory(artifact: Artifact, spec: ArgSpec, given: Iterator[Array], nthreads:
     if spec.name in artifact.values:
         value = artifact.values[spec.name]
         return value if address(value) % 64 == 0 else aligned_copy(value)
-    if spec.role in ("input", "constant"):
+    if spec.role == "input":
         return aligned_copy(next(given))
+    if spec.role == "constant":  # only preparing has read it
+        return aligned_empty((0,), "uint8")
     if spec.role == "workspace":
         made: Array = aligned_empty(
             (spec.stride * nthreads if spec.per_thread else max(1, spec.bytes),), "uint8"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -34,9 +34,12 @@ from autotensor.runtime.arrays import (
     aligned_copy,
     aligned_empty,
     aligned_empty_at,
-    aligned_together,
+    bytes_together,
+    views_together,
 )
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import default_prepared_cache
+from autotensor.runtime.files.prepared_cache import Pages, prepared_pages
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import direct_call, threads
@@ -67,11 +70,16 @@ class _Short:
 class Module(CompiledFunction):
     """A loaded artifact; see the module's docstring. Calls are re-entrant."""
 
-    def __init__(self, artifact: Artifact, threads: int | None = None, provider: str | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, threads: int | None = None, provider: str | None = None, key: str = ""
+    ) -> None:
         """Load `artifact`. `threads` defaults to AUTOTENSOR_NUM_THREADS, OMP_NUM_THREADS, the usable cores.
 
+        key: a hash of code and values, under which other processes find what this one prepares, in the cache
+        folder; "": it is this module's own.
         Raises ArtifactError if this machine cannot run it.
         """
+        self._key = key
         self._start(artifact, loader.load(artifact), dict(artifact.values), threads, provider)
 
     def _start(
@@ -90,7 +98,8 @@ class Module(CompiledFunction):
         threads.look_again()
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
-        self._take(artifact, {name: _aligned(value) for name, value in values.items()})
+        read = {a.name for a in artifact.weights()}  # the others may lie anywhere, and are dropped
+        self._take(artifact, {n: _aligned(v) if n in read else v for n, v in values.items()})
         self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
         reread = artifact.meta.get("reread", ())
         self._reread = tuple(k for k, s in enumerate(self._inputs) if s.spec.name in reread)
@@ -238,19 +247,29 @@ class Module(CompiledFunction):
         missing = [a for a in self.artifact.role("prepared") if a.name not in self._values]
         if missing and not self._loaded.prepare:
             raise ArtifactError(f"{self.name} has neither a value nor a prepare function for {missing[0]}.")
-        made = aligned_together({a.name: (a.shape, a.dtype) for a in self.artifact.role("prepared")})
+        shapes = {a.name: (a.shape, a.dtype) for a in self.artifact.role("prepared")}
+        cache = default_prepared_cache() if self._key else None
+        pages = prepared_pages(cache, self._key, bytes_together(shapes))
+        if isinstance(pages, Pages):
+            try:
+                self._prepare_in(views_together(pages.data, shapes))
+            except BaseException:
+                pages.dropped()
+                raise
+            pages = pages.kept()
+        return views_together(pages, shapes)
+
+    def _prepare_in(self, made: Mapping[str, Array]) -> None:
         block = self._block(self._threads)
         for k, spec in enumerate(self.artifact.args):
             if spec.name in made:
                 block.slots[k] = address(made[spec.name])
         if made:
             threads.launch(self._loaded.prepare, block.address, self._threads, 1, self._provider)
-        for array in made.values():
-            array.flags.writeable = False
-        return made
 
     def _with(self, values: dict[str, Array]) -> Self:
         bound = type(self).__new__(type(self))
+        bound._key = ""
         bound._start(self.artifact, self._loaded, values, self._threads, self._provider_name)
         return bound
 

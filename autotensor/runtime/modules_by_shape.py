@@ -18,6 +18,7 @@ from autotensor.base.errors import ArgumentError
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.function import Store
 from autotensor.runtime.module import Module
 from autotensor.runtime.signature import Signature
 
@@ -31,6 +32,7 @@ class ByShape(Module):
         """Raises ArgumentError for modules that do not take the same, shapes aside, or the same shapes."""
         self._members: Mapping[Shapes, Module] = _by_shapes(modules)
         first = modules[0]
+        self._key = ""
         self._start(first.artifact, first._loaded, first._values, first.threads, first._provider_name)
 
     @property
@@ -69,12 +71,12 @@ class ByShape(Module):
     def bind(self, **constants: Array) -> ByShape:
         return ByShape([m.bind(**constants) for m in self.modules])
 
-    def save(self, path: str | Path) -> None:
-        """Write all modules to one `.atm` file, atomically."""
-        artifacts.save_all(path, self._bound())
+    def save(self, path: str | Path, store: Store | None = None) -> None:
+        """Write all modules to one `.atm` file, atomically. store: as of one function."""
+        artifacts.save_all(path, self._bound(store))
 
-    def _bound(self) -> tuple[Artifact, ...]:
-        return tuple(a for m in self.modules for a in m._bound())
+    def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
+        return tuple(a for m in self.modules for a in m._bound(store))
 
     def _with(self, values: dict[str, Array]) -> ByShape:
         """Its values are its modules' own: `bind` gives new ones."""

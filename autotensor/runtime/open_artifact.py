@@ -12,9 +12,9 @@ from autotensor.runtime.simulated import Hosted
 Function = Module | DeviceModule | Hosted
 
 
-def open_artifact(artifact: Artifact, threads: int | None = None) -> Function:
+def open_artifact(artifact: Artifact, threads: int | None = None, key: str = "") -> Function:
     """The function to call: on this processor, on the device that the artifact's target names, or as a
-    plug-in's target does it.
+    plug-in's target does it. key: as in `Module`.
 
     Raises ArtifactError or TargetError when this machine cannot run it.
     """
@@ -24,4 +24,16 @@ def open_artifact(artifact: Artifact, threads: int | None = None) -> Function:
     if brought is not None:
         opened: Hosted = brought.open(artifact, threads)
         return opened
-    return Module(artifact, threads=threads)
+    return Module(artifact, threads=threads, key=key)
+
+
+def ready(artifact: Artifact, threads: int | None = None) -> Artifact:
+    """The artifact with all prepared that calls read, if its constants have values.
+
+    Raises ArtifactError or TargetError when this machine cannot prepare it.
+    """
+    unmade = [a for a in artifact.role("prepared") if a.name not in artifact.values]
+    free = [a for a in artifact.role("constant") if a.name not in artifact.values]
+    if free or not unmade:
+        return artifact
+    return open_artifact(artifact, threads).ready

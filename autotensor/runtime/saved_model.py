@@ -9,6 +9,7 @@ from pathlib import Path
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import object_key
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function, open_artifact
@@ -34,10 +35,10 @@ def load(
     recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
     Raises ArtifactError if the file is damaged or its code does not fit this machine.
     """
-    found = artifacts.load_all(path)
+    key, found = artifacts.load_known(path)
     if recompile:
-        found = tuple(rebuilt(a, compiler) for a in found)
-    return _opened(tuple(map(check, found)), threads)
+        return _opened(tuple(check(rebuilt(a, compiler)) for a in found), threads)
+    return _opened(tuple(map(check, found)), threads, key)
 
 
 def unpickled(data: bytes, threads: int | None) -> Function:
@@ -48,10 +49,15 @@ def unpickled(data: bytes, threads: int | None) -> Function:
     return _opened(artifacts.load_all("the pickled module", data), threads)
 
 
-def _opened(found: tuple[Artifact, ...], threads: int | None) -> Function:
+def _opened(found: tuple[Artifact, ...], threads: int | None, key: str = "") -> Function:
+    """key: of all that they are made of, where other processes may have the same; as in `Module`."""
+    keys = [object_key(key, str(n)) if key else "" for n in range(len(found))]
     if len(found) == 1:
-        return open_artifact(found[0], threads=threads)
-    return ByShape([Module(a, threads=threads) for a in found])
+        opened: Function = open_artifact(found[0], threads, keys[0])
+    else:
+        opened = ByShape([Module(a, threads=threads, key=k) for a, k in zip(found, keys, strict=True)])
+    artifacts.give_back(found)
+    return opened
 
 
 def rebuilt(artifact: Artifact, compiler: Compiler | None) -> Artifact:

@@ -114,7 +114,9 @@ def in_model(
 
 
 def _clock(artifact: Artifact, plan: ModelPlan) -> KernelClock:
-    return KernelClock(artifact, sample_inputs(artifact.args, artifact.index_range), plan.target.num_cores)
+    return KernelClock(
+        artifact, sample_inputs(artifact.role("input"), artifact.index_range), plan.target.num_cores
+    )
 
 
 def by_middle(ratio: Paired) -> int:

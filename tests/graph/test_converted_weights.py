@@ -59,7 +59,7 @@ def test_products_are_right_and_keep_the_bytes(name, y, tmp_path):
     (want,) = evaluate(graph, a)
     np.testing.assert_allclose(f(a), want, rtol=2e-5, atol=2e-5 * np.abs(want).max())
     assert len(f.artifact.meta["kernels"]) == 1, "nothing is converted by a kernel of its own"
-    kept = sum(np.asarray(v).nbytes for v in f.artifact.values.values())
+    kept = sum(np.asarray(v).nbytes for v in f.ready.values.values())
     assert kept < 1.1 * N * K + 20_000
     path = tmp_path / "model.atm"
     f.save(path)

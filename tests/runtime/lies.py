@@ -13,8 +13,10 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from autotensor import te
 from autotensor.base.dtype import dtype_of
 from autotensor.compiler import compile_trace
 from autotensor.runtime.files import artifact_file as artifacts
-from autotensor.runtime.files.container import MANIFEST, container_bytes
+from autotensor.runtime.files.container import MANIFEST, container_bytes, read_container
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 
@@ -68,12 +70,12 @@ def make_right() -> None:
         "taking": at.build([x, n, taken], name="taking"),
         "model": at.compile_model(at.Graph((y,), (second + first,), "model")),
     }
-    made = {name: replace(f.artifact, values=f._values) for name, f in functions.items()}
+    made = {name: f._bound()[0] for name, f in functions.items()}
     plain = ComputeDAG.of([x, n, taken])  # for a card; nothing here needs one, for nothing is launched
     made["card"] = compile_trace(plain, Trace(), at.Target.parse("opencl -device=gpu"), "card")
     for name, artifact in made.items():
-        head, members = artifacts.description(artifacts.load_all("it", artifacts.to_bytes([artifact]))[0])
-        RIGHT[name] = Right(json.loads(json.dumps({"format": artifacts.FORMAT, **head})), _plain(members))
+        head, members = read_container(Path("it"), artifacts.FORMAT, artifacts.to_bytes([artifact]))
+        RIGHT[name] = Right({k: v for k, v in head.items() if k != "members"}, _plain(members))
 
 
 def _plain(members: Any) -> Members:
@@ -269,7 +271,11 @@ def part(name: str, of: str, kind: str, change: Callable[[bytes], bytes]) -> Non
 part("weights too short", "bound", "values/", lambda d: d[:-4])
 part("weights too long", "bound", "values/", lambda d: d + b"1234")
 part("no bytes of weights", "bound", "values/", lambda d: b"")
-part("a text that is no text", "model", "texts/", lambda d: b"\xff\xfe\xfd" + d)
+part("a text that is not compressed", "model", "texts/", lambda d: b"\xff\xfe\xfd" + d)
+part("a text that is no text", "model", "texts/", lambda d: zlib.compress(b"\xff\xfe\xfd"))
+part("half a text", "model", "texts/", lambda d: d[: len(d) // 2])
+part("a text and more", "model", "texts/", lambda d: d + d)
+part("a text that fills all memory", "model", "texts/", lambda d: zlib.compress(bytes(1 << 28)))
 told(
     "weights of an unknown argument",
     "bound",

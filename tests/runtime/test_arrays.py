@@ -56,7 +56,9 @@ def test_fill_and_traps() -> None:
 
 
 def test_arrays_together_lie_apart_and_aligned() -> None:
-    made = arrays.aligned_together({"a": ((3, 5), "float32"), "b": ((), "int8"), "c": ((7,), "float64")})
+    shapes = {"a": ((3, 5), "float32"), "b": ((), "int8"), "c": ((7,), "float64")}
+    block = arrays.aligned_empty((arrays.bytes_together(shapes),), "uint8")
+    made = arrays.views_together(block, shapes)
     assert {n: (a.shape, str(a.dtype)) for n, a in made.items()} == {
         "a": ((3, 5), "float32"),
         "b": ((), "int8"),
@@ -66,4 +68,5 @@ def test_arrays_together_lie_apart_and_aligned() -> None:
         assert arrays.address(array) % arrays.ALIGNMENT == 0
         array[...] = n
     assert [a.reshape(-1)[0] for a in made.values()] == [0, 1, 2]
-    assert arrays.aligned_together({}) == {}
+    assert arrays.bytes_together({}) == 0
+    assert arrays.views_together(block, {}) == {}

@@ -269,12 +269,11 @@ class Run:
 
     def _misprepared(self, step: Step) -> str:
         """Whether weights that are known as they were given have been prepared wrongly."""
-        if self.plan is None or step.trace is None or not self._is_of_plan(step, self.plan):
+        dag = None if step.trace is None else preparing_dag(step.trace.replay(step.workload.dag))
+        known = self._known(step)
+        if dag is None or any(b.name not in known for b in dag.inputs):
             return ""
-        dag = preparing_dag(step.trace.replay(step.workload.dag))
-        if dag is None:
-            return ""
-        exact = evaluate(dag, self._known(step), np.float64)
+        exact = evaluate(dag, known, np.float64)
         bounds = output_bounds(dag)
         for spec, slot in step.places("prepared"):
             if spec.name in exact:
@@ -291,7 +290,8 @@ class Run:
             shapes = {b.name: b.shape for b in group.workload.dag.inputs}
             bound = zip(group.arg_names, group.inputs, strict=False)
             return {n: x.array.reshape(shapes[n]) for n, x in bound if isinstance(x, Constant)}
-        return {a.name: self.view(a, s) for a, s in step.places("constant") if a.name in step.constants}
+        there = {n for n, a in enumerate(self.artifact.args) if a.name in self.artifact.values}
+        return {a.name: self.view(a, s) for a, s in step.places("constant") if s[0] in there}
 
     def _is_of_plan(self, step: Step, plan: ModelPlan) -> bool:
         """Whether the plan has this step, in this place."""

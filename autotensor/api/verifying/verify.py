@@ -76,7 +76,7 @@ def _compiled(
 ) -> tuple[Artifact, ModelPlan | None]:
     """The code of a model, and what it was made from if that is known."""
     if isinstance(model, Module):
-        return replace(model.artifact, values=model._values), None
+        return model.ready, None
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx"):
             return loaded(Path(model)), None
@@ -132,7 +132,7 @@ def check(
         module = module.bind(**_constants_of(module, arrays))
         arrays = [a for a, s in zip(arrays, artifact.args, strict=False) if s.role == "input"]
     run = Run(
-        as_model(replace(artifact, values=module._values)),
+        as_model(replace(artifact, values={**artifact.values, **module.ready.values})),
         plan,
         arrays,
         module.threads,

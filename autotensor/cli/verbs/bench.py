@@ -64,7 +64,7 @@ def bench(
             samples = sorted(module.time(arrays, repeat))
         else:
             samples = sorted(module.time(arrays, repeat=repeat, min_seconds=0.0))
-            kernels = kernel_times(module.artifact, arrays, module.threads)
+            kernels = kernel_times(module.ready, arrays, module.threads)
             flops = float(module.artifact.meta.get("flops", 0))
     found: dict[str, Any] = {
         "model": module.name,

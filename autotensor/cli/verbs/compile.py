@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 app = new_app()
 
 
+class Stored(StrEnum):
+    """How a model file holds weights."""
+
+    PLAIN = "plain"
+    PREPARED = "prepared"
+
+
 class Form(StrEnum):
     """What a model is written as."""
 
@@ -62,6 +69,14 @@ def compile(
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Of --emit c: what C functions begin with.")
     ] = "",
+    store: Annotated[
+        Stored,
+        typer.Option(
+            "--store",
+            help="plain: weights as they are; the first load on a machine prepares them. prepared: as "
+            "kernels read them, in up to ten times as many bytes.",
+        ),
+    ] = Stored.PLAIN,
     source: FixedSource,
     machine: NumericMachine,
     log: Log,
@@ -89,7 +104,7 @@ def compile(
     plan = plan_model(graph, machine.chosen(), facts=facts(model, source))
     check_replaced(path, plan, force)
     known = compile_known(plan, log)
-    known.module.save(path)
+    known.module.save(path, store.value)
     sources, notes = known.sources, [*known.notes, *_noted(known, path, log)]
     memory = known.module.artifact.meta["memory"]
     if json:

@@ -34,6 +34,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.atomic_write import replacing
 from autotensor.runtime.linking.merged_object import merged_object
 from autotensor.runtime.native.launcher import launcher_ir
+from autotensor.runtime.open_artifact import ready
 
 # pthread_create and others are libc's, which the pool calls
 _IDENTIFIER = re.compile(r"(?!pthread\Z)[A-Za-z_]\w*", re.ASCII)
@@ -64,10 +65,13 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
     name: what its functions and files begin with; the artifact's own if it is empty. Files of before are
     replaced, each at once.
     Raises InputError for a name that is none in C and a folder that cannot be written, TargetError for a
-    device's function, ArtifactError for one with constants that have no values.
+    device's function, ArtifactError for one with constants that have no values, or that are still to be
+    prepared by code for another machine.
     """
     name, place = name or artifact.name, Path(folder)
-    triple, values = check_library(artifact.target, place, name), _values(artifact)
+    triple = check_library(artifact.target, place, name)
+    artifact = ready(artifact)
+    values = _values(artifact)
     weights = weights_of(values)
     file = place / f"{name}.weights" if values else None
     shown = file.name if file else ""
@@ -133,8 +137,7 @@ def check_library(target: Target, folder: Path, name: str) -> str:
 
 def _values(artifact: Artifact) -> dict[str, Array]:
     """What `entry` reads besides its arguments. Raises ArtifactError for what has no value."""
-    kept = artifact.entry_constants()
-    read = [a.name for a in artifact.args if a.role == "prepared" or a.name in kept]
+    read = [a.name for a in artifact.weights()]
     missing = [n for n in read if n not in artifact.values]
     free = [a.name for a in artifact.role("constant") if a.name not in artifact.values]
     if missing:

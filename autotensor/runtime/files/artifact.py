@@ -78,8 +78,7 @@ class Artifact:
     meta is free JSON, with three keys that the runtime reads besides `alone`:
 
     entry_constants  the names of the constants that `entry` itself still reads. The others are dropped once
-                     they are prepared, which halves the weights in memory and on disk; without the key all
-                     are kept.
+                     they are prepared, which halves the weights in memory; without the key all are kept.
     prepared_by      {"code": hash, "reads": names of constants} of `prepare`: two artifacts for one target
                      with equal ones prepare the same arrays from the same constants
     index_ranges     by name of an argument, the least and the largest value that its elements may have, for
@@ -114,6 +113,11 @@ class Artifact:
         constants = tuple(a.name for a in self.role("constant"))
         kept = self.meta.get("entry_constants")
         return constants if kept is None else tuple(n for n in constants if n in kept)
+
+    def weights(self) -> tuple[ArgSpec, ...]:
+        """What `entry` reads besides its inputs: prepared arrays, and constants that stay."""
+        kept = self.entry_constants()
+        return tuple(a for a in self.args if a.role == "prepared" or a.name in kept)
 
     def prepared_by(self) -> tuple[str, tuple[str, ...]]:
         """A hash of what `prepare` does, "" if it is not known, and the constants that it reads."""

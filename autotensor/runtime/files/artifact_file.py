@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,21 @@ from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec, Array, Artifact
 from autotensor.runtime.files.artifact_binding import check_bound
 from autotensor.runtime.files.container import Buffer, container_bytes, read_container, write_container
+from autotensor.runtime.files.container import give_back as give_back_pages
 from autotensor.runtime.files.manifest import check_head, check_meta
+from autotensor.runtime.files.object_cache import object_key
 
-FORMAT = 2  # 2: code asks its context for parts of heavy regions (work_sharing.py); of 1, it does not
-SEVERAL = 3  # a file of several artifacts, each as in format 2
+# 2: code asks its context for parts of heavy regions (work_sharing.py); of 1, it does not
+# 3: several artifacts, each as in format 2
+# 4: of one or several; texts are compressed
+FORMAT = 4
+_PACKED = ".z"  # what the name of a compressed part ends with
+_MOST_TEXT = 64 << 20  # bytes of one text: a small part must not unpack to all of memory
 
 
 def save(path: str | Path, artifact: Artifact) -> None:
     """Write `artifact` to an `.atm` file, atomically."""
-    head, members = description(artifact)
-    write_container(Path(path), {"format": FORMAT, **head}, members)
+    write_container(Path(path), *_alone(artifact))
 
 
 def load(path: str | Path) -> Artifact:
@@ -48,22 +55,26 @@ def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
 def to_bytes(artifacts: Sequence[Artifact]) -> bytes:
     """The contents of an `.atm` file that holds these artifacts."""
     if len(artifacts) == 1:
-        head, members = description(artifacts[0])
-        return container_bytes({"format": FORMAT, **head}, members)
+        return container_bytes(*_alone(artifacts[0]))
     return container_bytes(*_together(artifacts))
+
+
+def _alone(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
+    head, members = _small(*description(artifact))
+    return {"format": FORMAT, **head}, members
 
 
 def _together(artifacts: Sequence[Artifact]) -> tuple[dict[str, Any], dict[str, Buffer]]:
     heads, kept = [], dict[str, Buffer]()
     places: dict[bytes, str] = {}  # digest of a part → the name that it has in the file
     for n, artifact in enumerate(artifacts):
-        head, members = description(artifact)
+        head, members = _small(*description(artifact))
         names = {}
         for member, data in members.items():
             names[member] = places.setdefault(hashlib.sha256(data).digest(), f"v{n}_{member}")
             kept.setdefault(names[member], data)
         heads.append(_renamed(head, names))
-    return {"format": SEVERAL, "variants": heads}, kept
+    return {"format": FORMAT, "variants": heads}, kept
 
 
 def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...]:
@@ -71,10 +82,15 @@ def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...
 
     data: the file's contents, where there is no file; `path` is then a name for messages only.
     """
+    return load_known(path, data)[1]
+
+
+def load_known(path: str | Path, data: bytes | None = None) -> tuple[str, tuple[Artifact, ...]]:
+    """`load_all`, and a hash of all that the file holds."""
     path = Path(path)
-    head, members = read_container(path, SEVERAL, data)
+    head, members = read_container(path, FORMAT, data)
     try:
-        heads = head["variants"] if head["format"] == SEVERAL else [head]
+        heads = head.get("variants", [head])
         found = tuple(restored(h, members) for h in heads)
         if not found:
             raise ValueError("it holds none")
@@ -84,15 +100,28 @@ def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...
         why = str(error).rstrip(".") or type(error).__name__
         why = f"it lacks {why}" if isinstance(error, KeyError) else why
         raise ArtifactError(f"{path} does not describe a compiled function: {why}.") from error
-    return found
+    return object_key(json.dumps(head, sort_keys=True)), found  # the hashes of all parts are in there
+
+
+def give_back(found: Iterable[Artifact]) -> None:
+    """Gives the memory back in which values of a file were read, to be hashed or prepared from."""
+    give_back_pages(_owner(v) for artifact in found for v in artifact.values.values())
+
+
+def _owner(value: Array) -> Any:
+    """What an array's memory belongs to."""
+    base: Any = value
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
 
 
 def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
     """An artifact as JSON and the parts that it names."""
     values = {name: np.ascontiguousarray(v) if v.ndim else v for name, v in artifact.values.items()}
     objects = {f"objects/{k}.o": data for k, data in enumerate(artifact.objects)}
-    texts = {f"texts/{k}.txt": kind for k, kind in enumerate(artifact.texts)}
-    arrays = {f"values/{k}.bin": name for k, name in enumerate(values)}
+    texts = {f"texts/{k}.txt": kind for k, kind in enumerate(sorted(artifact.texts))}
+    arrays = {f"values/{k}.bin": name for k, name in enumerate(sorted(values))}
     head = {
         "name": artifact.name,
         "target": asdict(artifact.target),
@@ -111,6 +140,30 @@ def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
         **{member: _bytes_of(values[name]) for member, name in arrays.items()},
     }
     return head, members
+
+
+def _small(
+    head: Mapping[str, Any], members: Mapping[str, Buffer]
+) -> tuple[dict[str, Any], dict[str, Buffer]]:
+    """A description with its texts compressed: they shrink to a fifth, and small models are half text."""
+    texts = set(head["texts"].values())
+    names = {m: m + _PACKED if m in texts else m for m in members}
+    packed = {names[m]: zlib.compress(data) if m in texts else data for m, data in members.items()}
+    return _renamed(head, names), packed
+
+
+def _text(member: str, data: memoryview) -> str:
+    """Raises ValueError for what is no text, or a very long one."""
+    if not member.endswith(_PACKED):
+        return str(data, "utf-8")
+    unpacking = zlib.decompressobj()
+    try:
+        plain = unpacking.decompress(data, _MOST_TEXT)
+    except zlib.error as error:
+        raise ValueError(f"text {member!r} cannot be unpacked") from error
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError(f"text {member!r} does not end where it should")
+    return plain.decode()
 
 
 def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -137,7 +190,7 @@ def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Arti
         args=args,
         objects=tuple(bytes(members[m]) for m in head["objects"]),
         needs=tuple(head["needs"]),
-        texts={kind: str(members[m], "utf-8") for kind, m in head["texts"].items()},
+        texts={kind: _text(m, members[m]) for kind, m in head["texts"].items()},
         values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
         meta=head["meta"],
     )

@@ -22,7 +22,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -125,6 +125,15 @@ def read_container(
         if table[name] != {"bytes": len(data), "sha256": _sha256(data)}:
             raise _damaged(path, f"the hash of {name} does not match")
     return manifest, members
+
+
+def give_back(parts: Iterable[Any]) -> None:
+    """Gives the pages of mapped members back to the system, which has them in its cache; they can be read
+    again."""
+    maps = {id(m): m for p in parts if isinstance(p, memoryview) and isinstance(m := p.obj, mmap.mmap)}
+    for image in maps.values():
+        if hasattr(mmap, "MADV_DONTNEED"):
+            image.madvise(mmap.MADV_DONTNEED)
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -77,13 +77,18 @@ def make_own(folder: Path) -> str:
     return complaint_above(folder) or complaint(folder)
 
 
-def read_own(path: Path) -> bytes:
-    """The bytes of a file that is the user's own. Raises PermissionError for one that is not, or OSError."""
+def open_own(path: Path) -> int:
+    """A descriptor, to read, of a file that is the user's own, in a folder that is, too.
+
+    Raises PermissionError for one that is not, or OSError.
+    """
+    if why := complaint(path.parent):
+        raise PermissionError(why)
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        if why := _complaint(path, os.fstat(descriptor)):
-            raise PermissionError(why)
-        return file.read()
+    if why := _complaint(path, os.fstat(descriptor)):
+        os.close(descriptor)
+        raise PermissionError(why)
+    return descriptor
 
 
-__all__ = ["complaint", "complaint_above", "complaint_below", "make_own", "read_own"]
+__all__ = ["complaint", "complaint_above", "complaint_below", "make_own", "open_own"]

@@ -88,6 +88,9 @@ def check_meta(artifact: Artifact) -> None:
     unmade = [a for a in artifact.role("prepared") if a.name not in artifact.values]
     if unmade and not artifact.prepare and artifact.target.kind == "llvm":
         raise ArtifactError(f"it has no value for {unmade[0]}, and no function that prepares it")
+    free = [a for a in artifact.role("constant") if a.name not in artifact.values]
+    if unmade and free and "kernels" in meta:
+        raise ArtifactError(f"it is a model and has no value for {free[0]}")
     kept = meta.get("entry_constants", [])
     _want(kept, list | None, "'entry_constants'")
     for name in kept or ():

@@ -23,7 +23,7 @@ from pathlib import Path
 from autotensor.base import log, switches
 from autotensor.base.errors import InputError
 from autotensor.runtime.files.atomic_write import replacing
-from autotensor.runtime.files.file_ownership import complaint, make_own, read_own
+from autotensor.runtime.files.file_ownership import complaint, make_own, open_own
 
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32
@@ -62,7 +62,7 @@ class ObjectCache:
 
     def get(self, key: str) -> bytes | None:
         """The object of that key, or None."""
-        path = self._path(key)
+        path = self.place(key)
         data = _read(path) if path is not None else None
         if path is None or data is None:
             self.counts.misses += 1
@@ -81,7 +81,7 @@ class ObjectCache:
 
     def put(self, key: str, data: bytes) -> bytes:
         """Keep `data` under `key`, if that is possible; gives `data` back."""
-        path = self._path(key)
+        path = self.place(key)
         if path is not None and len(data) <= self.max_bytes:
             try:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -117,7 +117,8 @@ class ObjectCache:
             with suppress(OSError):
                 path.unlink()
 
-    def _path(self, key: str) -> Path | None:
+    def place(self, key: str) -> Path | None:
+        """Where the entry of that key lies, if there is a folder."""
         if not _KEY.fullmatch(key):
             raise InputError(f"cache key {key!r} is not a hash.", fix="Make it with object_key.")
         return self.folder / key[:2] / key if self.folder is not None else None
@@ -126,12 +127,25 @@ class ObjectCache:
 def default_cache() -> ObjectCache:
     """A cache as the environment asks for: AUTOTENSOR_CACHE_DIR, AUTOTENSOR_CACHE_BYTES, else the user's
     cache folder."""
+    return ObjectCache(_default_folder() / "objects", switches.cache_bytes())
+
+
+def default_prepared_cache() -> ObjectCache | None:
+    """The same of prepared weights, with AUTOTENSOR_PREPARED_BYTES; None if no folder is named and
+    platformdirs, which loading does without, is not installed."""
+    try:
+        return ObjectCache(_default_folder() / "prepared", switches.prepared_bytes())
+    except ImportError:
+        return None
+
+
+def _default_folder() -> Path:
     folder = switches.cache_dir()
     if folder is None:
         import platformdirs  # here, because loading and running a model must not need it
 
         folder = Path(platformdirs.user_cache_dir("autotensor", appauthor=False))
-    return ObjectCache(folder / "objects", switches.cache_bytes())
+    return folder
 
 
 def _usable(folder: Path) -> Path | None:
@@ -151,9 +165,8 @@ def _usable(folder: Path) -> Path | None:
 def _read(path: Path) -> bytes | None:
     """What an entry holds; None if there is none, or somebody else may have written it."""
     try:
-        if why := complaint(path.parent):
-            raise PermissionError(why)
-        return read_own(path)
+        with os.fdopen(open_own(path), "rb") as file:
+            return file.read()
     except PermissionError as error:
         told = error.strerror or str(error)
         log.at(1, lambda: f"cache: {told}; this entry is not used")

@@ -61,8 +61,7 @@ class DeviceBench(Bench):
         launches(artifact, "run")  # complains now rather than later
         bounds = output_bounds(self.task.workload.dag, tolerance)
         self._on_device[number] = DeviceCandidate(artifact, bounds)
-        kept = artifact.entry_constants()
-        return sum(a.bytes for a in artifact.args if a.role == "prepared" or a.name in kept)
+        return sum(a.bytes for a in artifact.weights())
 
     def forget(self) -> None:
         self._on_device.clear()

@@ -36,8 +36,7 @@ class LoadedCandidate:
     @property
     def rotating(self) -> tuple[ArgSpec, ...]:
         """Constants that every call reads."""
-        kept = self.artifact.entry_constants()
-        return tuple(a for a in self.artifact.args if a.role == "prepared" or a.name in kept)
+        return self.artifact.weights()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from autotensor.runtime.files.file_ownership import (
     complaint_above,
     complaint_below,
     make_own,
-    read_own,
+    open_own,
 )
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 from autotensor.runtime.workers.children import Child, Status, python_path
@@ -123,14 +123,20 @@ def test_pocls_folder_is_looked_through(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_may_be_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x")
-    assert read_own(file) == b"x"
+    with os.fdopen(open_own(file), "rb") as opened:
+        assert opened.read() == b"x"
     assert complaint(file) == ""
     file.chmod(0o666)
     with pytest.raises(PermissionError, match=f"others may write to {file}"):
-        read_own(file)
+        open_own(file)
+    file.chmod(0o600)
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match=f"others may write to {tmp_path}"):
+        open_own(file)
+    tmp_path.chmod(0o700)
     os.mkfifo(tmp_path / "pipe")  # is not waited for
     with pytest.raises(PermissionError, match="is neither a folder nor a file"):
-        read_own(tmp_path / "pipe")
+        open_own(tmp_path / "pipe")
 
 
 # -- children --------------------------------------------------------------------------------------------
