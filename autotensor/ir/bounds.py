@@ -30,6 +30,7 @@ from autotensor.ir.expr import (
     Op,
     Ramp,
     Select,
+    Symbol,
     Unary,
     Var,
 )
@@ -167,6 +168,8 @@ class Bounds:
         """The values of an expression that is no sum."""
         whole = dtype_interval(e.dtype.element)
         match e:
+            case Symbol():
+                return Interval(e.least, e.most)
             case Var():
                 return whole
             case Const(value, dtype) if not dtype.is_float:
@@ -272,6 +275,8 @@ class Bounds:
 
     # -- what is known to hold -------------------------------------------------------------------------------
     def with_range(self, term: Expr, values: Interval) -> Bounds:
+        if isinstance(term, Symbol):  # whatever it is read from
+            values = values.meet(Interval(term.least, term.most))
         return Bounds({**self.known, term: values}, self.facts, self.truths)
 
     def in_loop(self, var: Var, begin: Expr, extent: Expr) -> Bounds:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from autotensor.base.dtype import int64
-from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
 from autotensor.ir.visit import walk
@@ -24,12 +24,18 @@ class IterDef:
     """One axis of a stage."""
 
     name: str
-    extent: int
+    extent: int  # the greatest one, where it is known at run time only
     kind: AxisKind = AxisKind.SPATIAL
+    runtime: Expr | None = None  # what it is then
 
     @property
     def var(self) -> Var:
         return Var(self.name, int64)
+
+    @property
+    def size(self) -> Expr:
+        """The extent as an expression."""
+        return const(self.extent) if self.runtime is None else self.runtime
 
 
 @dataclass(frozen=True, slots=True)
