@@ -35,6 +35,7 @@ from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
+from autotensor.lowering.passes.inside_extents import inside_extents
 from autotensor.lowering.passes.join_lanes import join
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
@@ -98,6 +99,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("open guards", open_guards, when=is_gpu),
     Pass("unclamp", unclamp, when=is_cpu),  # before protect: what it lays bare needs masks
     Pass("protect loads", protect),  # after partition: interior copies need no masks
+    Pass("inside extents", inside_extents),  # after protect, whose masks it trusts
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
     Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize: as long as there are loops

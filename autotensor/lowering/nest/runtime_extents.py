@@ -1,0 +1,58 @@
+"""Extents of loops at run time: what an axis with a symbolic extent makes of the loops that it is divided into.
+
+    i: n          ──split [4, 13]──▶     i.0: (n + 51) // 52     i.1: 4     i.2: 13     guarded by i < n
+    i: n, j: m    ──fuse──▶              (i*j): n * m
+
+Loops whose number of turns does not depend on symbols are not in the table; schedules know their extents. An
+attached stage has a box of constant extents. Where that is a whole axis, it need not be larger than the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.affine import is_multiple
+from autotensor.ir.expr import Expr
+from autotensor.ir.simplify import simplify
+from autotensor.schedule.extents import Extents
+from autotensor.schedule.state import At, Fuse, Split, Stage
+
+RuntimeExtents = Mapping[str, Expr]  # axis or loop of a stage → its extent
+
+
+def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
+    """The axes and loops of a stage whose extents depend on symbols.
+
+    Raises ScheduleError for a split of such an axis into a number of parts: their size would be a symbol.
+    """
+    found: dict[str, Expr] = {}
+    box = extents.boxes[stage.name] if isinstance(stage.place, At) else None
+    for n, axis in enumerate(stage.op.all_axes):
+        whole = box is None or n >= len(box) or int(box[n].extent) == axis.extent
+        if axis.runtime is not None and whole:
+            found[axis.name] = axis.runtime
+    for relation in stage.relations if found else ():
+        match relation:
+            case Split(parent, children, _, nparts) if parent in found:
+                if nparts is not None:
+                    raise ScheduleError(
+                        f"split: axis {parent!r} of stage {stage.name!r} has the run-time extent "
+                        f"{found[parent]}; it cannot be split into a number of parts.",
+                        fix="Split it by a factor.",
+                    )
+                inner = prod(int(extents[stage.name, c]) for c in children[1:])
+                found[children[0]] = simplify((found[parent] + (inner - 1)) // inner)
+            case Fuse(a, b, fused) if a in found or b in found:
+                found[fused] = simplify(_extent(stage, a, extents, found) * _extent(stage, b, extents, found))
+    return found
+
+
+def _extent(stage: Stage, axis: str, extents: Extents, found: RuntimeExtents) -> Expr | int:
+    return found.get(axis, int(extents[stage.name, axis]))
+
+
+def overhangs(extent: Expr, inner: int) -> bool:
+    """Whether loops over a run-time extent in steps of `inner` may go beyond it."""
+    return not is_multiple(extent, inner)
