@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from autotensor.base.plugins import plugin
 from autotensor.runtime.device.module import DeviceModule
-from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact import OPEN_SHAPES, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.module import Module
+from autotensor.runtime.open_module import OpenModule
 from autotensor.runtime.simulated import Hosted
 
 Function = Module | DeviceModule | Hosted
@@ -24,4 +25,9 @@ def open_artifact(artifact: Artifact, threads: int | None = None) -> Function:
     if brought is not None:
         opened: Hosted = brought.open(artifact, threads)
         return opened
-    return Module(artifact, threads=threads)
+    return module_of(artifact, threads)
+
+
+def module_of(artifact: Artifact, threads: int | None = None) -> Module:
+    """The function of this processor's code."""
+    return (OpenModule if artifact.meta.get(OPEN_SHAPES) else Module)(artifact, threads=threads)

@@ -19,7 +19,6 @@ from autotensor.ir.expr import Binary, Const, Expr, Op, Symbol
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import walk
 
-EXTENTS = "extents?"  # the argument of a program that holds its symbols; no author's name has a question mark
 Extent = int | Expr  # a number, or what it is at run time
 
 _OPERATORS = (Op.ADD, Op.SUB, Op.MUL, Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX)
@@ -94,4 +93,4 @@ def checked_extent(extent: Expr, where: str) -> Extent:
     return simple  # type: ignore[no-any-return]
 
 
-__all__ = ["EXTENTS", "Extent", "at_run_time", "checked_extent", "greatest", "symbols_of", "var"]
+__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "symbols_of", "var"]

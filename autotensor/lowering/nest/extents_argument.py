@@ -13,7 +13,7 @@ from autotensor.base.dtype import int64
 from autotensor.ir.expr import Load, Symbol, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.stmt import Let
-from autotensor.te.symbols import EXTENTS
+from autotensor.runtime.files.artifact import EXTENTS
 
 
 def with_extents(program: Program, symbols: Sequence[Symbol]) -> Program:
