@@ -284,7 +284,7 @@ class Bounds:
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
         inside = self.with_range(var, Interval(first.lo, last))
-        if _is_symbolic(extent):  # the range alone says little
+        if is_symbolic(extent):  # the range alone says little
             inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
         return inside
 
@@ -379,13 +379,13 @@ def _symbolic_quotient(sum_: Affine) -> tuple[Expr, Affine, int] | None:
     """A term x//c of an extent at run time that the sum subtracts, with x and c."""
     for term, k in sum_.terms.items():
         match term:
-            case Binary(Op.FLOORDIV, x, Const(c)) if k == -1 and c > 0 and _is_symbolic(x):
+            case Binary(Op.FLOORDIV, x, Const(c)) if k == -1 and c > 0 and is_symbolic(x):
                 inner = affine(x)
                 return None if inner is None else (term, inner, int(c))
     return None
 
 
-def _is_symbolic(e: Expr) -> bool:
+def is_symbolic(e: Expr) -> bool:
     """Whether an expression depends on an extent that is known at run time only."""
     return any(isinstance(v, Symbol) for v in free_vars(e))
 

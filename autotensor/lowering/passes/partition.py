@@ -20,6 +20,7 @@ from functools import lru_cache, reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Symbol, Var, compare, const
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
@@ -93,11 +94,14 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
     after = Simplifier(known).expr(begin + extent)
     free = _symbolic_end(var, body, inside, budget) if kind is ForKind.SERIAL else None
     middle = begin if free is None else _within(free, begin, after, known)
-    if middle is begin:
-        return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
+    if middle is begin:  # a tail
+        return For(var, begin, extent, kind, _by_rows(var, body, inside, budget), thread)
     budget.left -= 1
     parts = (_from(loop, begin, middle, known), _from(loop, middle, after, known))
-    bodies = (_visit(body, known.in_loop(var, p.begin, p.extent), budget) for p in parts)
+    bodies = [
+        _visit(body, known.in_loop(var, begin, parts[0].extent), budget),
+        _by_rows(var, body, known.in_loop(var, middle, parts[1].extent), budget),
+    ]
     return seq(*(For(var, p.begin, p.extent, kind, b, thread) for p, b in zip(parts, bodies, strict=True)))
 
 
@@ -109,7 +113,41 @@ def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | Non
     budget.left -= 1
     main = compare(Cmp.LT, var, free)
     then = _visit(body, inside.assuming(main), budget)
-    return If(main, then, _visit(body, inside.assuming(main, False), budget))
+    return If(main, then, _by_rows(var, body, inside.assuming(main, False), budget))
+
+
+def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
+    """The last turn of a loop over tiles of unrolled rows, once more for each half of the rows that may be left.
+
+        if i.0*6 + 1 < n: (if i.0*6 + 3 < n: all six rows, else: three) else: one
+
+    Rows that are computed in vain cost as much as others: of a product of one row, five sixths.
+    """
+    found = _rows(var, body, known)
+    out = _visit(body, known, budget)
+    if found is None:
+        return out
+    cond, row, left = found
+    while left > 1 and budget.left > 0:
+        budget.left -= 1
+        left //= 2
+        more = Simplifier(known).expr(substitute(cond, {row: const(left)}))
+        out = If(more, out, _visit(body, known.assuming(more, False), budget))
+    return out
+
+
+def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
+    """A guard that compares tiles of unrolled rows with a run-time extent, the variable of the rows, and their
+    number; None where there is none, or no loop inside that makes rows worth leaving out."""
+    if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
+        return None
+    unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
+    for cond, inner in _conditions(body, known):
+        rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
+        if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
+            extent = unrolled[rows[0]].extent
+            return (cond, rows[0], int(extent.value)) if isinstance(extent, Const) else None
+    return None
 
 
 def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr | None:
