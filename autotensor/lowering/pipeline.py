@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotensor.base import switches
+from autotensor.base.errors import LoweringError
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
@@ -136,6 +137,11 @@ def lower(
     """
     if passes is PIPELINE:
         check_capabilities(state, target)
+    if target is not None and target.kind != "llvm" and (symbols := state.dag.symbols()):
+        raise LoweringError(
+            f"{target.kind} takes shapes that are numbers; {symbols[0].name!r} is known at run time only.",
+            fix="Build it for a CPU, or write a number for the te.var.",
+        )
     program = build_program(state, device_of(target))
     careful = switches.verify() or switches.debug() >= VERIFY_AT
     brought = None if target is None else plugin(target.kind)

@@ -88,9 +88,10 @@ class OpenShapes:
             for axis, (formula, extent) in enumerate(zip(self.shapes.get(name, ()), shape, strict=False)):
                 if symbol in _symbols(formula):
                     wanted = next(_range(*s) for s in self.symbols if s[0] == symbol)
+                    text = "" if _text(formula) == _name(symbol) else f"{_text(formula)} with "
                     raise ArgumentError(
                         f"{function}: axis {axis} of argument {name!r} is {extent}; it is compiled for "
-                        f"{_text(formula)} with {wanted}.",
+                        f"{text}{wanted}.",
                         fix="Give a shape in that range, or build it with a te.var of a wider one.",
                     )
 

@@ -96,6 +96,7 @@ class ComputeDAG:
             reads = s.reads()
             if (
                 reads
+                and not s.is_open
                 and all(b.name in known for b in reads)
                 and not any(b in self.outputs for b in s.buffers)
             ):
@@ -264,6 +265,11 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         tensors[id(t.op), 0] = b
         inputs.append(b)
         if t.op.constant:
+            if b.extents:
+                raise TensorError(
+                    f"constant {t.op.name!r} has extents that are known at run time only; it is prepared before.",
+                    fix="Give it a shape of numbers, or leave out constant=True.",
+                )
             constants.add(b.name)
     for state, result in before.items():
         tensors[id(state), 0] = buffer_of_shape(

@@ -37,9 +37,10 @@ def check_reads(dag: ComputeDAG) -> None:
         try:
             _check_fixed(fixed(dag, values))
         except TensorError as e:
-            if values:
-                e.add_note(f"where {', '.join(f'{s.name} = {n}' for s, n in values.items())}")
-            raise
+            if not values:
+                raise
+            where = ", ".join(f"{s.name} = {n}" for s, n in values.items())
+            raise TensorError(f"with {where}: {e.what}", fix=e.fix) from e
 
 
 def _check_fixed(dag: ComputeDAG) -> None:

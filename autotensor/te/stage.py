@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import prod
 
 from autotensor.base.dtype import int64
-from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var, const
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
-from autotensor.ir.visit import walk
+from autotensor.ir.visit import free_vars, walk
 from autotensor.te.tensor import AxisKind
 
 
@@ -58,6 +58,11 @@ class StageOp:
     def all_axes(self) -> tuple[IterDef, ...]:
         return (*self.axes, *self.reduce_axes)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it depends on extents that are known at run time only."""
+        return any(a.runtime is not None for a in self.all_axes) or _has_symbols(self.bodies)
+
     def loads(self) -> tuple[Load, ...]:
         """Distinct loads of all bodies, in order."""
         return _loads(self.bodies)
@@ -78,6 +83,11 @@ class StageOp:
 @lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
 def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
     return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
+
+
+@lru_cache(maxsize=4096)
+def _has_symbols(bodies: tuple[Expr, ...]) -> bool:
+    return any(isinstance(v, Symbol) for body in bodies for v in free_vars(body))
 
 
 @lru_cache(maxsize=4096)
