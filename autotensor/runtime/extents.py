@@ -51,9 +51,8 @@ class OpenShapes:
         for name, shape in found.items():
             formulas = self.shapes.get(name, ())
             if len(formulas) not in (0, len(shape)):
-                raise ArgumentError(
-                    f"{function}: argument {name!r} has {len(shape)} axes; expected {self.text(name)}."
-                )
+                axes = "1 axis" if len(shape) == 1 else f"{len(shape)} axes"
+                raise ArgumentError(f"{function}: argument {name!r} has {axes}; expected {self.text(name)}.")
             for axis, (formula, extent) in enumerate(zip(formulas, shape, strict=bool(formulas))):
                 for symbol, value in _solved(formula, extent).items():
                     values.setdefault(symbol, value)
