@@ -16,7 +16,6 @@ from autotensor.ir.expr import Expr, const
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Stmt
 
-
 Extents = tuple[Expr, ...]
 
 

@@ -10,7 +10,7 @@ of an extent that is a multiple of 8.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from autotensor.base.errors import ArgumentError
 Formula = Any  # int | str | [str, Formula, Formula]
 Shape = tuple[int, ...]
 
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -119,7 +119,7 @@ def _value(formula: Formula, values: Mapping[str, int]) -> int:
         case str():
             return values[formula]
         case [op, a, b]:
-            return int(_OPERATORS[op](_value(a, values), _value(b, values)))
+            return _OPERATORS[op](_value(a, values), _value(b, values))
     return int(formula)
 
 

@@ -1,6 +1,6 @@
 """A compiled function whose extents are known when it is called: one program for a whole range of shapes.
 
-    f(x)    x: [100, 64] ──▶ n = 100 ──▶ the view for n = 100: the same code and weights, shapes that are numbers
+    f(x)    x: [100, 64] ──▶ n = 100 ──▶ the view for n = 100: the same code and weights, numbers for shapes
 
 A *view* is a Module in every respect: it checks arguments, makes results and calls the code as one that was
 compiled for its shapes does. Making one takes some 100 µs and compiles nothing; the latest are kept.
@@ -97,7 +97,9 @@ class OpenModule(Module):
 
     def __repr__(self) -> str:
         shapes = ", ".join(
-            f"{a.name}: {a.dtype}{self.open_shapes.text(a.name)}" if a.name in self.open_shapes.shapes else str(a)
+            f"{a.name}: {a.dtype}{self.open_shapes.text(a.name)}"
+            if a.name in self.open_shapes.shapes
+            else str(a)
             for a in self.args
         )
         return f"<OpenModule {self.name}({shapes}), {self.open_shapes.ranges()}, {self.threads} threads>"

@@ -126,11 +126,11 @@ class ComputeDAG:
 
         def buffer(b: Buffer) -> Buffer:
             extents = tuple(substitute(e, symbols) for e in b.extents)
-            return Buffer(
-                names.get(b.name, b.name), b.shape, b.dtype, b.scope, b.strides, (), 0, extents
-            )
+            return Buffer(names.get(b.name, b.name), b.shape, b.dtype, b.scope, b.strides, (), 0, extents)
 
-        symbols: dict[Var, Expr] = {s: Symbol(names.get(f"{s.name}?", s.name), s.type, s.least, s.most) for s in self.symbols()}
+        symbols: dict[Var, Expr] = {
+            s: Symbol(names.get(f"{s.name}?", s.name), s.type, s.least, s.most) for s in self.symbols()
+        }
 
         def axis(s: StageOp, a: IterDef) -> IterDef:
             runtime = None if a.runtime is None else substitute(a.runtime, symbols)
@@ -267,7 +267,8 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         if t.op.constant:
             if b.extents:
                 raise TensorError(
-                    f"constant {t.op.name!r} has extents that are known at run time only; it is prepared before.",
+                    f"constant {t.op.name!r} has extents that are known at run time only; "
+                    "it is prepared before any call.",
                     fix="Give it a shape of numbers, or leave out constant=True.",
                 )
             constants.add(b.name)

@@ -1,6 +1,6 @@
 """A DAG with run-time extents, for one choice of them: a DAG like any other.
 
-    B[i: n] = A[i] + 1, n = te.var(…)        ──fixed(dag, {n: 7})──▶        B[i: 7] = A[i] + 1
+B[i: n] = A[i] + 1, n = te.var(…)        ──fixed(dag, {n: 7})──▶        B[i: 7] = A[i] + 1
 """
 
 from __future__ import annotations

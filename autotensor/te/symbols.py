@@ -2,10 +2,10 @@
 
     n = te.var("n", range=(1, 512))
     A = te.placeholder((n, 64), name="A")
-    B = te.compute((n + 2, 64), lambda i, j: …)            sums, products, quotients, minima of them are extents
+    B = te.compute((n + 2, 64), lambda i, j: …)            sums, products, quotients of them are extents, too
 
-An extent is an integer expression of `Symbol`s. Schedules see the greatest value that it can take, lowering the
-expression itself.
+An extent is an integer expression of `Symbol`s. Schedules see the greatest value that it can take, lowering
+the expression itself.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def checked_extent(extent: Expr, where: str) -> Extent:
         raise TensorError(
             f"{where}: extent {simple} may be {values.lo}.", fix="Raise the range of its te.var."
         )
-    return simple  # type: ignore[no-any-return]
+    return simple
 
 
 __all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "symbols_of", "var"]

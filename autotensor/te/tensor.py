@@ -181,11 +181,10 @@ class Compute:
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for another.
 
-    Extents that are known at run time only (te/symbols.py) stay expressions; what is typed `int` below is then
-    one.
+    Extents that are known at run time only (te/symbols.py) stay expressions.
     """
     items = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, (str, Tensor)) else (shape,)
-    out = []
+    out: list[Any] = []
     for n in items:
         if isinstance(n, Expr):
             out.append(checked_extent(n, where))

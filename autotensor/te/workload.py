@@ -111,6 +111,11 @@ def _extent(data: Any) -> Extent:
     return data if isinstance(data, int) else expr_from_json(data, {})
 
 
+def greatest_in(data: Any) -> int:
+    """The greatest value of an axis' extent in a workload's text."""
+    return greatest(_extent(data))
+
+
 def _axis(name: str, data: Any, kind: AxisKind = AxisKind.SPATIAL) -> IterDef:
     extent = _extent(data)
     return IterDef(name, greatest(extent), kind, at_run_time(extent))

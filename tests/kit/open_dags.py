@@ -24,7 +24,7 @@ Place = tuple[str, int | str]  # a buffer's dimension, or an axis of a stage
 
 
 def opened(dag: ComputeDAG, rng: random.Random) -> ComputeDAG:
-    """The DAG with symbols, from 1 to the number that was there or a few more; itself if nothing can be open."""
+    """The DAG with symbols, from 1 to the number that was there or a few more; itself if none can be."""
     tied = _tied(dag)
     extents = _extents(dag)
     inputs = {(b.name, n) for b in dag.inputs if b.name not in dag.constants for n in range(len(b.shape))}

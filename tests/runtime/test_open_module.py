@@ -22,7 +22,16 @@ Array = np.ndarray[Any, Any]
 n = te.var("n", range=(1, 70))
 m = te.var("m", range=(1, 50))
 k8 = te.var("k", range=(8, 64), multiple_of=8)
-EXTENTS = ((1, 1, 8), (70, 50, 64), (1, 50, 16), (70, 1, 24), (13, 31, 8), (6, 16, 40), (64, 48, 56), (7, 33, 64))
+EXTENTS = (
+    (1, 1, 8),
+    (70, 50, 64),
+    (1, 50, 16),
+    (70, 1, 24),
+    (13, 31, 8),
+    (6, 16, 40),
+    (64, 48, 56),
+    (7, 33, 64),
+)
 
 
 def whole(rng: np.random.Generator, *shape: int) -> Array:
@@ -144,7 +153,9 @@ def test_it_is_saved_pickled_copied_and_called_by_many(tmp_path: Path) -> None:
         assert (g(np.ones((5, 9, 9, 8), np.float32)) == 72).all()
     with ThreadPoolExecutor(4) as pool:
         shapes = [np.ones((1 + i % 6, 9, 9, 8), np.float32) for i in range(100)]
-        assert all((y == 72).all() and len(y) == len(x) for x, y in zip(shapes, pool.map(f, shapes), strict=True))
+        assert all(
+            (y == 72).all() and len(y) == len(x) for x, y in zip(shapes, pool.map(f, shapes), strict=True)
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """How kernels learn symbols: the program has one more argument, an array of them, which is read at the top.
 
-    extents: int64[2]                     n = extents[0]
-                                 ──▶      for i in range(n): …
+extents: int64[2]                     n = extents[0]
+                             ──▶      for i in range(n): …
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _in_bounds(read: Read, ranges: Ranges) -> bool:
 
 
 def _ends(buffer: Buffer) -> list[int | None]:
-    """Where dimensions end; None where that is known at run time only: passes/inside_extents.py sees to it."""
+    """Where dimensions end; None where a call says so, which is left to passes/inside_extents.py."""
     return [int(d.value) if isinstance(d, Const) else None for d in buffer.dims]
 
 

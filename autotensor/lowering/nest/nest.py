@@ -30,15 +30,15 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
-from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.extents_argument import with_extents
+from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.loops import Loops, bound_vars, settled, some_need, some_point
 from autotensor.lowering.nest.marks import check_marks, check_ring
 from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
-from autotensor.lowering.nest.runtime_extents import RuntimeExtents, overhangs, runtime_extents
+from autotensor.lowering.nest.runtime_extents import RuntimeExtents, overhangs, refuse_open, runtime_extents
 from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
 from autotensor.lowering.nest.update import guard, store_all, update
@@ -185,9 +185,8 @@ class _Nest:
                         owner[a] = owner[b] = leaf
                     else:
                         values[a], values[b] = outer, inner
-        for a in stage.leaves:
-            if a.name in self.runtime[name] and not self._runs_to_its_end(stage, a):
-                guards.append(compare(Cmp.LT, leaf_var(name, a.name), self._size(stage, a.name)))
+        fixed = (x for x in stage.leaves if x.name in self.runtime[name] and not self._to_its_end(stage, x))
+        guards.extend(compare(Cmp.LT, leaf_var(name, x.name), self._size(stage, x.name)) for x in fixed)
         values = counted(stage, values)
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
@@ -314,6 +313,7 @@ class _Nest:
         for p in hosted:
             if is_ahead(p):
                 check_ahead(p, stage, leaf, hosted)
+                refuse_open(stage, leaf.name, self.runtime[stage.name], "computing ahead")
         var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
         lets = loops.lets.get(leaf.name, ())
         pairs = zip(hosted, producers, strict=True)
@@ -405,12 +405,12 @@ class _Nest:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
-        whole = self._runs_to_its_end(stage, leaf)
+        whole = self._to_its_end(stage, leaf)
         extent = (self._size(stage, leaf.name) if whole else const(self._extent(stage, leaf.name))) + early
         kind = self._kind(stage, leaf)
         return For(leaf_var(stage.name, leaf.name), const(-early), extent, kind, body, leaf.thread)
 
-    def _runs_to_its_end(self, stage: Stage, leaf: Axis) -> bool:
+    def _to_its_end(self, stage: Stage, leaf: Axis) -> bool:
         """Whether a loop ends at its extent at run time; others have a constant extent, and guards."""
         return self._kind(stage, leaf) in (ForKind.SERIAL, ForKind.PARALLEL)
 

@@ -1,4 +1,4 @@
-"""Extents of loops at run time: what an axis with a symbolic extent makes of the loops that it is divided into.
+"""Extents of loops at run time: what the symbolic extent of an axis makes of the loops that divide it.
 
     i: n          ──split [4, 13]──▶     i.0: (n + 51) // 52     i.1: 4     i.2: 13     guarded by i < n
     i: n, j: m    ──fuse──▶              (i*j): n * m
@@ -14,7 +14,7 @@ from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.affine import is_multiple
-from autotensor.ir.expr import Expr
+from autotensor.ir.expr import Expr, const
 from autotensor.ir.simplify import simplify
 from autotensor.schedule.extents import Extents
 from autotensor.schedule.state import At, Fuse, Split, Stage
@@ -46,11 +46,23 @@ def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
                 found[children[0]] = simplify((found[parent] + (inner - 1)) // inner)
             case Fuse(a, b, fused) if a in found or b in found:
                 found[fused] = simplify(_extent(stage, a, extents, found) * _extent(stage, b, extents, found))
+    for name in (*stage.solved, stage.scanned, stage.sorted):
+        refuse_open(stage, name, found, "a scan or a sort")
     return found
 
 
-def _extent(stage: Stage, axis: str, extents: Extents, found: RuntimeExtents) -> Expr | int:
-    return found.get(axis, int(extents[stage.name, axis]))
+def refuse_open(stage: Stage, axis: str, found: RuntimeExtents, use: str) -> None:
+    """Raises ScheduleError if a loop's extent is known at run time only."""
+    if axis in found:
+        raise ScheduleError(
+            f"axis {axis!r} of stage {stage.name!r} has the run-time extent {found[axis]}; {use} along it "
+            "takes a number.",
+            fix="Build it for a fixed extent of that axis.",
+        )
+
+
+def _extent(stage: Stage, axis: str, extents: Extents, found: RuntimeExtents) -> Expr:
+    return found.get(axis, const(int(extents[stage.name, axis])))
 
 
 def overhangs(extent: Expr, inner: int) -> bool:

@@ -112,8 +112,8 @@ def _check_store(s: Store, scope: _Scope) -> None:
     for axis, (index, extent) in enumerate(zip(s.indices, buffer.extents or (), strict=False)):
         if not isinstance(extent, Const) and not scope.below(index, extent):
             raise LoweringError(
-                f"the index {index} of axis {axis} of {buffer.name!r} is not provably below its run-time extent "
-                f"{extent}.",
+                f"the index {index} of axis {axis} of {buffer.name!r} is not provably below its run-time "
+                f"extent {extent}.",
                 fix="Schedule the stage that writes it in another way, or build it for a fixed shape.",
             )
 

@@ -49,7 +49,7 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     match s:
-        case For(var, begin, extent, kind, body, thread):
+        case For(_, begin, extent, _, body):
             if isinstance(begin, Const) and isinstance(extent, Const):
                 return _visit_loop(s, _range(begin, extent), known, budget)
             return _visit_open(s, known, budget)
@@ -81,10 +81,11 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
-    """A loop whose extent is known at run time: cut where guards that say so of its last turns begin to count.
+    """A loop whose extent is known at run time, cut where guards begin to count that its last turns have.
 
-        for i.0 in range((n + 7) // 8):           for i.0 in range(n // 8): …
-          …: if i.0*8 + i.1 < n: S        ──▶     for i.0 in range(n // 8, (n + 7) // 8): …: if i.0*8 + i.1 < n: S
+    for i.0 in range((n + 7) // 8):           for i.0 in range(n // 8): …
+      …: if i.0*8 + i.1 < n: S        ──▶     for i.0 in range(n // 8, (n + 7) // 8):
+                                                …: if i.0*8 + i.1 < n: S
     """
     var, begin, extent, kind, body, thread = loop.fields()
     inside = known.in_loop(var, begin, extent)
@@ -117,7 +118,7 @@ def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | Non
 
 
 def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """The last turn of a loop over tiles of unrolled rows, once more for each half of the rows that may be left.
+    """The last turn of a loop over tiles of unrolled rows, once more for each half of the rows that is left.
 
         if i.0*6 + 1 < n: (if i.0*6 + 3 < n: all six rows, else: three) else: one
 
@@ -137,7 +138,7 @@ def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
-    """A guard that compares tiles of unrolled rows with a run-time extent, the variable of the rows, and their
+    """A guard that compares tiles of unrolled rows with a run-time extent, the rows' variable, and their
     number; None where there is none, or no loop inside that makes rows worth leaving out."""
     if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
         return None
@@ -155,7 +156,8 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
     everywhere, not known, or no copy is left."""
     if budget.left <= 0:
         return None
-    inside = budget.lanes.union(s.var for s in (*collect(body, For), *collect(body, Let)))
+    loops, lets = collect(body, For), collect(body, Let)
+    inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     ends = [
         stop
         for cond, inner in _conditions(body, known)
@@ -165,7 +167,8 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
     ]  # fmt: skip
     if not ends:
         return None
-    return Simplifier(known).expr(reduce(lambda a, b: Binary(Op.MIN, a, b), dict.fromkeys(ends)))  # type: ignore[no-any-return]
+    least = reduce(lambda a, b: Binary(Op.MIN, a, b), dict.fromkeys(ends))
+    return Simplifier(known).expr(least)  # type: ignore[no-any-return]
 
 
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
