@@ -20,6 +20,7 @@ from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Neg, Op, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import shared
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp, buffer_of_shape
+from autotensor.te.fixed_extents import fixed
 from autotensor.te.symbols import Extent, at_run_time, greatest
 from autotensor.te.tensor import AxisKind
 
@@ -46,6 +47,13 @@ class Workload:
     def key(self) -> str:
         """32 hexadecimal digits of the text's SHA-256."""
         return _hash(self.text)
+
+    @cached_property
+    def at_greatest(self) -> Workload:
+        """The workload at the greatest of its run-time extents: what is measured, and whose traces are its own,
+        for schedules see no others. Itself if it has none."""
+        values = {s: s.most for s in self.dag.symbols()}
+        return Workload(self.name, fixed(self.dag, values)) if values else self
 
     @staticmethod
     def from_text(text: str, name: str = "", key: str = "") -> Workload:
