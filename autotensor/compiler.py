@@ -185,10 +185,10 @@ def te_text(dag: ComputeDAG) -> str:
     """The tensor expressions of a DAG, a line per stage."""
     lines = []
     for s in dag.stages:
-        axes = ", ".join(f"{a.name}: {a.extent}" for a in s.axes)
+        axes = ", ".join(f"{a.name}: {a.size}" for a in s.axes)
         body = ", ".join(to_text(b) for b in s.bodies)
         if s.combiner is not None:
-            over = ", ".join(f"{a.name}: {a.extent}" for a in s.reduce_axes)
+            over = ", ".join(f"{a.name}: {a.size}" for a in s.reduce_axes)
             body = f"{s.combiner.name}({body}, axis=[{over}])"
         lines.append(f"{s.name}[{axes}] = {body}")
     return "\n".join(lines)

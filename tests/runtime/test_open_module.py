@@ -14,7 +14,7 @@ import pytest
 
 import autotensor as at
 from autotensor import te
-from autotensor.base.errors import ArgumentError
+from autotensor.base.errors import ArgumentError, InputError
 from autotensor.codegen.llvm import backend as llvm_backend
 from autotensor.runtime.open_module import OpenModule
 
@@ -156,6 +156,15 @@ def test_it_is_saved_pickled_copied_and_called_by_many(tmp_path: Path) -> None:
         assert all(
             (y == 72).all() and len(y) == len(x) for x, y in zip(shapes, pool.map(f, shapes), strict=True)
         )
+
+
+def test_it_is_neither_one_of_several_shapes_nor_a_c_library(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="by_shape: C takes a range of shapes by itself"):
+        at.by_shape([PRODUCT])
+    with pytest.raises(
+        InputError, match="Give what at.build, at.compile_model or at.load returned for one set"
+    ):
+        at.write_c(PRODUCT, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -149,14 +149,14 @@ class _Nest:
 
     def _size(self, stage: Stage, axis: str) -> Expr:
         """The extent of an axis or loop at run time."""
-        return self.runtime[stage.name].get(axis, const(self._extent(stage, axis)))
+        return self.runtime[stage.name].of.get(axis, const(self._extent(stage, axis)))
 
     def _sizes(self, stage: Stage, axes: list[Axis]) -> tuple[tuple[Var, int], ...]:
         """Variables of loops, with their extents."""
         return tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in axes)
 
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
-        name = stage.name
+        name, runtime = stage.name, self.runtime[stage.name]
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
         # of variables: the loop right inside which they are known
         owner = {a.name: a.name for a in stage.leaves}
@@ -172,8 +172,9 @@ class _Nest:
                     for n, c in enumerate(children):
                         total = total + values[c] * prod(sizes[n + 1 :])
                     values[parent] = total
-                    size = self._size(stage, parent)
+                    size = runtime.guards(parent)
                     if prod(sizes) > self._extent(stage, parent) or overhangs(size, prod(sizes[1:])):
+                        size = const(self._extent(stage, parent)) if size is None else size
                         guards.append(compare(Cmp.LT, total, size))
                 case Fuse(a, b, fused):
                     outer, inner = fused_parts(values[fused], self._size(stage, b))
@@ -185,8 +186,10 @@ class _Nest:
                         owner[a] = owner[b] = leaf
                     else:
                         values[a], values[b] = outer, inner
-        fixed = (x for x in stage.leaves if x.name in self.runtime[name] and not self._to_its_end(stage, x))
-        guards.extend(compare(Cmp.LT, leaf_var(name, x.name), self._size(stage, x.name)) for x in fixed)
+        for x in stage.leaves:
+            size = runtime.guards(x.name)
+            if size is not None and not self._to_its_end(stage, x):
+                guards.append(compare(Cmp.LT, leaf_var(name, x.name), size))
         values = counted(stage, values)
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
@@ -313,7 +316,7 @@ class _Nest:
         for p in hosted:
             if is_ahead(p):
                 check_ahead(p, stage, leaf, hosted)
-                refuse_open(stage, leaf.name, self.runtime[stage.name], "computing ahead")
+                refuse_open(stage, leaf.name, self.runtime[stage.name].of, "computing ahead")
         var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
         lets = loops.lets.get(leaf.name, ())
         pairs = zip(hosted, producers, strict=True)

@@ -10,6 +10,7 @@ attached stage has a box of constant extents. Where that is a whole axis, it nee
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.errors import ScheduleError
@@ -19,7 +20,18 @@ from autotensor.ir.simplify import simplify
 from autotensor.schedule.extents import Extents
 from autotensor.schedule.state import At, Fuse, Split, Stage
 
-RuntimeExtents = Mapping[str, Expr]  # axis or loop of a stage → its extent
+@dataclass(frozen=True, slots=True)
+class RuntimeExtents:
+    """The axes and loops of a stage whose extents depend on symbols."""
+
+    of: Mapping[str, Expr]
+    # of an attached reduction's spatial axes: loops end, but no point is guarded, for a guard would stand inside
+    # of the sums, and nobody uses points beyond
+    loose: frozenset[str]
+
+    def guards(self, axis: str) -> Expr | None:
+        """What points of an axis or loop are compared with; None where they are not."""
+        return None if axis in self.loose else self.of.get(axis)
 
 
 def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
@@ -33,6 +45,8 @@ def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
         whole = box is None or n >= len(box) or int(box[n].extent) == axis.extent
         if axis.runtime is not None and whole:
             found[axis.name] = axis.runtime
+    is_tile = box is not None and stage.op.combiner is not None
+    loose = {a.name for a in stage.op.axes if a.name in found and is_tile}
     for relation in stage.relations if found else ():
         match relation:
             case Split(parent, children, _, nparts) if parent in found:
@@ -44,14 +58,16 @@ def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
                     )
                 inner = prod(int(extents[stage.name, c]) for c in children[1:])
                 found[children[0]] = simplify((found[parent] + (inner - 1)) // inner)
+                loose |= {children[0]} if parent in loose else set()
             case Fuse(a, b, fused) if a in found or b in found:
                 found[fused] = simplify(_extent(stage, a, extents, found) * _extent(stage, b, extents, found))
+                loose |= {fused} if a in loose or b in loose else set()
     for name in (*stage.solved, stage.scanned, stage.sorted):
         refuse_open(stage, name, found, "a scan or a sort")
-    return found
+    return RuntimeExtents(found, frozenset(loose))
 
 
-def refuse_open(stage: Stage, axis: str, found: RuntimeExtents, use: str) -> None:
+def refuse_open(stage: Stage, axis: str, found: Mapping[str, Expr], use: str) -> None:
     """Raises ScheduleError if a loop's extent is known at run time only."""
     if axis in found:
         raise ScheduleError(
@@ -61,10 +77,10 @@ def refuse_open(stage: Stage, axis: str, found: RuntimeExtents, use: str) -> Non
         )
 
 
-def _extent(stage: Stage, axis: str, extents: Extents, found: RuntimeExtents) -> Expr:
+def _extent(stage: Stage, axis: str, extents: Extents, found: Mapping[str, Expr]) -> Expr:
     return found.get(axis, const(int(extents[stage.name, axis])))
 
 
-def overhangs(extent: Expr, inner: int) -> bool:
+def overhangs(extent: Expr | None, inner: int) -> bool:
     """Whether loops over a run-time extent in steps of `inner` may go beyond it."""
-    return not is_multiple(extent, inner)
+    return extent is not None and not is_multiple(extent, inner)
