@@ -63,6 +63,11 @@ class StageOp:
         """Whether it depends on extents that are known at run time only."""
         return any(a.runtime is not None for a in self.all_axes) or _has_symbols(self.bodies)
 
+    @property
+    def has_open_sum(self) -> bool:
+        """Whether an extent that is summed over is known at run time only."""
+        return any(a.runtime is not None for a in self.reduce_axes)
+
     def loads(self) -> tuple[Load, ...]:
         """Distinct loads of all bodies, in order."""
         return _loads(self.bodies)

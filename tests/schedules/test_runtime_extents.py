@@ -12,7 +12,8 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.open_artifact import open_artifact
-from autotensor.schedule.primitives.algorithm import algorithms_of
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.fixed_extents import corners, fixed
 from autotensor.te.reference import evaluate, random_inputs
@@ -24,10 +25,8 @@ TARGET = parse("llvm -threads=2")
 
 def convolution(height: Any, width: Any) -> list[te.Tensor]:
     """3x3 over an image with a border of zeros."""
-    x, w = (
-        te.placeholder((1, height, width, 16), name="x"),
-        te.placeholder((3, 3, 16, 16), name="w", constant=True),
-    )
+    x = te.placeholder((1, height, width, 16), name="x")
+    w = te.placeholder((16, 16, 3, 3), name="w", constant=True)
     r, q, c = (te.reduce_axis(e, name=a) for a, e in (("r", 3), ("q", 3), ("c", 16)))
 
     def padded(b: Any, i: Any, j: Any, k: Any) -> Any:
@@ -38,7 +37,7 @@ def convolution(height: Any, width: Any) -> list[te.Tensor]:
     p = te.compute((1, height + 2, width + 2, 16), padded, name="p")
     y = te.compute(
         (1, height, width, 16),
-        lambda b, i, j, o: te.sum(p[b, i + r, j + q, c] * w[r, q, c, o], axis=[r, q, c]),
+        lambda b, i, j, o: te.sum(p[b, i + r, j + q, c] * w[o, c, r, q], axis=[r, q, c]),
         name="y",
     )
     return [x, w, y]
@@ -68,19 +67,43 @@ OPEN = {
 K = te.reduce_axis(24, name="k")
 
 
+MOST = 6  # sketches of a computation that are looked at by default
+
+
 @pytest.mark.parametrize("name", OPEN)
 def test_sketches(name: str) -> None:
+    _check(name, MOST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPEN)
+def test_all_sketches(name: str) -> None:
+    _check(name, None)
+
+
+@pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
+def test_algorithms_make_their_stages_of_the_greatest_extents(algorithm: str) -> None:
+    dag = _open("convolution")
+    conv = next(s.name for s in dag.stages if s.combiner is not None)
+    _compare(dag, Trace((UseAlgorithm(conv, algorithm),)))
+
+
+def _check(name: str, most: int | None) -> None:
+    dag = _open(name)
+    for sketch in generate(dag, TARGET)[:most]:
+        _compare(dag, sketch.fill(sketch.defaults()))
+
+
+def _open(name: str) -> ComputeDAG:
     args = OPEN[name](te.var("n", range=(3, 40)), te.var("m", range=(3, 21)))
-    dag = Workload.of(ComputeDAG.of(args)).dag
+    return Workload.of(ComputeDAG.of(args)).dag
+
+
+def _compare(dag: ComputeDAG, trace: Trace) -> None:
     rng = random.Random(0)
-    choices = [*corners(dag), {s: rng.randint(s.least, s.most) for s in dag.symbols()}]
-    sketches = generate(dag, TARGET)
-    for sketch in sketches:
-        f = open_artifact(compile_trace(dag, sketch.fill(sketch.defaults()), TARGET), threads=2)
-        for n, values in enumerate(choices):
-            own = fixed(dag, values)
-            inputs = random_inputs(own, n)
-            (out,) = own.outputs
-            near(own, inputs, evaluate(own, inputs, accumulate=float), {out.name: f(**inputs)})
-    if name == "convolution":  # whose stages are made of the axes' greatest extents
-        assert {a for s in sketches for a in algorithms_of(s.steps)} >= {"winograd_f2", "winograd_f4"}
+    f = open_artifact(compile_trace(dag, trace, TARGET), threads=2)
+    for n, values in enumerate([*corners(dag), {s: rng.randint(s.least, s.most) for s in dag.symbols()}]):
+        own = fixed(dag, values)
+        inputs = random_inputs(own, n)
+        (out,) = own.outputs
+        near(own, inputs, evaluate(own, inputs, accumulate=float), {out.name: f(**inputs)})

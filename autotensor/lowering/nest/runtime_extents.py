@@ -20,13 +20,14 @@ from autotensor.ir.simplify import simplify
 from autotensor.schedule.extents import Extents
 from autotensor.schedule.state import At, Fuse, Split, Stage
 
+
 @dataclass(frozen=True, slots=True)
 class RuntimeExtents:
     """The axes and loops of a stage whose extents depend on symbols."""
 
     of: Mapping[str, Expr]
-    # of an attached reduction's spatial axes: loops end, but no point is guarded, for a guard would stand inside
-    # of the sums, and nobody uses points beyond
+    # of an attached reduction's spatial axes: loops end, but no point is guarded, which would be done inside
+    # of its sums; nobody uses points beyond
     loose: frozenset[str]
 
     def guards(self, axis: str) -> Expr | None:
