@@ -50,7 +50,7 @@ class Workload:
 
     @cached_property
     def at_greatest(self) -> Workload:
-        """The workload at the greatest of its run-time extents, which is what is measured; itself if there are
+        """The workload at the greatest of its run-time extents, which are measured; itself if there are
         none. Its traces fit this one, for schedules see no other extents."""
         values = {s: s.most for s in self.dag.symbols()}
         return Workload(self.name, fixed(self.dag, values)) if values else self
