@@ -45,7 +45,7 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
     if not far:
         return _near(op, roles, target)
     if roles.outer * roles.inner >= cpu_of(target).copy_rows:
-        return Supply.COPIED
+        return Supply.COPIED if can_be_copied(roles) else Supply.BLOCKED
     most = 2 * cpu_of(target).far * second_cache(target)
     return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > most else Supply.DIRECT
 
@@ -64,7 +64,15 @@ def _near(op: StageOp, roles: Roles, target: Target) -> Supply:
         return Supply.BLOCKED
     if rows < cpu.crowded_rows or panel > target.cache_bytes[0]:
         return Supply.DIRECT
-    return Supply.COPIED if any(_crowded(op, r, cpu) for r in roles.direct) else Supply.DIRECT
+    crowded = can_be_copied(roles) and any(_crowded(op, r, cpu) for r in roles.direct)
+    return Supply.COPIED if crowded else Supply.DIRECT
+
+
+def can_be_copied(roles: Roles) -> bool:
+    """Whether panels of the direct operands can be copied: where an operand is also read along the rows, as
+    that of a covariance is, its copy would be all of it for each panel."""
+    others = [r.load.buffer for r in (*roles.packed, *roles.standing, *roles.turned)]
+    return all(r.load.buffer not in others for r in roles.direct)
 
 
 def _crowded(op: StageOp, r: Read, cpu: Cpu) -> bool:

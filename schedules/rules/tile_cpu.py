@@ -43,6 +43,7 @@ from schedules.kit.dot_uses import DotUse
 from schedules.kit.operand_copies import (
     Supply,
     beyond_caches,
+    can_be_copied,
     copy_steps,
     crosswise,
     is_far,
@@ -124,7 +125,7 @@ def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, alo
     ]
     if padded or not roles.rows:
         return plain
-    copied = [_Form(True, True, copied=True)] if roles.direct else []
+    copied = [_Form(True, True, copied=True)] if roles.direct and can_be_copied(roles) else []
     turned = [_Form(False, True, copied=bool(roles.direct) and way is Supply.COPIED, turned=True)]
     if not across:
         turned = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, loop, store, text
 
-from autotensor.ir.expr import Load, Var
+from autotensor.ir.expr import Load, Select, Var
 from autotensor.ir.stmt import If, Let, Stmt, seq
-from autotensor.lowering.passes.partition import COPIES, partition
+from autotensor.lowering.passes.partition import COPIES, SHORT, partition
 
 S = store(B, I * 8 + J, Load(A, (I * 8 + J,)))
 
@@ -198,3 +198,37 @@ def test_the_number_of_copies_is_bounded() -> None:
 def test_conditions_on_data_stay() -> None:
     guarded = If(Load(A, (J,)) > 0.0, store(B, J, 0.0))
     assert "if A[j] > 0" in text(partition(loop(J, 8, guarded)))
+
+
+def test_a_select_that_protects_a_load_is_a_guard_too() -> None:
+    """A stencil reads to the left but in the first column."""
+    left = Select(I * 8 + J >= 1, Load(A, (I * 8 + J - 1,)), Load(A, (I * 8 + J,)))
+    assert (
+        text(partition(loop(I, 6, loop(J, 8, store(B, I * 8 + J, left), VECTORIZED))))
+        == """\
+for j in vectorized(8):
+  B[j] = (A[j-1] if j >= 1 else A[j])
+for i in range(1, 6):
+  for j in vectorized(8):
+    B[i*8+j] = A[i*8+j-1]"""
+    )
+
+
+def test_a_select_whose_loads_are_in_bounds_cuts_nothing() -> None:
+    body = loop(I, 6, store(B, I, Select(I >= 1, Load(A, (I,)), Load(A, (I + 1,)))))
+    assert partition(body) == body
+
+
+def test_nor_does_one_in_a_loop_with_much_else() -> None:
+    much = [store(B, I + k, Load(A, (I + k,))) for k in range(SHORT)]
+    body = loop(I, 6, seq(store(B, I, Select(I >= 1, Load(A, (I - 1,)), Load(A, (I,)))), *much))
+    assert text(partition(body)).count("for i") == 1
+
+
+def test_the_longest_part_is_cut_first() -> None:
+    """Copies are few, and the first turn is not where time goes."""
+    edge = store(B, I, Select(I >= 1, Load(A, (I - 1,)), Load(A, (I,))))
+    rest = loop(J, 7, loop(K, 8, If(J * 8 + K < 50, store(B, J * 8 + K, Load(A, (J * 8 + K,))))))
+    first, main = text(partition(loop(I, 100, seq(edge, rest)), copies=2)).split("for i in range(1, 100):")
+    assert "if j * 8 + k < 50" in first
+    assert "if" not in main

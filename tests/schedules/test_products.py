@@ -344,3 +344,13 @@ def test_steps_written_out_want_registers_beside_a_tile() -> None:
     sketch = generate(ComputeDAG.of([x, w, y, d]), v4)[0]
     th, tw, nv, _ = next(h.default for h in sketch.holes if h.name.endswith("/tile"))
     assert not tiles.is_pushed_out(th * tw, nv, 96, v4)
+
+
+@pytest.mark.parametrize("rows", [600, 4096])
+def test_an_operand_of_both_sides_is_not_copied_by_panels(rows: int) -> None:
+    """A covariance reads the same array along rows and along columns: a copy for a panel would be all of it."""
+    x = te.placeholder((rows, 512), name="x")
+    r = te.reduce_axis((0, rows), name="r")
+    c = te.compute((512, 512), lambda i, j: te.sum(x[r, i] * x[r, j], axis=r), name="c")
+    sketches = generate(ComputeDAG.of([x, c]), parse(AVX2))
+    assert not any(isinstance(s, CacheRead) for k in sketches for s in k.fill(k.defaults()).steps)

@@ -15,26 +15,50 @@ to the top of its body, as it does for the parts of a fused loop. The number of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Symbol, Var, compare, const
+from autotensor.ir.expr import (
+    Binary,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Symbol,
+    Var,
+    compare,
+    const,
+)
+from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.index_limits import end, holds, may_hold
+from autotensor.lowering.passes.protect_loads import in_bounds
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 FEW = 8  # turns of a loop that may be written one by one
+SHORT = 32  # statements in a loop up to which masks of loads are worth a copy of them
 LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
+
+Unsafe = Mapping[Stmt, Sequence[Compare]]  # what guards loads inside a statement, by way of Selects
 
 
 @dataclass
 class _Budget:
     left: int = COPIES
+    unsafe: Unsafe = field(default_factory=dict)
     lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
+
+    def of_loads(self, body: Stmt) -> Unsafe:
+        """Guards of loads for whose sake a loop around `body` may be cut: none where much else is in it."""
+        return self.unsafe if _written(body) <= SHORT else {}
 
 
 def partition(body: Stmt, copies: int = COPIES) -> Stmt:
@@ -42,9 +66,16 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
 
     copies: of loop bodies that may be made.
     """
-    if not any_node(body, lambda n: isinstance(n, If) or (isinstance(n, Load) and n.mask is not None)):
+    if not any_node(
+        body, lambda n: isinstance(n, (If, Select)) or (isinstance(n, Load) and n.mask is not None)
+    ):
         return body
-    return simplify(_visit(body, bounds(NO_RANGES), _Budget(copies)))
+    known = bounds(NO_RANGES)
+    return simplify(_visit(body, known, _Budget(copies, dict(_unsafe(body, known)))))
+
+
+def _may_guard(node: Node) -> bool:
+    return isinstance(node, (If, Select)) or (isinstance(node, Load) and node.mask is not None)
 
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
@@ -60,7 +91,7 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
                 return Let(var, value, tested)
             whole = known.of(value) if value.dtype.is_int else Interval(None, None)
             if budget.left > 0 and whole.lo is not None and whole.hi is not None:
-                main = _main_range(var, whole, body, inside)
+                main = _main_range(var, whole, body, inside, budget.of_loads(body))
                 if main is not None:
                     budget.left -= 1
                     return Let(var, value, _test(var, whole, main, body, inside, budget))
@@ -143,7 +174,7 @@ def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | Non
     if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
         return None
     unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
-    for cond, inner in _conditions(body, known):
+    for cond, inner in _conditions(body, known, {}):
         rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
         if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
             extent = unrolled[rows[0]].extent
@@ -160,7 +191,7 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
     inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     ends = [
         stop
-        for cond, inner in _conditions(body, known)
+        for cond, inner in _conditions(body, known, budget.of_loads(body))
         if var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, var, inside, inner, always=True)) is not None
         and free_vars(stop) and all(isinstance(v, Symbol) for v in free_vars(stop))
@@ -183,14 +214,12 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
         if some != whole:
             return _visit(_loop(loop, some), known, budget)
     cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and budget.left > 0
-    parts = (
-        _open_parts(loop, whole, inside, budget.lanes) if cuttable and loop.kind is ForKind.SERIAL else None
-    )
+    parts = _open_parts(loop, whole, inside, budget) if cuttable and loop.kind is ForKind.SERIAL else None
     if parts is not None:
         budget.left -= len(parts) - 1
-        return seq(*(_visit(part, where, budget) for part, where in parts))
-    main = _main_range(loop.var, whole, loop.body, inside) if cuttable else None
-    if main is None and cuttable and _worth_single_turns(loop, whole, inside):
+        return _visit_all(parts, budget)
+    main = _main_range(loop.var, whole, loop.body, inside, budget.of_loads(loop.body)) if cuttable else None
+    if main is None and cuttable and _worth_single_turns(loop, whole, inside, budget.of_loads(loop.body)):
         budget.left -= 1
         assert whole.lo is not None
         assert whole.hi is not None
@@ -201,13 +230,25 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
     else:
         budget.left -= 1
         if loop.kind is ForKind.SERIAL:
-            return seq(*(_visit(_loop(loop, part), known, budget) for part in _parts(whole, main)))
+            return _visit_all([(_loop(loop, part), known) for part in _parts(whole, main)], budget)
         body = _test(loop.var, whole, main, loop.body, inside, budget)
     return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
 
 
+def _visit_all(parts: Sequence[tuple[For, Bounds]], budget: _Budget) -> Stmt:
+    """Parts of a loop, the one with most turns first: its copies are worth most."""
+    order = sorted(range(len(parts)), key=lambda k: -_most_turns(*parts[k]))
+    done = {k: _visit(*parts[k], budget) for k in order}
+    return seq(*(done[k] for k in range(len(parts))))
+
+
+def _most_turns(loop: For, known: Bounds) -> int:
+    most = known.of(loop.extent).hi
+    return 0 if most is None else most
+
+
 def _open_parts(
-    loop: For, whole: Interval, known: Bounds, lanes: set[Var]
+    loop: For, whole: Interval, known: Bounds, budget: _Budget
 ) -> list[tuple[For, Bounds]] | None:
     """A long loop up to where all its guards hold, and on to where some do, as variables outside say; and
     what is known around each part. None where they say nothing.
@@ -220,7 +261,7 @@ def _open_parts(
     inside = frozenset(s.var for s in loops) | frozenset(s.var for s in lets)
     found = [
         (cond, stop)
-        for cond, inner in _conditions(loop.body, known)
+        for cond, inner in _conditions(loop.body, known, budget.of_loads(loop.body))
         if loop.var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, loop.var, inside, inner, always=True)) is not None
     ]  # fmt: skip
@@ -231,7 +272,7 @@ def _open_parts(
     free = reduce(lambda a, b: Binary(Op.MIN, a, b), ends) if ends else until
     middle = _within(free, begin, until, known)
     outside = free_vars(middle) | free_vars(until)
-    if not outside or outside & lanes:
+    if not outside or outside & budget.lanes:
         return None
     parts = []
     if middle is not begin:
@@ -292,7 +333,7 @@ def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | No
             return None
 
 
-def _worth_single_turns(loop: For, whole: Interval, known: Bounds) -> bool:
+def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsafe) -> bool:
     """Whether each turn of a short loop settles guards on unrolled loops inside, and no range of turns does.
 
     Of a kernel's columns at an image's edge, each leaves out other elements of a register tile.
@@ -308,7 +349,7 @@ def _worth_single_turns(loop: For, whole: Interval, known: Bounds) -> bool:
         and free_vars(cond) & tile
         and not free_vars(cond) & running
         and inner.decide(cond) is None
-        for cond, inner in _conditions(loop.body, known)
+        for cond, inner in _conditions(loop.body, known, unsafe)
     )
 
 
@@ -365,19 +406,25 @@ def _loop(loop: For, part: Interval) -> For:
 def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     """`if var in main: body without guards, else: body`; the else once more when both ends stick out."""
     parts = _parts(whole, main)
+    inside = {
+        part: _visit(body, known.with_range(var, part), budget)
+        for part in sorted(
+            parts, key=lambda p: (p.lo or 0) - (p.hi or 0)
+        )  # the longest first, see _visit_all
+    }
     out: Stmt | None = None
     for part in reversed(parts):
         assert part.hi is not None
-        inner = _visit(body, known.with_range(var, part), budget)
+        inner = inside[part]
         out = inner if out is None else If(compare(Cmp.LE, var, const(part.hi)), inner, out)
     assert out is not None
     return out
 
 
-def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interval | None:
+def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, unsafe: Unsafe) -> Interval | None:
     """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
     main = whole
-    for cond, inner in _conditions(body, known):
+    for cond, inner in _conditions(body, known, unsafe):
         if var not in free_vars(cond) or inner.decide(cond) is not None:
             continue
         found = holds(cond, var, inner)
@@ -388,24 +435,71 @@ def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interva
     return None if main == whole else main
 
 
-def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
+def _conditions(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:
     """All comparisons that guard statements or loads inside, with what is known where they stand."""
     match s:
         case For(var, begin, extent, _, body):
-            return _conditions(body, known.in_loop(var, begin, extent))
+            return _conditions(body, known.in_loop(var, begin, extent), unsafe)
         case Let(var, value, body):
-            return _conditions(body, known.in_let(var, value))
+            return _conditions(body, known.in_let(var, value), unsafe)
         case If(cond, then, otherwise):
             here = [] if _is_long(then) else [(c, known) for c in _conjuncts(cond)]
-            more = [] if otherwise is None else _conditions(otherwise, known)
-            return [*here, *_conditions(then, known), *more]
+            more = [] if otherwise is None else _conditions(otherwise, known, unsafe)
+            return [*here, *_conditions(then, known, unsafe), *more]
         case Seq(stmts):
-            return [c for x in stmts for c in _conditions(x, known)]
+            return [c for x in stmts for c in _conditions(x, known, unsafe)]
         case Alloc(_, body):
-            return _conditions(body, known)
+            return _conditions(body, known, unsafe)
         case _:
             masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
-            return [(c, known) for mask in masks for c in _conjuncts(mask)]
+            own = [c for mask in masks for c in _conjuncts(mask)]
+            return [(c, known) for c in (*own, *unsafe.get(s, ()))]
+
+
+def _unsafe(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ...]]]:
+    """Statements, and what their Selects compare before a load that is not surely in bounds: it needs that as
+    a mask (see `protect_loads.py`) wherever it is not known to hold."""
+    match s:
+        case For(var, begin, extent, _, body):
+            yield from _unsafe(body, known.in_loop(var, begin, extent))
+        case Let(var, value, body):
+            yield from _unsafe(body, known.in_let(var, value))
+        case If(cond, then, otherwise):
+            yield from _unsafe(then, known.assuming(cond))
+            if otherwise is not None:
+                yield from _unsafe(otherwise, known.assuming(cond, False))
+        case Seq(stmts):
+            for x in stmts:
+                yield from _unsafe(x, known)
+        case Alloc(_, body):
+            yield from _unsafe(body, known)
+        case _ if any_node(s, lambda n: isinstance(n, Select)):
+            yield (
+                s,
+                tuple(
+                    c
+                    for select in collect(s, Select)
+                    for c in _conjuncts(select.cond)
+                    if not all(in_bounds(x, known) for x in collect(select.then, Load))
+                ),
+            )
+
+
+@lru_cache(maxsize=4096)
+def _written(s: Stmt) -> int:
+    """Statements that `s` becomes as code."""
+    match s:
+        case For(_, _, extent, kind, body):
+            times = int(extent.value) if kind is ForKind.UNROLLED and isinstance(extent, Const) else 1
+            return times * _written(body)
+        case Seq(stmts):
+            return sum(_written(x) for x in stmts)
+        case If(_, then, otherwise):
+            return _written(then) + (0 if otherwise is None else _written(otherwise))
+        case Let(_, _, body) | Alloc(_, body):
+            return _written(body)
+        case _:
+            return 1
 
 
 @lru_cache(maxsize=4096)

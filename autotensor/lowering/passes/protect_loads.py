@@ -26,6 +26,11 @@ def protect(body: Stmt) -> Stmt:
     return _stmt(body, bounds(NO_RANGES))
 
 
+def in_bounds(load: Load, known: Bounds) -> bool:
+    """Whether a load stays within its buffer whatever conditions hold."""
+    return _inside(load.indices, load.buffer, known)
+
+
 def _stmt(s: Stmt, known: Bounds) -> Stmt:
     match s:
         case For(var, begin, extent, kind, inner, thread):
