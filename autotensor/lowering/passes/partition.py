@@ -176,6 +176,8 @@ def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | Non
     unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
     for cond, inner in _conditions(body, known, {}):
         rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
+        if not any(isinstance(v, Symbol) for v in free_vars(cond)):
+            continue
         if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
             extent = unrolled[rows[0]].extent
             return (cond, rows[0], int(extent.value)) if isinstance(extent, Const) else None
