@@ -63,6 +63,7 @@ from autotensor.te.math import (
     trunc,
 )
 from autotensor.te.scan import scan
+from autotensor.te.symbols import var
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, placeholder
 from autotensor.te.thread import ThreadAxis, thread_axis
 
@@ -80,8 +81,7 @@ def create_schedule(outputs: Any) -> Any:
 
 
 _ELSEWHERE = {
-    "var": "shapes are plain numbers here: write n = 1024",
-    "size_var": "shapes are plain numbers here: write n = 1024",
+    "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
     "hybrid": "a stage is always an expression; write it with te.compute",
@@ -170,4 +170,5 @@ __all__ = [
     "tanh",
     "thread_axis",
     "trunc",
+    "var",
 ]

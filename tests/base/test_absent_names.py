@@ -36,8 +36,8 @@ def kernel() -> Any:
         (lambda: at.auto_scheduler, "one search serves all: at.tune([A, B, C], trials=64)"),
         (lambda: at.relay, "models are read by at.from_onnx or at.from_torch"),
         (
-            lambda: te.var,
-            "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
+            lambda: te.size_var,
+            'te.size_var does not exist in autotensor; write te.var("n", range=(1, 512)), or n = 1024.',
         ),
         (
             lambda: stage().prefetch,
