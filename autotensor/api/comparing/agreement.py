@@ -6,7 +6,7 @@ Sums.of(a, b) + Sums.of(c, d) ──▶ .agreement()
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,13 @@ class Sums:
         a, b = (np.asarray(x, np.float64).ravel() for x in (right, other))
         with np.errstate(invalid="ignore", over="ignore"):
             d = a - b
-            sums = (float(x @ y) for x, y in ((a, b), (a, a), (b, b), (d, d)))
-            most = float(np.abs(d).max(initial=0.0))
+            sums = Sums(
+                float(a @ b), float(a @ a), float(b @ b), float(d @ d), float(abs(d).max(initial=0.0))
+            )
         if not classes:
-            return Sums(*sums, most)
+            return sums
         hits = right.argmax(axis=1) == other.argmax(axis=1)
-        return Sums(*sums, most, int(hits.sum()), len(hits))
+        return replace(sums, same=int(hits.sum()), rows=len(hits))
 
     def __add__(self, more: Sums) -> Sums:
         return Sums(

@@ -114,7 +114,7 @@ def _in_floats(n: onnx.NodeProto) -> onnx.NodeProto | None:
 
 def _floats_of(n: onnx.NodeProto) -> str:
     """The name that the bytes made by this node had as floats."""
-    return n.input[0] if n.op_type == "QuantizeLinear" else n.output[0].removesuffix(SUFFIX)
+    return str(n.input[0] if n.op_type == "QuantizeLinear" else n.output[0].removesuffix(SUFFIX))
 
 
 def asking_for(model: Loaded, names: Iterable[str]) -> Loaded:
