@@ -185,6 +185,9 @@ def test_models_that_are_not_one():
     other.graph.input[0].name = "z"
     with pytest.raises(InputError, match=r"float takes x, \w+ takes z\. Compare a model with what was made"):
         at.compare(FLOATS, other, DATA)
+    for name in ("qdq", "qoperator"):
+        with pytest.raises(InputError, match=rf"{name} is quantised itself\. Give the model in floats first"):
+            at.compare(FILES / f"{name}.onnx", FLOATS, DATA)
     longer = onnx.load(FLOATS)
     longer.graph.node.append(helper.make_node("Concat", ["y", "y"], ["yy"], axis=1))
     del longer.graph.output[:]

@@ -80,7 +80,13 @@ def compare(
     from autotensor.api.comparing.onnx_layers import layers_of
 
     batches = _batches(models[0], models[1], data)
-    layers, alone = _layers(layers_of(models[0]), layers_of(models[1]), batches, target, db)
+    first, second = (layers_of(m) for m in models)
+    if first.quantised:
+        raise InputError(
+            f"{models[0].name} is quantised itself.",
+            fix="Give the model in floats first, what was made of it second.",
+        )
+    layers, alone = _layers(first, second, batches, target, db)
     whole = OnnxModel(models[0], target, db=db), OnnxModel(models[1], target, db=db)
     results = _results(whole[0], whole[1], batches)
     seconds = _in_turns([lambda m=m: m(**batches[0]) for m in whole])  # type: ignore[misc]

@@ -71,14 +71,14 @@ def layers_of(model: Loaded) -> Layers:
     """The layers of a model, quantised or not."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    nodes = list(proto.graph.node)
+    nodes = [n for n in proto.graph.node if n.input and n.output]
     read = Counter(name for n in nodes for name in n.input)
     read.update(v.name for v in proto.graph.output)
     norms, clipped = (
-        {n.input[0]: n.output[0] for n in nodes if n.op_type in ops and n.output and read[n.input[0]] == 1}
+        {n.input[0]: n.output[0] for n in nodes if n.op_type in ops and read[n.input[0]] == 1}
         for ops in (("BatchNormalization",), ("Relu", "Clip"))
     )
-    reals = {n.input[0]: n.output[0] for n in nodes if n.op_type == "DequantizeLinear" and n.input}
+    reals = {n.input[0]: n.output[0] for n in nodes if n.op_type == "DequantizeLinear"}
     quantised: dict[str, str] = {}
     for n in nodes:
         if (real := _in_floats(n)) is not None:
@@ -88,7 +88,7 @@ def layers_of(model: Loaded) -> Layers:
             quantised.setdefault(_floats_of(n), reals.get(q, real.output[0]))
     products = []
     for n in nodes:
-        if n.op_type in KINDS and n.output:
+        if n.op_type in KINDS:
             name = norms.get(n.output[0], n.output[0]) if _in_floats(n) is None else _floats_of(n)
             products.append(Layer(name, n.op_type, quantised.get(name, name)))
     made = {name: n.op_type for n in nodes for name in n.output if name}
@@ -98,17 +98,17 @@ def layers_of(model: Loaded) -> Layers:
 def _in_floats(n: onnx.NodeProto) -> onnx.NodeProto | None:
     """The node that makes floats of the bytes that this one gives; None where it gives none."""
     at = SCALE_AT.get(n.op_type)
-    if at is None or not n.output or len(n.input) <= at or not n.input[at]:
+    if at is None or len(n.input) <= at or not n.input[at]:
         return None
-    axis = {a.name: helper.get_attribute_value(a) for a in n.attribute if a.name == "axis"}
+    kept = ("axis", "block_size") if n.op_type == "QuantizeLinear" else ()
+    attrs = {a.name: helper.get_attribute_value(a) for a in n.attribute if a.name in kept}
     q = n.output[0]
-    is_plain = n.op_type == "QuantizeLinear"
     return helper.make_node(
         "DequantizeLinear",
         [q, *n.input[at : at + 2]],
         [f"{q}/in floats"],
-        domain=n.domain if is_plain else "",
-        **(axis if is_plain else {}),
+        domain=n.domain if kept else "",
+        **attrs,
     )
 
 
