@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.c_library import write_c
+    from autotensor.api.comparing.compare import compare
     from autotensor.api.from_onnx import OnnxModel, from_onnx
     from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
@@ -47,6 +48,7 @@ _HOMES = {
     "build": "autotensor.api.kernels",
     "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
+    "compare": "autotensor.api.comparing.compare",
     "compile": "autotensor.imperative.traced_functions",
     "compile_model": "autotensor.api.model_compiling",
     "create_schedule": "autotensor.schedule.schedule",
@@ -77,6 +79,7 @@ __all__ = [
     "build",
     "by_shape",
     "call",
+    "compare",
     "compile",
     "compile_model",
     "create_schedule",
