@@ -24,6 +24,7 @@ from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
+from autotensor.codegen.llvm.preparing import preparing_here
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
@@ -175,10 +176,10 @@ def _prepare_all(
     by_digest: dict[tuple[Any, ...], str] = {}
     names: list[dict[str, str]] = []
     for group, artifact in zip(groups, artifacts, strict=True):
-        if id(artifact) not in modules:
-            modules[id(artifact)] = open_artifact(artifact)
+        if artifact.role("prepared") and id(artifact) not in modules:
+            modules[id(artifact)] = open_artifact(preparing_here(artifact))
         found: dict[str, str] = {}
-        for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
+        for arg, array in _prepare(group, artifact, modules.get(id(artifact))).items():
             key = (array.shape, str(array.dtype), hashlib.sha256(_bytes(array)).digest())
             if key not in by_digest:
                 by_digest[key] = _value_name(group, arg, taken={*values, *reserved})
@@ -188,8 +189,10 @@ def _prepare_all(
     return values, names
 
 
-def _prepare(group: Group, artifact: Artifact, module: Function) -> dict[str, Array]:
-    """The arrays that the group's kernels read: prepared ones, and constants that are read as they are."""
+def _prepare(group: Group, artifact: Artifact, module: Function | None) -> dict[str, Array]:
+    """The arrays that the group's kernels read: prepared ones, and constants that are read as they are.
+
+    module: what prepares; None if nothing is prepared."""
     bound = _bound(group)
     constants: dict[str, Array] = {}
     for spec in artifact.role("constant"):
@@ -202,7 +205,7 @@ def _prepare(group: Group, artifact: Artifact, module: Function) -> dict[str, Ar
     if not artifact.role("constant", "prepared"):
         return {}
     kept = {a.name for a in artifact.role("prepared")} | set(artifact.entry_constants())
-    ready = module.bind(**constants)._values if artifact.role("prepared") else constants
+    ready = constants if module is None else module.bind(**constants)._values
     return {name: array for name, array in ready.items() if name in kept}
 
 
