@@ -12,6 +12,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function, open_artifact
+from autotensor.runtime.variants import best_here
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
 # the runtime, so who loads with `recompile` brings it along.
@@ -49,6 +50,7 @@ def unpickled(data: bytes, threads: int | None) -> Function:
 
 
 def _opened(found: tuple[Artifact, ...], threads: int | None) -> Function:
+    found = best_here(found)
     if len(found) == 1:
         return open_artifact(found[0], threads=threads)
     return ByShape([Module(a, threads=threads) for a in found])

@@ -10,28 +10,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotensor.base.errors import ArtifactError
 from autotensor.base.target import host
 from autotensor.codegen.llvm.backend import needs
 from autotensor.codegen.llvm.build import build
 from autotensor.runtime.files.artifact import Artifact
-from autotensor.runtime.linking.loader import check_host
+from autotensor.runtime.linking.loader import fits_here
 
 
 def preparing_here(artifact: Artifact) -> Artifact:
     """An artifact that this machine can bind constants in: the same if it can run it, else one that only
-    prepares. Raises ArtifactError if it can do neither."""
-    if artifact.target.kind != "llvm":
-        return artifact
-    try:
-        check_host(artifact)
-    except ArtifactError:
-        if artifact.prepare is None or "llvm" not in artifact.texts:
-            raise
-    else:
+    prepares."""
+    text = artifact.texts.get("llvm")
+    if artifact.target.kind != "llvm" or artifact.prepare is None or text is None or fits_here(artifact):
         return artifact
     run = f"define void @{artifact.entry}("
-    text = artifact.texts["llvm"].replace(run, run.replace("void", "internal void", 1))
+    text = text.replace(run, run.replace("void", "internal void", 1))
     here = replace(host(), denormals=artifact.target.denormals, num_cores=artifact.target.num_cores)
     code = build(text, here).object
     return replace(artifact, target=here, entry=artifact.prepare, objects=(code,), needs=needs(here))
