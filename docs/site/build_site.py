@@ -79,7 +79,10 @@ def main(out: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         stage(Path(folder))
         sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-        return subprocess.run([*sphinx, "-c", str(Path(__file__).parent), folder, out]).returncode
+        done = subprocess.run([*sphinx, "-c", str(Path(__file__).parent), folder, out], check=False)
+    # README's picture is HTML, which Sphinx leaves as it is, and whose files it does not copy.
+    shutil.copytree(ROOT / "docs" / "pictures", Path(out, "docs", "pictures"), dirs_exist_ok=True)
+    return done.returncode
 
 
 if __name__ == "__main__":

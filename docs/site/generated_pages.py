@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 GALLERY = {  # example → arguments, so that all take seconds
+    "00_first_taste": ["--points", "500"],
     "01_vector_add": ["--size", "1000"],
     "02_gemm_by_hand": ["--size", "100", "--threads", "2"],
     "03_tune_gemm": ["--size", "50", "--trials", "3"],
