@@ -119,6 +119,10 @@ _ELSEWHERE = {  # what TVM's users look for
     "cpu": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
     "target": 'write at.Target, or its text: target="llvm -mcpu=znver4"',
     "const": "it is te.const",
+    "contrib": "a kernel calls no other library; examples/12_c_program.py calls a kernel from C",
+    "ir_builder": "a stage is always an expression; write it with te.compute",
+    "rpc": "candidates are measured on this machine; at.tune has a measurer for others (docs/extend.md)",
+    "testing": "write numpy.testing.assert_allclose",
     "models": "it is imported by name: from autotensor.models import MODELS",
 }
 

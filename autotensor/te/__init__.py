@@ -89,6 +89,11 @@ _ELSEWHERE = {
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
     "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
     "clip": "write te.maximum(te.minimum(x, high), low)",
+    "call_extern": "a kernel calls no other code; what te has is in te.math",
+    "call_pure_extern": "a kernel calls no other code; what te has is in te.math",
+    "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
+    "exp10": "write te.power(10.0, x)",
+    "schedule": "create_schedule stands in te itself, and at.lower(s, args) gives the loops",
     "decl_tensor_intrin": 'instructions have names: s[C].tensorize(axis, "mma.m16n8k8.tf32")',
 }
 

@@ -27,6 +27,8 @@ MOST_ELEMENTS = (1 << 60) - 1  # of a tensor: with eight bytes each they fit wha
 
 
 class AxisKind(enum.Enum):
+    """Whether an axis is one of the tensor's own or summed over."""
+
     SPATIAL = "spatial"  # data-parallel
     REDUCE = "reduce"  # summed over
 
