@@ -12,11 +12,14 @@ Source: LLVM, `X86TTIImpl::areInlineCompatible`, and those of AArch64 and RISC-V
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+
+from autotensor.base.python_path import python_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,9 @@ def features_named(family: str, cpu: str) -> frozenset[str]:
         return frozenset()
     if cpu in (*FAMILIES[family].known, FAMILIES[family].plain):
         return _asked(family, cpu)
-    command = [sys.executable, "-c", f"from {__name__} import main; main()", family, cpu]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", family, cpu]
+    places = {**os.environ, "PYTHONPATH": python_path()}
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=places)
     return frozenset(said.stdout.split()) if said.returncode == 0 else frozenset()
 
 
