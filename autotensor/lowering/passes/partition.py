@@ -66,9 +66,7 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
 
     copies: of loop bodies that may be made.
     """
-    if not any_node(
-        body, lambda n: isinstance(n, (If, Select)) or (isinstance(n, Load) and n.mask is not None)
-    ):
+    if not any_node(body, _may_guard):
         return body
     known = bounds(NO_RANGES)
     return simplify(_visit(body, known, _Budget(copies, dict(_unsafe(body, known)))))
