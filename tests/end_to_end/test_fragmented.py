@@ -51,7 +51,7 @@ import sys, numpy as np, autotensor as at
 from autotensor.runtime.sample_arrays import sample_inputs
 f = at.load(sys.argv[1])
 assert len(f.artifact.objects) >= {least}, len(f.artifact.objects)
-assert np.isfinite(f(*sample_inputs(f.artifact.args, f.artifact.index_range))).all()
+assert np.isfinite(f(*sample_inputs(f.args, f.artifact.index_range))).all()
 """
 MODEL = """
 import sys, autotensor as at
