@@ -319,6 +319,16 @@ def features_of(target: Target) -> frozenset[str]:
     return features_named(family_of(target.triple or host().triple), target.arch)
 
 
+def switched(target: Target) -> str:
+    """Features as LLVM takes them: a list that was stated is all that the processor has, so what its name
+    would add is switched off first."""
+    if not target.features:
+        return ""
+    named = features_named(family_of(target.triple or host().triple), target.arch)
+    stated = {f[1:] for f in target.features.split(",")}
+    return ",".join([*(f"-{name}" for name in sorted(named - stated)), target.features])
+
+
 def default_threads() -> int:
     """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores that we may run on."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()

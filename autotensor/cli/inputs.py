@@ -128,19 +128,21 @@ def _held(path: Path) -> Sequence[Artifact]:
         return ()
 
 
-def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
-    """Raises InputError when the file at `path` holds something else than the plan will give: another model,
-    or this one for other inputs, input values, weights, or another target. One that cannot be read may go."""
+def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
+    """Raises InputError when the file at `path` holds something else than the plans of a model will give:
+    another model, or this one for other inputs, input values, weights, or other targets. One that cannot be
+    read may go."""
     held = () if force else _held(path)
     if not held:
         return
-    old, graph = held[0], plan.graph
+    old, plan = held[0], plans[0]
+    graph = plan.graph
     inputs = [ArgSpec(n.name, "input", n.type.shape, str(n.type.dtype)) for n in graph.inputs]
     pairs = (
-        ("", f"{len(held)} functions", "one function") if len(held) > 1 else ("", "", ""),
+        ("", _functions(len(held)), _functions(len(plans))),
         ("", old.name, graph.name),
         ("the inputs ", _listed(old.role("input")), _listed(inputs)),
-        ("the target ", old.target.key(), plan.target.key()),
+        ("the target ", ", ".join(a.target.key() for a in held), ", ".join(p.target.key() for p in plans)),
         ("weights ", str(old.meta.get("weights")), str(plan.facts.get("weights"))),
         ("--input ", str(old.meta.get("values", "nothing")), str(plan.facts.get("values", "nothing"))),
     )
@@ -218,6 +220,10 @@ class Known:
     def notes(self) -> list[str]:
         """What is worth saying."""
         return sorted({r.note for r in self.found.values() if r.note})
+
+
+def _functions(count: int) -> str:
+    return "one function" if count == 1 else f"{count} functions"
 
 
 def compile_known(plan: ModelPlan, log: Log, prepared: bool = False) -> Known:

@@ -52,8 +52,9 @@ def unpickled(data: bytes, threads: int | None) -> Function:
 
 def _opened(found: tuple[Artifact, ...], threads: int | None, key: str = "") -> Function:
     """key: of all that they are made of, where other processes may have the same; as in `Module`."""
-    found = best_here(found)
-    keys = [object_key(key, str(n)) if key else "" for n in range(len(found))]
+    of = {id(a): object_key(key, str(n)) if key else "" for n, a in enumerate(found)}
+    found = best_here(found)  # of variants, another machine that shares the folder may take another one
+    keys = [of[id(a)] for a in found]
     if len(found) == 1:
         opened: Function = open_artifact(found[0], threads, keys[0])
     else:

@@ -11,7 +11,7 @@ import pytest
 from autotensor.base import target as targets
 from autotensor.base.errors import TargetError
 from autotensor.base.processor_features import FAMILIES, features_named
-from autotensor.base.target import Target, features_of, host, parse
+from autotensor.base.target import Target, features_of, host, parse, switched
 
 AVX512 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
 # → processor, bytes and number of vector registers, some features, some that it lacks
@@ -68,3 +68,11 @@ def test_native_of_another_family_is_refused() -> None:
     with pytest.raises(TargetError, match="this machine is no riscv64"):
         parse("llvm -mcpu=native -mtriple=riscv64-linux-gnu")
     assert parse("llvm -mcpu=native") == replace(host())
+
+
+def test_what_a_stated_list_leaves_out_is_switched_off() -> None:
+    """LLVM adds a list to what the name implies; a stated one is all that the processor has."""
+    text = switched(parse("llvm -mcpu=x86-64-v4 -mattr=+avx2,+fma"))
+    assert text.endswith(",+avx2,+fma")
+    assert "-avx512f" in text.split(",")
+    assert switched(parse("llvm -mcpu=x86-64-v4")) == ""

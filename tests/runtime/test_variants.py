@@ -10,9 +10,12 @@ import pytest
 
 import autotensor as at
 from autotensor import te
+from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.base.errors import ArtifactError
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
+from autotensor.models import MODELS
+from autotensor.runtime import saved_model
 from autotensor.runtime.files import artifact_file
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.linking import loader
@@ -75,3 +78,23 @@ def test_a_file_of_several_answers(variants: dict[str, Artifact], tmp_path: Path
     (best,) = best_here(list(variants.values()))
     assert found.artifact.target == best.target
     np.testing.assert_array_equal(at.load(tmp_path / "f.atm", recompile=True)(x), 2 * x)
+
+
+def test_variants_that_share_a_folder_keep_apart_what_they_prepare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights in as many bytes, in panels of another width: on two machines with one home folder."""
+    monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    place, x = tmp_path / "mlp.atm", np.linspace(-1, 1, 4 * 784, dtype=np.float32).reshape(4, 784)
+    graph = MODELS.get("mlp").build(batch=4)
+    plans = [plan_model(graph, parse(f"llvm -mcpu=x86-64-{v} -threads=2")) for v in ("v2", "v3")]
+    made = [link_model(plan, default_traces(plan)) for plan in plans]
+    shapes = [[a.shape for a in one.role("prepared")] for one in made]
+    assert shapes[0] != shapes[1], "panels are equal: the test tells nothing"
+    artifact_file.save_all(place, made)
+    found = []
+    for one in made:
+        monkeypatch.setattr(saved_model, "best_here", lambda all_, key=one.target.key(): tuple(
+            a for a in all_ if a.target.key() == key))  # fmt: skip
+        found.append(at.load(place)(x))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)

@@ -114,7 +114,7 @@ def compile(
     path = place_of(out, graph, source)
     plans = [plan_model(graph, t, facts=facts(model, source)) for t in machine.each_of(processors)]
     plan = plans[0]
-    check_replaced(path, plan, force)
+    check_replaced(path, plans, force)
     several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
     known = several[0]
     artifact_file.save_all(path, [one.artifact for one in several])

@@ -174,7 +174,7 @@ def tune(
     try:
         with stop:
             plan = plan_model(graph, target, facts=facts(model, source))
-            check_replaced(path, plan, force)
+            check_replaced(path, [plan], force)
             check_known(path, plan, log, force)
             report, statuses = _tuned(plan, options, path, log, stop, until, lock)
     except KeyboardInterrupt:

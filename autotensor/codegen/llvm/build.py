@@ -22,7 +22,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from autotensor.base import fork_locks
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.processor_features import FAMILIES
-from autotensor.base.target import Target
+from autotensor.base.target import Target, switched
 from autotensor.codegen.llvm.build_child import build_apart
 
 # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
@@ -125,7 +125,7 @@ def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, o
     lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no
     passes. Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
     """
-    tm = machine(target.triple, target.arch, target.features, opt)
+    tm = machine(target.triple, target.arch, switched(target), opt)
     with _LOCK:
         return build_with(tm, text, lean=lean, asm=asm, opt=opt)
 

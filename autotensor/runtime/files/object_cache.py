@@ -98,13 +98,15 @@ class ObjectCache:
                 self.evict()
         return data
 
-    def evict(self) -> None:
-        """Remove the entries unused for longest until the folder is well below its cap."""
+    def evict(self, spare: Path | None = None) -> None:
+        """Remove the entries unused for longest until the folder is well below its cap; not `spare`."""
         entries = _entries(self.folder) if self.folder is not None else []
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
             return
         for _, size, path in sorted(entries):
+            if path == spare:
+                continue
             with suppress(OSError):
                 path.unlink()
                 self.counts.evicted += 1

@@ -75,7 +75,7 @@ class _NewFile:
             _say(f"{self.path} cannot be written ({error.strerror or error})")
             self.removed()
             return None
-        self.cache.evict()
+        self.cache.evict(spare=self.path)
         return found[_DATA:]
 
     def removed(self) -> None:
@@ -109,7 +109,7 @@ def _found(path: Path, size: int) -> Array | None:
         return None
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    with suppress(OSError), os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_size == _DATA + size:
             whole = _mapped(file.fileno())
             if whole[:_DIGEST_BYTES].tobytes() == _digest(whole[_DATA:]):
