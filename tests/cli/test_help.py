@@ -17,6 +17,7 @@ DB_VERBS = (
     "list",
     "best",
     "failures",
+    "machines",
     "export",
     "import",
     "merge",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotensor.base.errors import InputError
+from autotensor.cli.answers import AsCsv, put_answer
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say, table
 from autotensor.insight.units import gflops, micros
@@ -89,6 +90,26 @@ def list_(db: Db = None, json: AsJson = False) -> None:
 
 def _failed(statuses: Any) -> int:
     return sum(n for status, n in statuses.items() if status != "OK")
+
+
+@app.command("machines", epilog=example("autotensor db machines", "autotensor db machines --csv"))
+def machines(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
+    """List the machines that measured: their trials, and how many of those failed."""
+    with _reading(db) as store:
+        counts: dict[str, Counter[str]] = {m.fingerprint: Counter() for m in store.machines()}
+        for n in store.task_counts():
+            counts[n.machine][n.status.value] += n.count
+        rows = [
+            (
+                m.fingerprint,
+                m.cpu_model,
+                m.cores,
+                counts[m.fingerprint].total(),
+                _failed(counts[m.fingerprint]),
+            )
+            for m in store.machines()
+        ]
+    put_answer(("fingerprint", "cpu", "cores", "trials", "failed"), rows, json, csv)
 
 
 @app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
