@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.c_library import write_c
+    from autotensor.api.comparing.compare import compare
     from autotensor.api.from_onnx import OnnxModel, from_onnx
     from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
@@ -47,6 +48,7 @@ _HOMES = {
     "build": "autotensor.api.kernels",
     "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
+    "compare": "autotensor.api.comparing.compare",
     "compile": "autotensor.imperative.traced_functions",
     "compile_model": "autotensor.api.model_compiling",
     "create_schedule": "autotensor.schedule.schedule",
@@ -77,6 +79,7 @@ __all__ = [
     "build",
     "by_shape",
     "call",
+    "compare",
     "compile",
     "compile_model",
     "create_schedule",
@@ -116,6 +119,10 @@ _ELSEWHERE = {  # what TVM's users look for
     "cpu": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
     "target": 'write at.Target, or its text: target="llvm -mcpu=znver4"',
     "const": "it is te.const",
+    "contrib": "a kernel calls no other library; examples/12_c_program.py calls a kernel from C",
+    "ir_builder": "a stage is always an expression; write it with te.compute",
+    "rpc": "candidates are measured on this machine; at.tune has a measurer for others (docs/extend.md)",
+    "testing": "write numpy.testing.assert_allclose",
     "models": "it is imported by name: from autotensor.models import MODELS",
 }
 

@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from autotensor.base import switches
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import Target
@@ -26,7 +28,7 @@ from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.nest.block_initialisation import with_slices
 from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
-from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, Artifact
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 from autotensor.runtime.files.packed_artifact import pack, unpack
 from autotensor.schedule.algorithm import ALGORITHMS
@@ -37,6 +39,7 @@ from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.indices import index_ranges
+from autotensor.te.open_shapes import open_shapes
 from autotensor.te.workload import Workload
 from schedules import algorithms as _algorithms  # noqa: F401  # traces name them; importing registers them
 
@@ -89,8 +92,24 @@ def compile_state(
     kept_program = replace(
         program, texts={**program.texts, **kept}, overlapping=overlapping, index_ranges=ranges
     )
-    artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
+    artifact = with_open_shapes(
+        backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache), program, state.dag
+    )
     return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact
+
+
+def with_open_shapes(artifact: Artifact, program: Program, dag: ComputeDAG) -> Artifact:
+    """The artifact, and how its calls find the extents that are known at run time only, if there are some."""
+    symbols = dag.symbols()
+    if not symbols:
+        return artifact
+    shapes = open_shapes(dag, [b for b, _ in program.args])
+    greatest = np.array([s.most for s in symbols], np.int64)
+    return replace(
+        artifact,
+        values={**artifact.values, EXTENTS: greatest},
+        meta={**artifact.meta, OPEN_SHAPES: shapes},
+    )
 
 
 # packages whose code decides what a workload and a trace compile to; `schedules` has the algorithms
@@ -166,10 +185,10 @@ def te_text(dag: ComputeDAG) -> str:
     """The tensor expressions of a DAG, a line per stage."""
     lines = []
     for s in dag.stages:
-        axes = ", ".join(f"{a.name}: {a.extent}" for a in s.axes)
+        axes = ", ".join(f"{a.name}: {a.size}" for a in s.axes)
         body = ", ".join(to_text(b) for b in s.bodies)
         if s.combiner is not None:
-            over = ", ".join(f"{a.name}: {a.extent}" for a in s.reduce_axes)
+            over = ", ".join(f"{a.name}: {a.size}" for a in s.reduce_axes)
             body = f"{s.combiner.name}({body}, axis=[{over}])"
         lines.append(f"{s.name}[{axes}] = {body}")
     return "\n".join(lines)

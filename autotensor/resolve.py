@@ -4,7 +4,8 @@ Order: the tuning log (this machine's verified rows only), the schedules that co
 class of machines (`schedules/shipped.py`), the rules' default. Of the log, what won the last race of the task
 is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default
 beyond the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row
-of another machine is never taken; `Resolved.note` says when there is one.
+of another machine is never taken; `Resolved.note` says when there is one. A workload with run-time extents
+takes what is known of its greatest extents, as far as that can be lowered with symbols.
 
 What is compared is the median of a row's samples, or what another metric makes of the row. The log keeps the
 samples, and the reader chooses the metric. Races inside a model are kept as ratios, of which only the median
@@ -16,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from autotensor.base.errors import AutotensorError, ScheduleError
+from autotensor.base.errors import AutotensorError, LoweringError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
+from autotensor.lowering.pipeline import lower
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
@@ -60,10 +62,13 @@ def resolve(
 ) -> Resolved:
     """The best verified trace for a workload on this machine, else the rules' default."""
     default = safe_default(workload, target)
-    shipped = untuned(workload, target, default.hash)
+    measured = workload.at_greatest
+    shipped = untuned(measured, target, default.hash)
     note = ""
+    if shipped is not None and measured is not workload and not _lowers(shipped[1], workload, target):
+        shipped = None
     if store is not None:
-        task = here(target).task(workload.key)
+        task = here(target).task(measured.key)
         if shipped is not None and store.met(*task, (shipped[1].hash,)):
             shipped = None  # how it did here is in the log
         for row in ranked(store, task, default.hash, metric):
@@ -72,6 +77,9 @@ def resolve(
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
+                if measured is not workload and not _lowers(trace, workload, target):
+                    note = f"the schedule of trial {row.id} takes extents that are numbers"
+                    continue
             except ScheduleError as e:
                 note = f"trial {row.id} no longer applies: {e.what}"
                 continue
@@ -244,4 +252,13 @@ def safe_default(workload: Workload, target: Target) -> Trace:
         trace.replay(workload.dag)
     except AutotensorError:
         return Trace()
-    return trace
+    return trace if workload.at_greatest is workload or _lowers(trace, workload, target) else Trace()
+
+
+def _lowers(trace: Trace, workload: Workload, target: Target) -> bool:
+    """Whether a trace can be lowered with the symbols of a workload; with numbers, all that replay can."""
+    try:
+        lower(trace.replay(workload.dag), target)
+    except (ScheduleError, LoweringError):
+        return False
+    return True

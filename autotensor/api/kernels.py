@@ -126,7 +126,8 @@ def tune(
 ) -> TuneReport:
     """Searches for a fast schedule of the computation; every trial is kept in the tuning log.
 
-    The same call again measures nothing; more trials continue. `build(args)` then uses the best.
+    The same call again measures nothing; more trials continue. `build(args)` then uses the best. Run-time
+    extents are measured at their greatest.
     trials: a ceiling. effort: "quick", "normal" or "full" (search/effort.py has what they mean).
     until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
     the effort says. deadline_s: it ends in so many seconds, from now on.
@@ -153,7 +154,7 @@ def tune(
     )
     deadline = Deadline.after(options.limit_s)
     dag = _checked(args)
-    task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
+    task = Task(Workload.of(dag, name or dag.outputs[-1].name).at_greatest, parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
         asked = TuningRun([task], options, store, deadline, heard, residency="hot")
         report = run_tuning(asked, measurer)

@@ -166,15 +166,20 @@ _HERE = Path(__file__).parent.parent
 _LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # beside the code that compiles
 
 
-def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled | None = None) -> Artifact:
+def link_model(
+    plan: ModelPlan,
+    traces: Mapping[str, Trace],
+    compiled: Compiled | None = None,
+    prepared: bool = False,
+) -> Artifact:
     """Compiles every task under its trace and links the model.
 
-    compiled: artifacts of earlier calls; updated.
+    compiled: artifacts of earlier calls; updated. prepared: as for `link`.
     """
     known = compiled if compiled is not None else {}
     compile_tasks(plan, traces, known)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
-    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates)
+    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared)
     return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
 
 

@@ -59,6 +59,11 @@ class DType:
         return self.is_float and self.bits == 16
 
     @property
+    def is_byte(self) -> bool:
+        """Whether it is an integer of 8 bits."""
+        return self.is_int and self.bits == 8
+
+    @property
     def element(self) -> DType:
         """The same type with one lane."""
         return self if self.lanes == 1 else DType(self.kind, self.bits)

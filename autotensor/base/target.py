@@ -1,6 +1,7 @@
 """Targets: a description of the machine that code is made for, as data.
 
-`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, and so are
+`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, whose limits LLVM's
+tables know (`processor_features.py`), and so are `parse("llvm -mtriple=riscv64-linux-gnu")`,
 `parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is asked. OpenCL means this processor, with its
 vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; `key()` is
 what the tuning log files records under.
@@ -19,6 +20,13 @@ from pathlib import Path
 from autotensor.base.control_group import cpu_quota
 from autotensor.base.errors import TargetError
 from autotensor.base.plugins import OWN, known_kinds, plugin
+from autotensor.base.processor_features import (
+    FAMILIES,
+    family_named,
+    family_of,
+    features_named,
+    vector_limits,
+)
 
 KINDS = OWN
 NUMERICS = ("fast", "strict")
@@ -122,14 +130,14 @@ class Target:
         return replace(self, num_cores=threads)
 
 
-_FIRST = ("-mcpu", "-arch", "-platform", "-device")  # options that say which target the others change
+_FIRST = ("-arch", "-platform", "-device")  # options that say which target the others change
 
 
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
-    Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`,
-    `-denormals=keep|flush`. Of "cuda":
+    Options of "llvm": `-mcpu=NAME`, `-mtriple=TRIPLE` (the least processor of it, if none is named),
+    `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. Of "cuda":
     `-arch=sm_80`. Of "opencl": `-platform=NAME`, `-device=cpu|gpu`. Of "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
     `-numerics=fast|strict`. In any order.
@@ -151,20 +159,23 @@ def parse(text: str | Target | None = None) -> Target:
             raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {known}.")
         brought: Target = found.target(options)
         return brought
+    stated = {name: value for name, _, value in (o.partition("=") for o in options)}
+    arch, triple = stated.get("-mcpu", ""), stated.get("-mtriple", "")
     target = host() if kind == "llvm" else gpu(kind) if kind in GPU_KINDS else Target(kind, num_cores=1)
+    if kind == "llvm" and (arch or triple):
+        target = _named(arch, triple)
     for option in sorted(options, key=lambda o: o.partition("=")[0] not in _FIRST):
         name, _, value = option.partition("=")
         if target.is_gpu and name != "-numerics":
             target = _gpu_option(target, option)
             continue
         match name:
-            case "-mcpu":
-                if value not in ("native", target.arch):
-                    target = _generic(value)
+            case "-mcpu" | "-mtriple" if target.kind == "llvm":
+                continue  # see `_named`
             case "-mattr":
-                target = replace(target, features=value, **_vector_limits(value))  # type: ignore[arg-type]
-            case "-mtriple":
-                target = replace(target, triple=value)
+                target = replace(target, features=value)
+                width, registers = vector_limits(features_of(target))
+                target = replace(target, vector_bytes=width, vector_registers=registers)
             case "-threads":
                 if not value.isdigit() or int(value) < 1:
                     raise TargetError(f"target option {option!r}: threads must be a positive integer.")
@@ -259,42 +270,53 @@ def host() -> Target:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
-    limits = _vector_limits(features.flatten())
+    width, registers = vector_limits(frozenset(name for name, has in features.items() if has))
     return Target(
         kind="llvm",
         arch=llvm.get_host_cpu_name(),
         features=features.flatten(),
         triple=llvm.get_process_triple(),
         num_cores=default_threads(),
-        vector_bytes=limits["vector_bytes"],
-        vector_registers=limits["vector_registers"],
+        vector_bytes=width,
+        vector_registers=registers,
         cache_bytes=host_caches(),
     )
 
 
-def _generic(arch: str) -> Target:
-    """A stated CPU of which only the name is known: limits from what the name promises."""
-    wide = arch in ("x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5")
-    avx2 = wide or arch in ("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3")
-    neon = arch.startswith(("cortex", "neoverse", "apple"))
-    triple = "aarch64-unknown-linux-gnu" if neon else ""
+def _named(arch: str, triple: str) -> Target:
+    """A stated processor, of which a name is known, or a triple only: limits are what LLVM's tables say.
+
+    The number of threads is no limit of a processor: as many as here, unless `-threads` says another one.
+    """
+    here = host()
+    if arch == "native":
+        if triple and family_of(triple) != family_of(here.triple):
+            raise TargetError(
+                f"target option '-mcpu=native': this machine is no {family_of(triple)}.",
+                fix="Name a processor of that family, or leave -mcpu out.",
+            )
+        return replace(here, triple=triple or here.triple)
+    family = family_of(triple) if triple else family_named(arch)
+    known = FAMILIES.get(family)
+    if not triple and known and family != family_of(here.triple):
+        triple = known.triple
+    arch = arch or (known.plain if known else "")
+    width, registers = vector_limits(features_named(family, arch))
     return Target(
         "llvm",
         arch,
         triple=triple,
         num_cores=default_threads(),
-        vector_bytes=64 if wide else 32 if avx2 else 16,
-        vector_registers=32 if wide or neon else 16,
+        vector_bytes=width,
+        vector_registers=registers,
     )
 
 
-def _vector_limits(features: str) -> dict[str, int]:
-    has = set(features.split(","))
-    if "+avx512f" in has:
-        return {"vector_bytes": 64, "vector_registers": 32}
-    if "+avx2" in has or "+avx" in has:
-        return {"vector_bytes": 32, "vector_registers": 16}
-    return {"vector_bytes": 16, "vector_registers": 32 if "+neon" in has else 16}
+def features_of(target: Target) -> frozenset[str]:
+    """What a processor is known to have, in LLVM's names: as stated, or else by its name."""
+    if target.features:
+        return frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
+    return features_named(family_of(target.triple or host().triple), target.arch)
 
 
 def default_threads() -> int:

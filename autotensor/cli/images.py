@@ -44,7 +44,7 @@ def read_inputs(path: Path, wanted: Sequence[ArgSpec], model: str) -> list[Array
 def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
     """An array of `shape` from a photo or a .npy file. Raises InputError saying what does not fit."""
     if path.suffix == ".npy":
-        return _fitting(_loaded(path), f"input {str(path)!r}", shape, dtype)
+        return _fitting(load_arrays(path), f"input {str(path)!r}", shape, dtype)
     if path.suffix.lower() in PHOTOS:
         return read_photo(path, shape)
     known = ", ".join((".npy", ".npz", *PHOTOS))
@@ -53,7 +53,7 @@ def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
 
 def read_archive(path: Path, wanted: Sequence[ArgSpec]) -> list[Array]:
     """The arrays of an .npz file, in the order that a call takes them."""
-    held = _loaded(path)
+    held = load_arrays(path)
     if not isinstance(held, Mapping) or set(held) != {a.name for a in wanted}:
         names = (", ".join(held) or "nothing") if isinstance(held, Mapping) else "one array without a name"
         raise InputError(f"input {str(path)!r} holds {names}; the model takes {_names(wanted)}.")
@@ -64,10 +64,12 @@ def _names(wanted: Sequence[ArgSpec]) -> str:
     return ", ".join(a.name for a in wanted)
 
 
-def _loaded(path: Path) -> Any:
+def load_arrays(path: Path) -> Any:
     """What NumPy kept in a file: an array, or arrays by name."""
     import numpy as np
 
+    if not path.is_file():
+        raise InputError(f"there is no input file {str(path)!r}.")
     try:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)

@@ -194,9 +194,9 @@ def check_place(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A model compiled with the best traces that are known."""
+    """A model compiled with the best traces that are known, for this machine or for another one."""
 
-    module: Function
+    artifact: Artifact
     found: Mapping[str, Resolved]  # by workload key
 
     @property
@@ -220,13 +220,13 @@ class Known:
         return sorted({r.note for r in self.found.values() if r.note})
 
 
-def compile_known(plan: ModelPlan, log: Log) -> Known:
+def compile_known(plan: ModelPlan, log: Log, prepared: bool = False) -> Known:
     from autotensor.api.models import link_model, resolved
 
     with open_existing(log.db) as store:
         found = resolved(plan, store)
-    artifact = link_model(plan, {key: r.trace for key, r in found.items()})
-    return Known(open_artifact(artifact, threads=plan.target.num_cores), found)
+    artifact = link_model(plan, {key: r.trace for key, r in found.items()}, prepared=prepared)
+    return Known(artifact, found)
 
 
 def check_compiled(name: str, source: Source, machine: Machine) -> None:
@@ -257,7 +257,7 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
     tell(f"Compiled {name}, schedules: {known.summary}.")
     for note in known.notes:
         tell(f"Note: {note}.")
-    return known.module
+    return open_artifact(known.artifact, threads=chosen.num_cores)
 
 
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:

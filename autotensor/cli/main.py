@@ -22,6 +22,7 @@ VERBS = {
     "run": "Run a model or .atm file on a photo, an array, or random input.",
     "bench": "Time a model or .atm file, as a whole and kernel by kernel.",
     "verify": "Run a model kernel by kernel beside float64; name the first that is wrong.",
+    "compare": "Compare a quantised .onnx file with the one in floats: error by layer, time.",
     "models": "List the built-in models.",
     "tasks": "List what a model computes, and the best known time of each part.",
     "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",

@@ -162,6 +162,17 @@ class NumericMachine(Machine):
     def chosen(self) -> Target:
         return target_of(self.target, self.threads, self.numerics)
 
+    def each_of(self, processors: str) -> list[Target]:
+        """The targets of `--for`; the one that is chosen where that is not given."""
+        if not processors:
+            return [self.chosen()]
+        if self.target is not None:
+            raise typer.BadParameter("give --target or --for, not both.", param_hint="'--for'")
+        names = dict.fromkeys(name.strip() for name in processors.split(","))
+        if "" in names:
+            raise typer.BadParameter(f"{processors!r} has an empty name.", param_hint="'--for'")
+        return [target_of(f"llvm -mcpu={name}", self.threads, self.numerics) for name in names]
+
 
 @dataclass(frozen=True, slots=True)
 class Log:

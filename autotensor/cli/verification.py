@@ -67,7 +67,7 @@ def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[A
             fix="Cut out what has no loops (onnx.utils.extract_model), and verify that.",
         ) from parts
     plan = plan_model(graph, machine.chosen())
-    return compile_known(plan, log).module.artifact, plan
+    return compile_known(plan, log).artifact, plan
 
 
 def _plan_of(onnx: str, source: Source, artifact: Artifact) -> ModelPlan:

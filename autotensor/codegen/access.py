@@ -112,6 +112,7 @@ def _aligned_vector(buffer: Buffer, base: Affine, offsets: tuple[int, ...]) -> i
     """
     lanes = len(offsets)
     whole = buffer.scope is not Scope.REGISTER and not prod(buffer.shape) % lanes and not buffer.dtype.is_bool
+    whole = whole and not buffer.extents  # where it ends is known at run time
     if not whole or any(c % lanes for c in base.terms.values()):
         return None
     vectors = {(base.constant + offset) // lanes for offset in offsets}

@@ -18,28 +18,10 @@ from typing import Any
 
 from autotensor.base.dtype import DType
 from autotensor.base.registry import Registry
-from autotensor.base.target import Target
+from autotensor.base.target import Target, features_of
 
 # (writer, Dot, registers of its sums and operands) → the register of the result
 Spelling = Callable[[Any, Any, str, str, str], str]
-
-# features of processors that are stated by name only; LLVM knows more, and is not asked here
-_VNNI = ("avx2", "avx512bw", "avx512vnni")
-_NAMED = {
-    "x86-64-v3": ("avx2",),
-    **dict.fromkeys(("haswell", "broadwell", "skylake", "znver1", "znver2", "znver3"), ("avx2",)),
-    **dict.fromkeys(("alderlake", "raptorlake", "sierraforest"), ("avx2", "avxvnni")),
-    **dict.fromkeys(("x86-64-v4", "skylake-avx512"), ("avx2", "avx512bw")),
-    **dict.fromkeys(("cascadelake", "icelake-client", "icelake-server", "tigerlake"), _VNNI),
-    **dict.fromkeys(("cooperlake", "znver4"), (*_VNNI, "avx512bf16")),
-    "znver5": (*_VNNI, "avx512bf16", "avxvnni"),
-    **dict.fromkeys(
-        ("sapphirerapids", "emeraldrapids", "graniterapids"),
-        (*_VNNI, "avx512bf16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"),
-    ),
-    **dict.fromkeys(("cortex-a76", "neoverse-n1", "apple-m1"), ("dotprod",)),
-    **dict.fromkeys(("neoverse-n2", "neoverse-v1", "neoverse-v2", "apple-m2"), ("dotprod", "i8mm", "bf16")),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +67,11 @@ def known_dots() -> Registry[DotInstruction]:
     return DOTS
 
 
-def features(target: Target) -> frozenset[str]:
-    """What a processor is known to have, in LLVM's names."""
-    if target.features:
-        return frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
-    return frozenset(_NAMED.get(target.arch, ()))
-
-
 def available(target: Target | None) -> tuple[DotInstruction, ...]:
     """The dot instructions of a target; none on a GPU. None is any CPU, which has none of its own."""
     if target is None or target.kind != "llvm":
         return ()
-    has = features(target)
+    has = features_of(target)
     return tuple(dot for _, dot in known_dots().items() if has.issuperset(dot.needs))
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from autotensor.ir.affine import affine
+from autotensor.ir.bounds import interval, is_symbolic
 from autotensor.ir.expr import Const, Load, Ramp
 from autotensor.ir.func import Buffer, Program, Role
 from autotensor.ir.node import children
@@ -37,9 +38,10 @@ def reread(program: Program) -> list[str]:
 def _vector_reads(s: Stmt, turns: int = 1) -> Iterator[tuple[Buffer, int]]:
     """Buffers and elements of them that whole vectors read in all turns of the loops.
 
-    A loop whose extent is no constant counts as one turn."""
-    if isinstance(s, For) and isinstance(s.extent, Const):
-        turns *= int(s.extent.value)
+    A loop whose extent is known at run time counts with the greatest, another one that is no constant as one.
+    """
+    if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
+        turns *= interval(s.extent).hi or 1
     for part in children(s):
         if isinstance(part, Stmt):
             yield from _vector_reads(part, turns)

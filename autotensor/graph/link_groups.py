@@ -23,6 +23,7 @@ from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
+from autotensor.codegen.llvm.preparing import preparing_here
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
@@ -33,6 +34,7 @@ from autotensor.graph.storage import storage
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.launches import LAUNCHES, launches
+from autotensor.runtime.open_artifact import open_artifact
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
@@ -56,6 +58,7 @@ def link(
     compiled: Mapping[str, Artifact],
     target: Target,
     updates: Mapping[str, str] = MappingProxyType({}),
+    prepared: bool = False,
 ) -> Artifact:
     """The model as one artifact, ready to load.
 
@@ -63,6 +66,7 @@ def link(
     compiled: by workload key; arguments bear the workload's names (Group.arg_names).
     updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they are
     no arguments of their own.
+    prepared: its values are what calls read, made here and now; else its weights as they are.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
     check_groups(graph, groups)
@@ -87,7 +91,7 @@ def link(
         objects=code.objects,
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
-        values=constants.values,
+        values=_prepared(groups, artifacts, constants) if prepared else constants.values,
         meta=_meta(graph, steps, memory, index, updates)
         | {"entry_constants": list(constants.entry_constants)}
         | ({"index_ranges": ranges} if ranges else {})
@@ -240,6 +244,20 @@ def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
             )
         found[spec.name] = node
     return found
+
+
+def _prepared(
+    groups: Sequence[Group], artifacts: Sequence[Artifact], constants: _Constants
+) -> dict[str, Array]:
+    """What calls read, under the model's names; made by this machine, whatever processor kernels are for."""
+    values = {name: constants.values[name] for name in constants.entry_constants}
+    for n in constants.preparing:
+        artifact, names = artifacts[n], constants.names[n]
+        shapes = {a.name: a.shape for a in artifact.role("constant")}
+        given = {a: x.array.reshape(shapes[a]) for a, x in _constant_nodes(groups[n], artifact).items()}
+        made = open_artifact(preparing_here(artifact)).bind(**given)._values
+        values |= {names[a.name]: made[a.name] for a in artifact.role("prepared")}
+    return values
 
 
 def _prepared_name(nodes: Mapping[str, Constant], arg: str) -> str:

@@ -30,6 +30,7 @@ from autotensor.ir.expr import (
     Op,
     Ramp,
     Select,
+    Symbol,
     Unary,
     Var,
 )
@@ -44,7 +45,7 @@ from autotensor.ir.intervals import (
     dtype_interval,
     wrapped,
 )
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import any_node, free_vars
 
 __all__ = ["EVERYTHING", "NO_RANGES", "Bounds", "Interval", "Ranges", "bounds", "interval", "prove"]
 
@@ -167,6 +168,8 @@ class Bounds:
         """The values of an expression that is no sum."""
         whole = dtype_interval(e.dtype.element)
         match e:
+            case Symbol():
+                return Interval(e.least, e.most)
             case Var():
                 return whole
             case Const(value, dtype) if not dtype.is_float:
@@ -272,13 +275,18 @@ class Bounds:
 
     # -- what is known to hold -------------------------------------------------------------------------------
     def with_range(self, term: Expr, values: Interval) -> Bounds:
+        if isinstance(term, Symbol):  # whatever it is read from
+            values = values.meet(Interval(term.least, term.most))
         return Bounds({**self.known, term: values}, self.facts, self.truths)
 
     def in_loop(self, var: Var, begin: Expr, extent: Expr) -> Bounds:
         """These bounds with the loop variable in begin … begin + extent - 1."""
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
-        return self.with_range(var, Interval(first.lo, last))
+        inside = self.with_range(var, Interval(first.lo, last))
+        if is_symbolic(extent):  # the range alone says little
+            inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
+        return inside
 
     def in_let(self, var: Var, value: Expr) -> Bounds:
         """These bounds with the variable in the range of its value; data may wrap around in sums of it."""
@@ -335,6 +343,15 @@ class Bounds:
                     return self._split_fact(sum_, term, k, values)
                 if (term.op is Op.MIN) == (k == 1) and values.hi is None:
                     return self._split_fact(sum_, term, k, values)
+        quotient = _symbolic_quotient(sum_) if values.lo is None else None
+        if quotient is not None:
+            # s - x//c <= v  ->  c*s - x <= c*v, for c * (x//c) <= x
+            term, x, c = quotient
+            multiple = sum_.without(term).scale(c).minus(x)
+            return self._with_plain_fact(sum_, values).with_fact(multiple, values.times(c))
+        return self._with_plain_fact(sum_, values)
+
+    def _with_plain_fact(self, sum_: Affine, values: Interval) -> Bounds:
         values = values.shift(-sum_.constant)
         sum_ = Affine(sum_.terms, 0, sum_.dtype)
         known = dict(self.known)
@@ -356,6 +373,21 @@ class Bounds:
             if s is not None and self.exact(side):
                 out = out.with_fact(without.plus(s, k), values)
         return out
+
+
+def _symbolic_quotient(sum_: Affine) -> tuple[Expr, Affine, int] | None:
+    """A term x//c of an extent at run time that the sum subtracts, with x and c."""
+    for term, k in sum_.terms.items():
+        match term:
+            case Binary(Op.FLOORDIV, x, Const(c)) if k == -1 and c > 0 and is_symbolic(x):
+                inner = affine(x)
+                return None if inner is None else (term, inner, int(c))
+    return None
+
+
+def is_symbolic(e: Expr) -> bool:
+    """Whether an expression depends on an extent that is known at run time only."""
+    return any(isinstance(v, Symbol) for v in free_vars(e))
 
 
 _DATA: WeakKeyDictionary[Expr, bool] = WeakKeyDictionary()

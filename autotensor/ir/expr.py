@@ -66,6 +66,13 @@ class Var(Expr):
         _set_dtype(self, self.type)
 
 
+class Symbol(Var):
+    """An extent that is known when the program runs, from `least` to `most`. It is bound around a kernel."""
+
+    least: int = 0
+    most: int = 0
+
+
 class Const(Expr):
     """A number. Vectors of one number are `Broadcast(Const)`."""
 

@@ -12,8 +12,11 @@ from math import prod
 from typing import Any
 
 from autotensor.base.dtype import DType
+from autotensor.ir.expr import Expr, const
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Stmt
+
+Extents = tuple[Expr, ...]
 
 
 class Scope(enum.Enum):
@@ -30,6 +33,7 @@ class Scope(enum.Enum):
 class Buffer(Node):
     """A named array. `strides` are in elements, outermost first; () means row-major. `shape` are ints.
 
+    extents: where the shape is known at run time only, what it is; `shape` is then the greatest one.
     swizzle: (chunk, line) in elements: lowering will exchange chunks within lines, see ir/swizzle.py.
     turns: of how many turns of a loop boxes are kept here, if copies may be on their way; else 0.
     """
@@ -41,6 +45,12 @@ class Buffer(Node):
     strides: tuple[int, ...] = ()
     swizzle: tuple[int, ...] = ()
     turns: int = 0
+    extents: Extents = ()
+
+    @property
+    def dims(self) -> tuple[Expr, ...]:
+        """The shape at run time."""
+        return self.extents or tuple(map(const, self.shape))
 
     @property
     def size(self) -> int:

@@ -23,6 +23,7 @@ from weakref import ref
 # annotations of fields that never hold a node, and of those that always do; any other is looked at
 _PLAIN = {"int", "str", "bool", "float", "int | float | bool", "tuple[int, ...]"}
 _PLAIN |= {"DType", "Op", "Cmp", "Neg", "ForKind", "Scope"}
+_PLAIN |= {"Extents"}  # of a buffer: no part of the accesses to it
 _ALWAYS = {"Expr", "Stmt", "Var"}
 
 FIRST_SWEEP = 4096  # entries of a table before it is swept of dead ones; afterwards twice what was left

@@ -340,7 +340,8 @@ class Printer:
 
     def buffer_type(self, b: Any) -> str:
         """`float32[64, 64]`, with scope and strides where they say something."""
-        shape = ", ".join(map(str, b.shape))
+        extents = getattr(b, "extents", ())
+        shape = ", ".join(map(self.expr, extents) if extents else map(str, b.shape))
         scope = getattr(b, "scope", Scope.GLOBAL)
         strides = getattr(b, "strides", ())
         text = f"{b.dtype}[{shape}]"

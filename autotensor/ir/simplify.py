@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from autotensor.base.dtype import int64, wrap_int
 from autotensor.ir.affine import Affine, affine, factor_of
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
-from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Unary, Var, const
+from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Symbol, Unary, Var, const
 from autotensor.ir.laws.integer_laws import INT_LAWS, canonical_sum
 from autotensor.ir.laws.logic_laws import LOGIC_LAWS, constant_bool
 from autotensor.ir.laws.vector_laws import VECTOR_LAWS
@@ -119,7 +119,7 @@ class Simplifier:
         kind = e.__class__
         if kind is Const:
             return e
-        if kind is Var:
+        if kind is Var or kind is Symbol:
             return self._var(e)  # type: ignore[arg-type]
         if (kind is Binary or kind is Unary) and is_sum(e):
             terms: dict[Expr, int] = {}

@@ -80,11 +80,12 @@ def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | N
     if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
         return None
     k = total.coefficient(var)
-    others = _extreme(total.without(var).terms, known, always)
+    rest = known.of_affine(Affine(total.without(var).terms, 0, total.dtype))
+    others = rest.hi if always else rest.lo
     if k == 0 or others is None:
         return None
-    rest = total.constant + others  # k*var + rest <= 0
-    return Interval(None, (-rest) // k) if k > 0 else Interval(-(-rest // -k), None)
+    limit = -total.constant - others  # k*var <= limit
+    return Interval(None, limit // k) if k > 0 else Interval(-(limit // -k), None)
 
 
 def _without(total: Affine, inside: Set[Var], known: Bounds, always: bool) -> Affine | None:

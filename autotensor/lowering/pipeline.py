@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotensor.base import switches
+from autotensor.base.errors import LoweringError
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
@@ -35,6 +36,7 @@ from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
+from autotensor.lowering.passes.inside_extents import inside_extents
 from autotensor.lowering.passes.join_lanes import join
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
@@ -98,6 +100,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("open guards", open_guards, when=is_gpu),
     Pass("unclamp", unclamp, when=is_cpu),  # before protect: what it lays bare needs masks
     Pass("protect loads", protect),  # after partition: interior copies need no masks
+    Pass("inside extents", inside_extents),  # after protect, whose masks it trusts
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
     Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize: as long as there are loops
@@ -134,6 +137,11 @@ def lower(
     """
     if passes is PIPELINE:
         check_capabilities(state, target)
+    if target is not None and target.kind != "llvm" and (symbols := state.dag.symbols()):
+        raise LoweringError(
+            f"{target.kind} takes shapes that are numbers; {symbols[0].name!r} is known at run time only.",
+            fix="Build it for a CPU, or write a number for the te.var.",
+        )
     program = build_program(state, device_of(target))
     careful = switches.verify() or switches.debug() >= VERIFY_AT
     brought = None if target is None else plugin(target.kind)

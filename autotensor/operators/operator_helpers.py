@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import DType, float32, int8, uint8
+from autotensor.base.dtype import DType, float32
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Expr, Load
 from autotensor.te import Tensor
@@ -142,7 +142,7 @@ def require_bytes(op: str, a: Tensor, b: Tensor, zeros: Zeros) -> None:
         return
     for t, zero in zip((a, b), zeros, strict=True):
         require(
-            t.dtype in (int8, uint8),
+            t.dtype.is_byte,
             f"{op}: zeros={zeros} are given for operands {a.dtype} and {b.dtype}, expected int8 or uint8.",
         )
         require(is_int(zero), f"{op}: zero point {zero!r} is not an integer.")

@@ -70,6 +70,8 @@ class _Short:
 class Module(CompiledFunction):
     """A loaded artifact; see the module's docstring. Calls are re-entrant."""
 
+    _key = ""  # what it prepares is its own
+
     def __init__(
         self, artifact: Artifact, threads: int | None = None, provider: str | None = None, key: str = ""
     ) -> None:
@@ -269,7 +271,6 @@ class Module(CompiledFunction):
 
     def _with(self, values: dict[str, Array]) -> Self:
         bound = type(self).__new__(type(self))
-        bound._key = ""
         bound._start(self.artifact, self._loaded, values, self._threads, self._provider_name)
         return bound
 

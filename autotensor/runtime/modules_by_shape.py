@@ -20,6 +20,7 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.function import Store
 from autotensor.runtime.module import Module
+from autotensor.runtime.open_module import OpenModule
 from autotensor.runtime.signature import Signature
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -95,6 +96,11 @@ def _by_shapes(modules: Sequence[Module]) -> dict[Shapes, Module]:
         if isinstance(m, ByShape):
             raise ArgumentError(
                 "by_shape: a module of several shapes is among the modules.", fix="Give its .modules."
+            )
+        if isinstance(m, OpenModule):
+            raise ArgumentError(
+                f"by_shape: {m.name} takes a range of shapes by itself.",
+                fix="Call it as it is, or build one function for each shape.",
             )
         if _form(m.signature) != form:
             raise ArgumentError(

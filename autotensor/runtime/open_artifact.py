@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from autotensor.base.plugins import plugin
 from autotensor.runtime.device.module import DeviceModule
-from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact import OPEN_SHAPES, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.module import Module
+from autotensor.runtime.open_module import OpenModule
 from autotensor.runtime.simulated import Hosted
 
 Function = Module | DeviceModule | Hosted
@@ -24,7 +25,13 @@ def open_artifact(artifact: Artifact, threads: int | None = None, key: str = "")
     if brought is not None:
         opened: Hosted = brought.open(artifact, threads)
         return opened
-    return Module(artifact, threads=threads, key=key)
+    return module_of(artifact, threads, key)
+
+
+def module_of(artifact: Artifact, threads: int | None = None, key: str = "") -> Module:
+    """The function of this processor's code. key: as in `Module`."""
+    kind = OpenModule if artifact.meta.get(OPEN_SHAPES) else Module
+    return kind(artifact, threads=threads, key=key)
 
 
 def ready(artifact: Artifact, threads: int | None = None) -> Artifact:

@@ -13,6 +13,7 @@ from autotensor.runtime.files.object_cache import object_key
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function, open_artifact
+from autotensor.runtime.variants import best_here
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
 # the runtime, so who loads with `recompile` brings it along.
@@ -51,6 +52,7 @@ def unpickled(data: bytes, threads: int | None) -> Function:
 
 def _opened(found: tuple[Artifact, ...], threads: int | None, key: str = "") -> Function:
     """key: of all that they are made of, where other processes may have the same; as in `Module`."""
+    found = best_here(found)
     keys = [object_key(key, str(n)) if key else "" for n in range(len(found))]
     if len(found) == 1:
         opened: Function = open_artifact(found[0], threads, keys[0])

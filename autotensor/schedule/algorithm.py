@@ -30,6 +30,11 @@ class Algorithm:
     expand: Expand  # None where it does not apply
     tolerance: float | None = None
 
+    def stages(self, state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+        """What computes a stage by it; None where it does not apply. Algorithms make sums of their own, which
+        are over numbers: they do not apply where an extent that is summed over is known at run time only."""
+        return None if stage.op.has_open_sum else self.expand(state, stage)
+
 
 # of those that a workload counts, executed by any algorithm: Winograd's F(4x4, 3x3) multiplies 36 times
 # instead of 144

@@ -180,6 +180,8 @@ class Schedule:
 
 _ELSEWHERE = {  # primitives of TVM's stages
     "prefetch": "leave it out; a CPU fetches ahead by itself",
+    "set_store_predicate": "guards are added where a loop needs them",
+    "transform_layout": "write s.layout(tensor, splits, order)",
     "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 

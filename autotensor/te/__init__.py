@@ -63,6 +63,7 @@ from autotensor.te.math import (
     trunc,
 )
 from autotensor.te.scan import scan
+from autotensor.te.symbols import var
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, placeholder
 from autotensor.te.thread import ThreadAxis, thread_axis
 
@@ -80,8 +81,7 @@ def create_schedule(outputs: Any) -> Any:
 
 
 _ELSEWHERE = {
-    "var": "shapes are plain numbers here: write n = 1024",
-    "size_var": "shapes are plain numbers here: write n = 1024",
+    "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
     "hybrid": "a stage is always an expression; write it with te.compute",
@@ -89,6 +89,11 @@ _ELSEWHERE = {
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
     "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
     "clip": "write te.maximum(te.minimum(x, high), low)",
+    "call_extern": "a kernel calls no other code; what te has is in te.math",
+    "call_pure_extern": "a kernel calls no other code; what te has is in te.math",
+    "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
+    "exp10": "write te.power(10.0, x)",
+    "schedule": "create_schedule stands in te itself, and at.lower(s, args) gives the loops",
     "decl_tensor_intrin": 'instructions have names: s[C].tensorize(axis, "mma.m16n8k8.tf32")',
 }
 
@@ -170,4 +175,5 @@ __all__ = [
     "tanh",
     "thread_axis",
     "trunc",
+    "var",
 ]

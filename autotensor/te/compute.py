@@ -10,7 +10,7 @@ Several outputs come from a function that returns a tuple, or from a reducer ove
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotensor.base.dtype import DType, bool_
@@ -34,6 +34,7 @@ from autotensor.ir.expr import (
     maximum,
     min_value,
     minimum,
+    select,
 )
 from autotensor.ir.reducers import OPERATORS
 from autotensor.ir.visit import MOST_NESTED, any_node, height
@@ -57,13 +58,20 @@ def compute(
     name: str = "compute",
     tag: str = "",
     axis_names: Sequence[str] = (),
+    attrs: Mapping[str, Any] | None = None,
 ) -> Any:
     """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple of tensors when it returns several.
 
-    shape: ints, () for a scalar. Axes are named after the function's parameters.
+    shape: ints, () for a scalar. Axes are named after the function's parameters. attrs: of TVM; none
+    is known here.
     Raises TensorError when the function takes another number of axes, a reduction is not at the top of the
     body, outputs reduce differently, or the expression is nested too deep.
     """
+    if attrs:
+        raise TensorError(
+            f"compute {name!r}: attrs={sorted(attrs)} means nothing here.",
+            fix="Leave it out; a weight, whose layout is free, is te.placeholder(shape, constant=True).",
+        )
     extents = check_shape(shape, f"compute {name!r}")
     names = tuple(axis_names) or _parameter_names(fcompute, len(extents), name)
     if len(names) != len(extents):
@@ -183,7 +191,12 @@ def comm_reducer(
         T = te.compute((m,), lambda i: argmax((k.var, A[i, k]), axis=k))      # gives two tensors
     """
 
-    def reducer(expr: Any, axis: Any = None) -> Any:
+    def reducer(expr: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+        if init is not None:
+            raise TensorError(
+                f"{name} starts from its identity; init= is not taken.",
+                fix="Leave it out, and join the value with the result in a second te.compute.",
+            )
         if axis is None:
             raise TensorError(
                 f"{name} was not told which axis to reduce.",
@@ -200,12 +213,16 @@ def comm_reducer(
         several = isinstance(expr, (tuple, list))
         sources = tuple(as_expr(e) for e in (expr if several else (expr,)))
         combiner = _combiner(name, fcombine, fidentity, tuple(s.dtype for s in sources), several)
+        if where is not None:  # an element that is left out is one that changes nothing
+            kept = as_expr(where)
+            sources = tuple(select(kept, s, e) for s, e in zip(sources, combiner.identity, strict=True))
         outs = tuple(Reduce(combiner, sources, axes, n) for n in range(len(sources)))
         return outs if several else outs[0]
 
     reducer.__name__ = name
     reducer.__doc__ = (
         f"The {name} of an expression over one reduce axis or several: {name}(A[i, k], axis=k).\n\n"
+        "where: a condition; elements for which it is false are left out. "
         "It is the whole body of a compute. Raises TensorError for an axis that is no reduce axis."
     )
     return reducer

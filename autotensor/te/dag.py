@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotensor.base.dtype import DType, int64
 from autotensor.base.errors import TensorError
 from autotensor.base.names import free_name
-from autotensor.ir.expr import Combiner, Expr, Load, Reduce, Var
+from autotensor.ir.expr import Combiner, Expr, Load, Reduce, Symbol, Var, as_expr
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import walk
 from autotensor.te.scan import Carried, before_of, check_steps
 from autotensor.te.stage import IterDef, StageOp
-from autotensor.te.tensor import Compute, Placeholder, Tensor
+from autotensor.te.symbols import Extent, at_run_time, greatest, symbols_of
+from autotensor.te.tensor import Compute, IterVar, Placeholder, Tensor
 from autotensor.te.terms import flops
 
 
@@ -75,6 +77,12 @@ class ComputeDAG:
     def consumers(self, stage: StageOp) -> tuple[StageOp, ...]:
         return tuple(s for s in self.stages if any(b in stage.buffers for b in s.reads()))
 
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The extents that are known at run time only, in order of appearance."""
+        shapes = [e for b in self.inputs for e in b.extents]
+        axes = [a.runtime for s in self.stages for a in s.all_axes if a.runtime is not None]
+        return symbols_of(*shapes, *axes)
+
     def flops(self) -> int:
         """Floating-point operations of the part that runs at every call."""
         fixed = self.constant_stages()
@@ -88,6 +96,7 @@ class ComputeDAG:
             reads = s.reads()
             if (
                 reads
+                and not s.is_open
                 and all(b.name in known for b in reads)
                 and not any(b in self.outputs for b in s.buffers)
             ):
@@ -108,6 +117,7 @@ class ComputeDAG:
             names.update({f"{s.name}.{a.name}": f"i{m}" for m, a in enumerate(s.axes)})
             names.update({f"{s.name}.{a.name}": f"r{m}" for m, a in enumerate(s.reduce_axes)})
         names.update({before.name: before_of(names[after.name]) for before, after in self.carried})
+        names.update({f"{s.name}?": f"n{n}" for n, s in enumerate(self.symbols())})
         renamed = self.renamed(names)
         return replace(renamed, stages=tuple(_anonymous(s) for s in renamed.stages)), names
 
@@ -115,13 +125,19 @@ class ComputeDAG:
         """The DAG with buffers, stages (`stage`) and axes (`stage.axis`) renamed; unknown names stay."""
 
         def buffer(b: Buffer) -> Buffer:
-            return Buffer(names.get(b.name, b.name), b.shape, b.dtype, b.scope, b.strides)
+            extents = tuple(substitute(e, symbols) for e in b.extents)
+            return Buffer(names.get(b.name, b.name), b.shape, b.dtype, b.scope, b.strides, (), 0, extents)
+
+        symbols: dict[Var, Expr] = {
+            s: Symbol(names.get(f"{s.name}?", s.name), s.type, s.least, s.most) for s in self.symbols()
+        }
 
         def axis(s: StageOp, a: IterDef) -> IterDef:
-            return replace(a, name=names.get(f"{s.name}.{a.name}", a.name))
+            runtime = None if a.runtime is None else substitute(a.runtime, symbols)
+            return replace(a, name=names.get(f"{s.name}.{a.name}", a.name), runtime=runtime)
 
         def stage(s: StageOp) -> StageOp:
-            swap = {a.var: axis(s, a).var for a in s.all_axes}
+            swap = {**symbols, **{a.var: axis(s, a).var for a in s.all_axes}}
             bodies = tuple(
                 transform(
                     substitute(b, swap),
@@ -245,13 +261,19 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     constants: set[str] = set()
     for t in (*unlisted, *placeholders.values()):
         assert isinstance(t.op, Placeholder)
-        b = Buffer(free_name(t.op.name, taken), t.shape, t.dtype)
+        b = buffer_of_shape(free_name(t.op.name, taken), t.shape, t.dtype)
         tensors[id(t.op), 0] = b
         inputs.append(b)
         if t.op.constant:
+            if b.extents:
+                raise TensorError(
+                    f"constant {t.op.name!r} has extents that are known at run time only; "
+                    "it is prepared before any call.",
+                    fix="Give it a shape of numbers, or leave out constant=True.",
+                )
             constants.add(b.name)
     for state, result in before.items():
-        tensors[id(state), 0] = Buffer(
+        tensors[id(state), 0] = buffer_of_shape(
             free_name(f"{result.op.name}.before", taken), result.shape, result.dtype
         )
     stages = [_stage(op, taken, tensors) for op in ops if not isinstance(op, Placeholder)]
@@ -285,8 +307,11 @@ def _stage(op: object, taken: set[str], tensors: dict[tuple[int, int], Buffer]) 
     name = free_name(op.name, taken)
     used: set[str] = set()
 
-    axes = tuple(IterDef(free_name(a.name, used), a.extent, a.kind) for a in op.axes)
-    reduces = tuple(IterDef(free_name(a.name, used), a.extent, a.kind) for a in op.reduce_axes)
+    def axis(a: IterVar) -> IterDef:
+        return IterDef(free_name(a.name, used), greatest(a.extent), a.kind, at_run_time(a.extent))
+
+    axes = tuple(map(axis, op.axes))
+    reduces = tuple(map(axis, op.reduce_axes))
     swap = {a.var: d.var for a, d in zip((*op.axes, *op.reduce_axes), (*axes, *reduces), strict=True)}
 
     def lower_load(node: object) -> Expr | None:
@@ -301,9 +326,9 @@ def _stage(op: object, taken: set[str], tensors: dict[tuple[int, int], Buffer]) 
         tops = tops[0].sources
     bodies = tuple(substitute(transform(b, lower_load), swap) for b in tops)
     _check_bound(name, bodies, {d.var for d in (*axes, *reduces)})
-    shape = tuple(a.extent for a in axes)
+    shape = tuple(a.extent for a in op.axes)
     buffers = tuple(
-        Buffer(name if n == 0 else free_name(f"{name}_v{n}", taken), shape, b.dtype)
+        buffer_of_shape(name if n == 0 else free_name(f"{name}_v{n}", taken), shape, b.dtype)
         for n, b in enumerate(op.bodies)
     )
     for n, b in enumerate(buffers):
@@ -311,10 +336,18 @@ def _stage(op: object, taken: set[str], tensors: dict[tuple[int, int], Buffer]) 
     return StageOp(name, axes, reduces, bodies, combiner, buffers, op.tag)
 
 
+def buffer_of_shape(name: str, shape: tuple[Extent, ...], dtype: DType) -> Buffer:
+    """The buffer of a te tensor's shape."""
+    greatest_shape = tuple(map(greatest, shape))
+    if not symbols_of(*shape):
+        return Buffer(name, greatest_shape, dtype)
+    return Buffer(name, greatest_shape, dtype, extents=tuple(as_expr(n, int64) for n in shape))
+
+
 def _check_bound(name: str, bodies: tuple[Expr, ...], known: set[Var]) -> None:
     for body in bodies:
         for node in walk(body):
-            if isinstance(node, Var) and node not in known:
+            if isinstance(node, Var) and node not in known and not isinstance(node, Symbol):
                 raise TensorError(
                     f"compute {name!r} uses axis {node.name.split('#')[0]!r} outside the reduction "
                     "that it belongs to.",
@@ -322,4 +355,4 @@ def _check_bound(name: str, bodies: tuple[Expr, ...], known: set[Var]) -> None:
                 )
 
 
-__all__ = ["ComputeDAG", "IterDef", "StageOp", "placeholders_of"]
+__all__ = ["ComputeDAG", "IterDef", "StageOp", "buffer_of_shape", "placeholders_of"]

@@ -19,6 +19,7 @@ from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Expr, Select, const
 from autotensor.ir.func import Buffer
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.fixed_extents import corners, fixed
 from autotensor.te.indices import reads_memory
 from autotensor.te.reference import Types, Values
 
@@ -28,7 +29,21 @@ POINTS = 100_000  # at most so many of a stage's are looked at
 
 
 def check_reads(dag: ComputeDAG) -> None:
-    """Raises TensorError naming a read outside its tensor, or a stage with nothing to compute."""
+    """Raises TensorError naming a read outside its tensor, or a stage with nothing to compute.
+
+    Extents that are known at run time only are taken at the ends of their ranges.
+    """
+    for values in corners(dag):
+        try:
+            _check_fixed(fixed(dag, values))
+        except TensorError as e:
+            if not values:
+                raise
+            where = ", ".join(f"{s.name} = {n}" for s, n in values.items())
+            raise TensorError(f"with {where}: {e.what}", fix=e.fix) from e
+
+
+def _check_fixed(dag: ComputeDAG) -> None:
     shapes = {
         b.name: np.broadcast_to(np.zeros((), b.dtype.numpy), b.shape)
         for b in (*dag.inputs, *(b for s in dag.stages for b in s.buffers), *(b for b, _ in dag.carried))

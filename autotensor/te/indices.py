@@ -42,8 +42,10 @@ def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
     found: dict[str, Range] = {}
     for stage in dag.stages if inputs else ():
         for load in _always_read(stage.bodies):
-            for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-                allowed = _allowed(index, 0, extent - 1)
+            for index, extent in zip(load.indices, load.buffer.dims, strict=True):
+                if not isinstance(extent, Const):
+                    continue  # what is inside is known at run time only; `clamped` holds it there
+                allowed = _allowed(index, 0, int(extent.value) - 1)
                 if allowed is None or not _reads_all(allowed[0], stage):
                     continue
                 source, low, high = allowed
@@ -54,11 +56,12 @@ def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
     return found
 
 
-def clamped(index: Expr, extent: int) -> Expr:
+def clamped(index: Expr, extent: Expr) -> Expr:
     """The index, held inside 0 … extent - 1 if it comes from memory and may be anything."""
-    if not reads_memory(index) or interval(index).within(Interval(0, extent - 1)):
+    least = interval(extent).lo or 0
+    if not reads_memory(index) or interval(index).within(Interval(0, least - 1)):
         return index
-    return minimum(maximum(index, const(0)), const(extent - 1))
+    return minimum(maximum(index, const(0)), extent - 1)
 
 
 def reads_memory(e: Expr) -> bool:

@@ -20,6 +20,7 @@ from autotensor.ir.affine import affine
 from autotensor.ir.expr import Load, select
 from autotensor.ir.func import Buffer
 from autotensor.te.stage import StageOp
+from autotensor.te.symbols import symbols_of
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, check_name
 
 Carried = tuple[
@@ -44,6 +45,11 @@ def scan(
             fix="Give as many of each.",
         )
     shape = states[0].shape
+    if symbols := symbols_of(*shape):
+        raise TensorError(
+            f"scan {name!r}: extent {symbols[0]} is known at run time only; a scan takes numbers.",
+            fix="Write a number for the te.var.",
+        )
     for a, u, s in zip(firsts, updates, states, strict=True):
         _check(name, shape, a, u, s)
     axes = tuple(

@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import prod
 
 from autotensor.base.dtype import int64
-from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
-from autotensor.ir.visit import walk
+from autotensor.ir.visit import free_vars, walk
 from autotensor.te.tensor import AxisKind
 
 
@@ -24,12 +24,18 @@ class IterDef:
     """One axis of a stage."""
 
     name: str
-    extent: int
+    extent: int  # the greatest one, where it is known at run time only
     kind: AxisKind = AxisKind.SPATIAL
+    runtime: Expr | None = None  # what it is then
 
     @property
     def var(self) -> Var:
         return Var(self.name, int64)
+
+    @property
+    def size(self) -> Expr:
+        """The extent as an expression."""
+        return const(self.extent) if self.runtime is None else self.runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,16 @@ class StageOp:
     def all_axes(self) -> tuple[IterDef, ...]:
         return (*self.axes, *self.reduce_axes)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it depends on extents that are known at run time only."""
+        return any(a.runtime is not None for a in self.all_axes) or _has_symbols(self.bodies)
+
+    @property
+    def has_open_sum(self) -> bool:
+        """Whether an extent that is summed over is known at run time only."""
+        return any(a.runtime is not None for a in self.reduce_axes)
+
     def loads(self) -> tuple[Load, ...]:
         """Distinct loads of all bodies, in order."""
         return _loads(self.bodies)
@@ -72,6 +88,11 @@ class StageOp:
 @lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
 def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
     return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
+
+
+@lru_cache(maxsize=4096)
+def _has_symbols(bodies: tuple[Expr, ...]) -> bool:
+    return any(isinstance(v, Symbol) for body in bodies for v in free_vars(body))
 
 
 @lru_cache(maxsize=4096)

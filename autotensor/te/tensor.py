@@ -19,6 +19,7 @@ from autotensor.base.errors import TensorError
 from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.expr import NUMBERS, Cmp, Expr, Load, Var, as_expr, cast
 from autotensor.ir.visit import walk
+from autotensor.te.symbols import checked_extent, greatest
 
 _fresh = itertools.count()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,6 +27,8 @@ MOST_ELEMENTS = (1 << 60) - 1  # of a tensor: with eight bytes each they fit wha
 
 
 class AxisKind(enum.Enum):
+    """Whether an axis is one of the tensor's own or summed over."""
+
     SPATIAL = "spatial"  # data-parallel
     REDUCE = "reduce"  # summed over
 
@@ -178,14 +181,20 @@ class Compute:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for another."""
+    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for another.
+
+    Extents that are known at run time only (te/symbols.py) stay expressions.
+    """
     items = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, (str, Tensor)) else (shape,)
-    out = []
+    out: list[Any] = []
     for n in items:
+        if isinstance(n, Expr):
+            out.append(checked_extent(n, where))
+            continue
         if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
             raise TensorError(f"{where}: shape {items!r} must consist of non-negative integers.")
         out.append(int(n))
-    if math.prod(out) > MOST_ELEMENTS:
+    if math.prod(map(greatest, out)) > MOST_ELEMENTS:
         raise TensorError(f"{where}: shape {tuple(out)} has more elements than addresses.")
     return tuple(out)
 

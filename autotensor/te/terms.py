@@ -91,7 +91,7 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
 def running(op: StageOp) -> Running | None:
     """How the reduction runs along an axis; None if it does not."""
     conditions = _conditions(op)
-    if len(conditions) != 1 or len(op.reduce_axes) != 1:
+    if len(conditions) != 1 or len(op.reduce_axes) != 1 or op.has_open_sum:
         return None
     (k,), (c,) = op.reduce_axes, conditions
     axes: dict[Expr, IterDef] = {a.var: a for a in op.axes}

@@ -19,7 +19,9 @@ from autotensor.ir import expr as ir
 from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Neg, Op, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import shared
-from autotensor.te.dag import ComputeDAG, IterDef, StageOp
+from autotensor.te.dag import ComputeDAG, IterDef, StageOp, buffer_of_shape
+from autotensor.te.fixed_extents import fixed
+from autotensor.te.symbols import Extent, at_run_time, greatest
 from autotensor.te.tensor import AxisKind
 
 FORMAT = 1
@@ -45,6 +47,13 @@ class Workload:
     def key(self) -> str:
         """32 hexadecimal digits of the text's SHA-256."""
         return _hash(self.text)
+
+    @cached_property
+    def at_greatest(self) -> Workload:
+        """The workload at the greatest of its run-time extents, which are measured; itself if there are
+        none. Its traces fit this one, for schedules see no other extents."""
+        values = {s: s.most for s in self.dag.symbols()}
+        return Workload(self.name, fixed(self.dag, values)) if values else self
 
     @staticmethod
     def from_text(text: str, name: str = "", key: str = "") -> Workload:
@@ -77,7 +86,7 @@ def _hash(text: str) -> str:
 def dag_to_json(dag: ComputeDAG) -> dict[str, Any]:
     return {
         "version": FORMAT,
-        "inputs": [[b.name, list(b.shape), str(b.dtype)] for b in dag.inputs],
+        "inputs": [[b.name, [_extent_to_json(*x) for x in _dims(b)], str(b.dtype)] for b in dag.inputs],
         "constants": sorted(dag.constants),
         "stages": [_stage_to_json(s) for s in dag.stages],
         "outputs": [b.name for b in dag.outputs],
@@ -89,12 +98,35 @@ def dag_to_json(dag: ComputeDAG) -> dict[str, Any]:
 def _stage_to_json(s: StageOp) -> dict[str, Any]:
     return {
         "name": s.name,
-        "axes": [[a.name, a.extent] for a in s.axes],
-        "reduce": [[a.name, a.extent] for a in s.reduce_axes],
+        "axes": [[a.name, _extent_to_json(a.extent, a.runtime)] for a in s.axes],
+        "reduce": [[a.name, _extent_to_json(a.extent, a.runtime)] for a in s.reduce_axes],
         "bodies": [expr_to_json(b) for b in s.bodies],
         "combiner": None if s.combiner is None else _combiner_to_json(s.combiner),
         "outputs": [[b.name, str(b.dtype)] for b in s.buffers],
     }
+
+
+def _dims(b: Buffer) -> list[tuple[int, Expr | None]]:
+    return list(zip(b.shape, b.extents or [None] * len(b.shape), strict=True))
+
+
+def _extent_to_json(most: int, runtime: Expr | None) -> Any:
+    """A number, or the expression of an extent that is known at run time only."""
+    return most if runtime is None or isinstance(runtime, ir.Const) else expr_to_json(runtime)
+
+
+def _extent(data: Any) -> Extent:
+    return data if isinstance(data, int) else expr_from_json(data, {})
+
+
+def greatest_in(data: Any) -> int:
+    """The greatest value of an axis' extent in a workload's text."""
+    return greatest(_extent(data))
+
+
+def _axis(name: str, data: Any, kind: AxisKind = AxisKind.SPATIAL) -> IterDef:
+    extent = _extent(data)
+    return IterDef(name, greatest(extent), kind, at_run_time(extent))
 
 
 def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
@@ -102,20 +134,21 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
         raise InputError(
             f"workload format {data.get('version')!r} is not known here; this version reads {FORMAT}."
         )
-    buffers = {n: Buffer(n, tuple(shape), dtype_of(t)) for n, shape, t in data["inputs"]}
+    buffers = {n: buffer_of_shape(n, tuple(map(_extent, s)), dtype_of(t)) for n, s, t in data["inputs"]}
     inputs = tuple(buffers.values())
     carried = {after: before for before, after in data.get("carried", ())}
     for s in data["stages"]:  # what scans read of the steps before stands ahead of what it is of
-        shape = tuple(extent for _, extent in s["axes"])
+        shape = tuple(_extent(extent) for _, extent in s["axes"])
         found = ((carried[n], t) for n, t in s["outputs"] if n in carried)
-        buffers.update({before: Buffer(before, shape, dtype_of(t)) for before, t in found})
+        buffers.update({before: buffer_of_shape(before, shape, dtype_of(t)) for before, t in found})
     stages = []
     for s in data["stages"]:
-        axes = tuple(IterDef(n, e) for n, e in s["axes"])
-        reduces = tuple(IterDef(n, e, AxisKind.REDUCE) for n, e in s["reduce"])
+        axes = tuple(_axis(n, e) for n, e in s["axes"])
+        reduces = tuple(_axis(n, e, AxisKind.REDUCE) for n, e in s["reduce"])
         bodies = tuple(expr_from_json(b, buffers) for b in s["bodies"])
         combiner = None if s["combiner"] is None else _combiner_from_json(s["combiner"])
-        outs = tuple(Buffer(n, tuple(a.extent for a in axes), dtype_of(t)) for n, t in s["outputs"])
+        shape = tuple(_extent(e) for _, e in s["axes"])
+        outs = tuple(buffer_of_shape(n, shape, dtype_of(t)) for n, t in s["outputs"])
         buffers.update({b.name: b for b in outs})
         stages.append(StageOp(s["name"], axes, reduces, bodies, combiner, outs))
     return ComputeDAG(
@@ -176,6 +209,8 @@ def _to_json(e: Expr, known: Mapping[Expr, int]) -> Any:
         return _to_json(x, known)
 
     match e:
+        case ir.Symbol(name, t, least, most):
+            return ["n", name, least, most, str(t)]
         case ir.Var(name, t):
             return ["v", name, str(t)]
         case ir.Const(value, t):
@@ -212,6 +247,8 @@ def _from_json(data: Any, buffers: Mapping[str, Buffer], known: Sequence[Expr]) 
         return _from_json(x, buffers, known)
 
     match data:
+        case ["n", name, least, most, t]:
+            return ir.Symbol(name, dtype_of(t), least, most)
         case ["v", name, t]:
             return Var(name, dtype_of(t))
         case ["c", value, t]:

@@ -28,7 +28,7 @@ NAME = "late_choice"
 def late_choice(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     """The sum of all terms, and the choice; None where terms differ in it, or are unsafe to read."""
     op = stage.op
-    if op.combiner is None or len(op.bodies) != 1:
+    if op.combiner is None or len(op.bodies) != 1 or op.has_open_sum:
         return None
     match op.bodies[0]:
         case Select(cond, then, otherwise) if otherwise is op.combiner.identity[0]:

@@ -32,7 +32,6 @@ from autotensor.te.dag import StageOp
 from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
 
-BYTES = (int8, uint8)
 # by the type of a byte: the other one, and what flipping the highest bit adds
 FLIPPED = {int8: (uint8, 128), uint8: (int8, -128)}
 
@@ -73,7 +72,7 @@ def _factor(op: StageOp, e: Expr) -> Factor | None:
             zero = const(0, int32)
     summed = {x.var for x in op.reduce_axes}
     match a:
-        case Cast(_, Load(buffer, _, None) as load) if a.dtype == int32 and buffer.dtype in BYTES:
+        case Cast(_, Load(buffer, _, None) as load) if a.dtype == int32 and buffer.dtype.is_byte:
             return Factor(load, zero) if free_vars(zero).isdisjoint(summed) else None
     return None
 

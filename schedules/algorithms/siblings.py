@@ -36,7 +36,7 @@ def siblings(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 def siblings_of(state: State, stage: Stage) -> tuple[StageOp, ...]:
     """The reductions in front of a stage that can be joined with it, and share work with it or each other."""
-    if not _can_join(state, stage):
+    if not _can_join(state, stage) or stage.op.has_open_sum:
         return ()
     found: list[StageOp] = []
     shared = own_work(stage.op)

@@ -112,7 +112,7 @@ def match(state: State, stage: Stage) -> Conv3x3 | None:
     Only floats have it: integers would drop the fractions of its transforms.
     """
     op = stage.op
-    if not op.buffers[0].dtype.is_float:
+    if not op.buffers[0].dtype.is_float or op.has_open_sum:
         return None
     if op.combiner is None or op.combiner.name != "sum" or len(op.axes) < 4 or len(op.reduce_axes) < 3:
         return None

@@ -52,7 +52,7 @@ def _widened(state: State, stage: Stage) -> Iterator[Extension]:
     """Where no instruction for 16-bit floats is faster: they become float32 beforehand."""
     if not isinstance(stage.place, Root) or state.attached(stage.name):
         return
-    if ALGORITHMS.get(WIDENED).expand(state, stage) is None:
+    if ALGORITHMS.get(WIDENED).stages(state, stage) is None:
         return
     step = UseAlgorithm(stage.name, WIDENED)
     made = tuple(s.name for s in step.apply(state).stages if s.name not in state.names)
@@ -68,7 +68,7 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
     """Where channels come first: data and result are transposed, the latter by what reads it, if that may."""
     if not isinstance(stage.place, Root) or state.attached(stage.name):
         return
-    if ALGORITHMS.get(CHANNELS_LAST).expand(state, stage) is None:
+    if ALGORITHMS.get(CHANNELS_LAST).stages(state, stage) is None:
         return
     step = UseAlgorithm(stage.name, CHANNELS_LAST)
     after = step.apply(state)
@@ -88,7 +88,7 @@ def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[W
     if not isinstance(stage.place, Root) or state.attached(stage.name):
         return
     for name in NAMES:
-        if ALGORITHMS.get(name).expand(state, stage) is None:
+        if ALGORITHMS.get(name).stages(state, stage) is None:
             continue
         steps: tuple[Step, ...] = (UseAlgorithm(stage.name, name),)
         after = steps[0].apply(state)

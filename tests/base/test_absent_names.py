@@ -34,10 +34,13 @@ def kernel() -> Any:
             "at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).",
         ),
         (lambda: at.auto_scheduler, "one search serves all: at.tune([A, B, C], trials=64)"),
+        (lambda: at.testing, "write numpy.testing.assert_allclose"),
+        (lambda: te.call_pure_extern, "a kernel calls no other code"),
+        (lambda: stage().transform_layout, "write s.layout(tensor, splits, order)"),
         (lambda: at.relay, "models are read by at.from_onnx or at.from_torch"),
         (
-            lambda: te.var,
-            "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
+            lambda: te.size_var,
+            'te.size_var does not exist in autotensor; write te.var("n", range=(1, 512)), or n = 1024.',
         ),
         (
             lambda: stage().prefetch,
@@ -50,6 +53,15 @@ def test_what_to_write_instead(look: Any, message: str) -> None:
     with pytest.raises(AttributeError) as caught:
         look()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["auto_scheduler", "autotvm", "topi", "testing", "nd"])
+def test_an_import_gets_the_advice_of_the_attribute(name: str) -> None:
+    with pytest.raises(AttributeError) as attribute:
+        getattr(at, name)
+    with pytest.raises(ImportError) as imported:
+        exec(f"from autotensor import {name}")
+    assert str(imported.value) == str(attribute.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from entry_points import declared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
+    "00_first_taste": ["--points", "100"],
     "01_vector_add": ["--size", "1000"],
     "02_gemm_by_hand": ["--size", "100", "--threads", "2"],
     "03_tune_gemm": ["--size", "50", "--trials", "3"],

@@ -27,19 +27,26 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
 def compiled(
-    sources: Sequence[Path], program: Path, *options: str, libraries: Sequence[str] = ("-lm", "-pthread")
+    sources: Sequence[Path],
+    program: Path,
+    *options: str,
+    libraries: Sequence[str] = ("-lm", "-pthread"),
+    compiler: str = COMPILER,
 ) -> Path:
     """The program."""
-    words = [COMPILER, "-g", "-O1", *options, *map(str, sources), *libraries, "-o", str(program)]
+    words = [compiler, "-g", "-O1", *options, *map(str, sources), *libraries, "-o", str(program)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return program
 
 
-def caller(folder: Path, name: str, *options: str, library: Path | None = None) -> Path:
+def caller(
+    folder: Path, name: str, *options: str, library: Path | None = None, compiler: str = COMPILER
+) -> Path:
     """caller.c with the library `name` in a folder; `library` instead of its object."""
     names = (f"-DNAME={name}", f'-DHEADER="{name}.h"', f"-I{folder}")
-    return compiled([CALLER, library or folder / f"{name}.o"], folder / "caller", *STRICT, *names, *options)
+    sources = [CALLER, library or folder / f"{name}.o"]
+    return compiled(sources, folder / "caller", *STRICT, *names, *options, compiler=compiler)
 
 
 def ran(program: Path | Sequence[str], *words: object, code: int = 0) -> str:

@@ -11,9 +11,9 @@ from dot_products import drawn
 
 from autotensor import te
 from autotensor.base.errors import ArtifactError, CodegenError
-from autotensor.base.target import host, parse
+from autotensor.base.target import features_of, host, parse
 from autotensor.codegen import backend
-from autotensor.codegen.dot_instructions import DotInstruction, features, known_dots
+from autotensor.codegen.dot_instructions import DotInstruction, known_dots
 from autotensor.codegen.peak import dot_yardstick
 from autotensor.ir.expr import Dot
 from autotensor.ir.visit import collect
@@ -97,7 +97,7 @@ def test_a_process_that_gets_no_tiles_loads_nothing(
 
 
 def test_tiles_are_given_to_those_processors_alone_that_have_them() -> None:
-    assert not may_use_tiles() or "amx-tile" in features(host())
+    assert not may_use_tiles() or "amx-tile" in features_of(host())
 
 
 def test_dots_of_a_stated_processor_are_needed_too() -> None:

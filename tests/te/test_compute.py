@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autotensor as at
 from autotensor import te
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Reduce
@@ -207,3 +208,21 @@ class TestReducers:
         assert liar(A[0, K], axis=K).combiner.name != "sum"
         twice = te.comm_reducer(lambda x, y: x + x, lambda t: te.const(0, t), name="sum")
         assert twice(A[0, K], axis=K).combiner.name != "sum"
+
+
+@pytest.mark.parametrize(("reducer", "expected"), [(te.sum, [4.0, 0.0]), (te.max, [3.0, -np.inf])])
+def test_a_condition_leaves_elements_out(reducer: Any, expected: list[float]) -> None:
+    A = te.placeholder((2, 3), name="A")
+    k = te.reduce_axis(3, name="k")
+    B = te.compute((2,), lambda i: reducer(A[i, k], axis=k, where=A[i, k] > 0), name="B")
+    a = np.array([[1, -2, 3], [-1, -2, -3]], np.float32)
+    np.testing.assert_array_equal(at.build(te.create_schedule(B.op), [A, B])(a), expected)
+
+
+def test_what_tvm_takes_and_we_do_not_is_answered() -> None:
+    A = te.placeholder((4, 4), name="A")
+    k = te.reduce_axis(4, name="k")
+    with pytest.raises(TensorError, match=r"attrs=.*Leave it out; .*constant=True"):
+        te.compute((4,), lambda i: A[i, 0], attrs={"layout_free_placeholders": [A]})
+    with pytest.raises(TensorError, match="sum starts from its identity; init= is not taken"):
+        te.compute((4,), lambda i: te.sum(A[i, k], axis=k, init=1.0))

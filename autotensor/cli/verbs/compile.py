@@ -1,6 +1,7 @@
 """`autotensor compile MODEL`: no search; what the log knows, defaults for the rest.
 
 -o FILE.atm           what at.load, `autotensor run` and `autotensor bench` take
+--for NAME,NAME       such a file for several processors; who loads it takes the best that runs there
 --emit c -o FOLDER    a C library: header, object, weights, example; also of a compiled file
 """
 
@@ -50,6 +51,7 @@ class Form(StrEnum):
     epilog=example(
         "autotensor compile resnet50 -o resnet50.atm",
         "autotensor compile mlp --batch 8",
+        "autotensor compile resnet50 --for x86-64-v3,x86-64-v4,znver5   # one file",
         "autotensor compile resnet50.atm --emit c -o resnet50   # a tuned one, for C",
     )
 )
@@ -77,6 +79,12 @@ def compile(
             "kernels read them, in up to ten times as many bytes.",
         ),
     ] = Stored.PLAIN,
+    processors: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="NAME,NAME", help="Processors, as in -mcpu=NAME: one file for all of them."
+        ),
+    ] = "",
     source: FixedSource,
     machine: NumericMachine,
     log: Log,
@@ -91,8 +99,11 @@ def compile(
     """
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
+    from autotensor.runtime.files import artifact_file
 
     if emit is Form.C:
+        if processors:
+            raise typer.BadParameter("a C library is for one processor.", param_hint="'--for'")
         if force:
             raise typer.BadParameter("a C library is always replaced.", param_hint="'--force'")
         _write_c(model, source, machine, log, out, name, json)
@@ -101,12 +112,14 @@ def compile(
         raise typer.BadParameter("it names C functions; add --emit c.", param_hint="'--name'")
     graph = build_graph(model, source)
     path = place_of(out, graph, source)
-    plan = plan_model(graph, machine.chosen(), facts=facts(model, source))
+    plans = [plan_model(graph, t, facts=facts(model, source)) for t in machine.each_of(processors)]
+    plan = plans[0]
     check_replaced(path, plan, force)
-    known = compile_known(plan, log)
-    known.module.save(path, store.value)
+    several = [compile_known(plan, log, store is Stored.PREPARED) for plan in plans]
+    known = several[0]
+    artifact_file.save_all(path, [one.artifact for one in several])
     sources, notes = known.sources, [*known.notes, *_noted(known, path, log)]
-    memory = known.module.artifact.meta["memory"]
+    memory = known.artifact.meta["memory"]
     if json:
         document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
         put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
@@ -146,8 +159,8 @@ def _write_c(
         name = name or graph.name
         folder = out or Path(name)
         check_library(target, folder, name)  # before minutes of work
-        known = compile_known(plan_model(graph, target, facts=facts(model, source)), log)
-        artifact, notes = known.module.artifact, known.notes
+        known = compile_known(plan_model(graph, target, facts=facts(model, source)), log, prepared=True)
+        artifact, notes = known.artifact, known.notes
     library = write_library(artifact, folder, name)
     notes += [library.note] if library.note else []
     sizes = {path.name: path.stat().st_size for path in library.files}

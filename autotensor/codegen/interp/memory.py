@@ -210,6 +210,8 @@ def flat_view(memory: Memory, buffer: Buffer) -> Array:
 def nd_view(memory: Memory, buffer: Buffer) -> Array:
     """The memory in the buffer's shape; a scalar buffer has shape (1,)."""
     _check_size(memory, buffer)
+    if len(buffer.extents) == 1:
+        return memory.flat
     if not buffer.strides or 0 in buffer.shape:
         return memory.flat[: buffer.size].reshape(buffer.shape or (1,))
     strides = tuple(s * memory.flat.itemsize for s in buffer.strides)
@@ -217,7 +219,7 @@ def nd_view(memory: Memory, buffer: Buffer) -> Array:
 
 
 def _check_size(memory: Memory, buffer: Buffer) -> None:
-    if memory.flat.size < buffer.span:
+    if memory.flat.size < buffer.span and not buffer.extents:  # those have as many as the call says
         raise IllegalProgram(
             f"buffer {buffer.name!r} of shape {buffer.shape} needs {buffer.span} elements; "
             f"its memory has {memory.flat.size}."

@@ -17,7 +17,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from autotensor.base.errors import CodegenError
-from autotensor.base.target import Target
+from autotensor.base.target import Target, features_of
 from autotensor.codegen.backend import backend
 from autotensor.codegen.dot_instructions import DOTS
 from autotensor.codegen.llvm.build import build
@@ -48,7 +48,6 @@ _NEEDS = (
     *("avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq"),
     *("neon", "fullfp16", "bf16", "dotprod", "sve", "sve2"),
 )
-_IMPLIED = {32: "sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2", 64: "avx512f avx512vl avx512bw avx512dq avx512cd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +106,8 @@ def signature(target: Target) -> tuple[str, ...]:
 
 
 def needs(target: Target) -> tuple[str, ...]:
-    """The CPU features that code for `target` may use; from its vector width when only the CPU's name is
-    known."""
-    features = {f[1:] for f in target.features.split(",") if f.startswith("+")}
-    if not features:
-        features = {
-            f for width, names in _IMPLIED.items() if target.vector_bytes >= width for f in names.split()
-        }
+    """The CPU features that code for `target` may use."""
+    features = features_of(target)
     return tuple(n for n in _NEEDS if n in features)
 
 

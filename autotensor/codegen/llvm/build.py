@@ -21,6 +21,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from autotensor.base import fork_locks
 from autotensor.base.errors import CodegenError, TargetError
+from autotensor.base.processor_features import FAMILIES
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.build_child import build_apart
 
@@ -50,13 +51,6 @@ def _initialize_all() -> None:
     llvm.initialize_all_asmprinters()
 
 
-_USUAL = {  # known to be well known, as a test checks
-    "x86_64": (
-        "", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "haswell", "skylake-avx512",
-        "cascadelake", "icelake-server", "sapphirerapids", "znver2", "znver3", "znver4", "znver5",
-    ),
-    "aarch64": ("", "generic", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"),
-}  # fmt: skip
 # A function of what kernels are made of: vectors, a call, floating point.
 _SAMPLE = """
 declare float @expf(float)
@@ -76,7 +70,8 @@ define void @sample(ptr %p, i64 %n) {
 def _check_target(triple: str, arch: str, features: str) -> None:
     """Raises TargetError for a target that LLVM cannot compile for: some would end the process, others be
     ignored with a warning. A child tries those that are not this machine or well known."""
-    if features == "" and arch in _USUAL.get(triple.partition("-")[0], ()):
+    family = FAMILIES.get(triple.partition("-")[0])
+    if features == "" and family and arch in family.known:
         return
     is_host = triple == llvm.get_process_triple() and arch == llvm.get_host_cpu_name()
     if is_host and features in ("", llvm.get_host_cpu_features().flatten()):

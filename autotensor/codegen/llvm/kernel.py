@@ -117,7 +117,7 @@ class Kernel(ValueWriter):
     def parameter(self, buffer: Buffer) -> str:
         # With noalias, writing what another pointer reads is undefined, even element by element.
         marks = [] if buffer in self.overlapping else ["noalias"]
-        if buffer.bytes > 0 and not buffer.strides:
+        if buffer.bytes > 0 and not buffer.strides and not buffer.extents:
             marks += ["nonnull", f"dereferenceable({buffer.bytes})"]
         if buffer not in self.stores_in(self.func.body):
             marks.append("readonly")

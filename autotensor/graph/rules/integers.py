@@ -31,7 +31,7 @@ from math import prod
 
 import numpy as np
 
-from autotensor.base.dtype import DType, float32, int8, int32, uint8
+from autotensor.base.dtype import DType, float32, int32
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
@@ -41,7 +41,6 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 from autotensor.operators.window import windows_of
 
-BYTES = (int8, uint8)
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", "batch_matmul")
 # operators each of whose results is one element of the first operand
@@ -67,7 +66,7 @@ class Real:
 
     @property
     def is_byte(self) -> bool:
-        return self.q.dtype in BYTES
+        return self.q.dtype.is_byte
 
     @property
     def is_plain(self) -> bool:

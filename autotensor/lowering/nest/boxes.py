@@ -134,7 +134,7 @@ class Body:
                 sides = self.redirected(then, True), self.redirected(otherwise, True)
                 return Select(self.redirected(cond, guarded), *sides)
             case Load(buffer, indices, mask):
-                pairs = zip(indices, buffer.shape, strict=True)
+                pairs = zip(indices, buffer.dims, strict=True)
                 index = tuple(clamped(self.redirected(i, guarded), n) for i, n in pairs)
                 if buffer in self._boxes.steps:
                     buffer, index = self._boxes.steps[buffer], (maximum(index[0], const(0)), *index[1:])

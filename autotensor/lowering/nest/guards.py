@@ -88,9 +88,14 @@ def _uses(load: Load, axis: Var) -> bool:
 
 def _in_bounds(read: Read, ranges: Ranges) -> bool:
     return all(
-        interval(index, ranges, read.conditions).within(Interval(0, dim - 1))
-        for index, dim in zip(read.load.indices, read.load.buffer.shape, strict=True)
+        interval(index, ranges, read.conditions).within(Interval(0, None if end is None else end - 1))
+        for index, end in zip(read.load.indices, _ends(read.load.buffer), strict=True)
     )
+
+
+def _ends(buffer: Buffer) -> list[int | None]:
+    """Where dimensions end; None where a call says so, which is left to passes/inside_extents.py."""
+    return [int(d.value) if isinstance(d, Const) else None for d in buffer.dims]
 
 
 def may_trap(node: Node) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.ir.bounds import Interval, prove
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, const
+from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
@@ -63,7 +63,7 @@ def some_point(
     inside = bound_vars(loops, loops.stage.leaves) - known
     out: list[Expr] = []
     for g in loops.guards:
-        if g in placed or not isinstance(g, Compare) or g.op is not Cmp.LT or not isinstance(g.b, Const):
+        if g in placed or not isinstance(g, Compare) or g.op is not Cmp.LT or not _is_extent(g.b):
             continue
         if not free_vars(g) & inside or not _is_sum(g.a):
             continue
@@ -89,6 +89,11 @@ def bound_vars(loops: Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
     for a in bound:
         known.update(v for v, _ in loops.lets.get(a.name, ()))
     return frozenset(known)
+
+
+def _is_extent(e: Expr) -> bool:
+    """Whether it is the same in all iterations."""
+    return isinstance(e, Const) or all(isinstance(v, Symbol) for v in free_vars(e))
 
 
 def _is_sum(e: Expr) -> bool:

@@ -30,6 +30,7 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
+from autotensor.lowering.nest.extents_argument import with_extents
 from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.loops import Loops, bound_vars, settled, some_need, some_point
 from autotensor.lowering.nest.marks import check_marks, check_ring
@@ -37,6 +38,7 @@ from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
+from autotensor.lowering.nest.runtime_extents import RuntimeExtents, overhangs, refuse_open, runtime_extents
 from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
 from autotensor.lowering.nest.update import guard, store_all, update
@@ -74,7 +76,7 @@ def build_program(state: State, device: Device = PLAIN) -> Program:
             (prepare if stage.name in fixed else run).append(
                 build_kernel(state, stage, extents, order, device)
             )
-    return Program(args, tuple(prepare), tuple(run))
+    return with_extents(Program(args, tuple(prepare), tuple(run)), state.dag.symbols())
 
 
 def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role], ...]:
@@ -109,6 +111,7 @@ class _Nest:
         self.block = block  # thread axes of a GPU's block with their extents
         self.boxes = Boxes(state, extents, device)  # of the stages that are attached to this one
         self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
+        self.runtime: dict[str, RuntimeExtents] = {}  # of stages' loops
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
     # -- loops of one stage --------------------------------------------------------------------------------
@@ -118,6 +121,7 @@ class _Nest:
         check_marks(self.state, stage)
         check_ring(stage, self.extents)
         check_passes(self.state, stage)
+        self.runtime[stage.name] = runtime_extents(stage, self.extents)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
         self.by_thread |= thread_vars(loops)
@@ -143,12 +147,16 @@ class _Nest:
     def _extent(self, stage: Stage, axis: str) -> int:
         return int(self.extents[stage.name, axis])
 
+    def _size(self, stage: Stage, axis: str) -> Expr:
+        """The extent of an axis or loop at run time."""
+        return self.runtime[stage.name].of.get(axis, const(self._extent(stage, axis)))
+
     def _sizes(self, stage: Stage, axes: list[Axis]) -> tuple[tuple[Var, int], ...]:
         """Variables of loops, with their extents."""
         return tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in axes)
 
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
-        name = stage.name
+        name, runtime = stage.name, self.runtime[stage.name]
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
         # of variables: the loop right inside which they are known
         owner = {a.name: a.name for a in stage.leaves}
@@ -164,10 +172,12 @@ class _Nest:
                     for n, c in enumerate(children):
                         total = total + values[c] * prod(sizes[n + 1 :])
                     values[parent] = total
-                    if prod(sizes) > self._extent(stage, parent):
-                        guards.append(compare(Cmp.LT, total, const(self._extent(stage, parent))))
+                    size = runtime.guards(parent)
+                    if prod(sizes) > self._extent(stage, parent) or overhangs(size, prod(sizes[1:])):
+                        size = const(self._extent(stage, parent)) if size is None else size
+                        guards.append(compare(Cmp.LT, total, size))
                 case Fuse(a, b, fused):
-                    outer, inner = fused_parts(values[fused], self._extent(stage, b))
+                    outer, inner = fused_parts(values[fused], self._size(stage, b))
                     if fused in owner and owner[fused] not in vectors:
                         leaf = owner[fused]  # a variable: its parts are too, so that what uses them is linear
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
@@ -176,6 +186,10 @@ class _Nest:
                         owner[a] = owner[b] = leaf
                     else:
                         values[a], values[b] = outer, inner
+        for x in stage.leaves:
+            size = runtime.guards(x.name)
+            if size is not None and not self._to_its_end(stage, x):
+                guards.append(compare(Cmp.LT, leaf_var(name, x.name), size))
         values = counted(stage, values)
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
@@ -302,6 +316,7 @@ class _Nest:
         for p in hosted:
             if is_ahead(p):
                 check_ahead(p, stage, leaf, hosted)
+                refuse_open(stage, leaf.name, self.runtime[stage.name].of, "computing ahead")
         var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
         lets = loops.lets.get(leaf.name, ())
         pairs = zip(hosted, producers, strict=True)
@@ -393,9 +408,14 @@ class _Nest:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
-        extent = const(self._extent(stage, leaf.name) + early)
+        whole = self._to_its_end(stage, leaf)
+        extent = (self._size(stage, leaf.name) if whole else const(self._extent(stage, leaf.name))) + early
         kind = self._kind(stage, leaf)
         return For(leaf_var(stage.name, leaf.name), const(-early), extent, kind, body, leaf.thread)
+
+    def _to_its_end(self, stage: Stage, leaf: Axis) -> bool:
+        """Whether a loop ends at its extent at run time; others have a constant extent, and guards."""
+        return self._kind(stage, leaf) in (ForKind.SERIAL, ForKind.PARALLEL)
 
     def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
         return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
@@ -490,7 +510,7 @@ class _Nest:
         return guard(missing, update(stage.name, combiner, targets, sources))
 
 
-def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
+def fused_parts(value: Expr, cols: Expr | int) -> tuple[Expr, Expr]:
     """The two indices that a fused one stands for."""
     return value // cols, value % cols
 

@@ -12,9 +12,18 @@ from autotensor.ir.stmt import Stmt, Store
 def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The element number of multi-dimensional indices; 0 for a scalar."""
     total: Expr = const(0)
-    for index, step in zip(indices, buffer.row_major(), strict=True):
+    steps = runtime_strides(buffer) if buffer.extents else buffer.row_major()
+    for index, step in zip(indices, steps, strict=True):
         total = total + index * step
     return total
+
+
+def runtime_strides(buffer: Buffer) -> tuple[Expr, ...]:
+    """Row-major strides of a buffer whose shape is known at run time."""
+    out: list[Expr] = [const(1)]
+    for extent in reversed(buffer.extents[1:]):
+        out.append(out[-1] * extent)
+    return tuple(reversed(out))
 
 
 def flatten(body: Stmt) -> Stmt:

@@ -20,8 +20,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Select, Var, compare, const
+from autotensor.ir.expr import (
+    Binary,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Symbol,
+    Var,
+    compare,
+    const,
+)
 from autotensor.ir.node import Node
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
@@ -66,13 +80,15 @@ def _may_guard(node: Node) -> bool:
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     match s:
-        case For(var, begin, extent, kind, body, thread):
+        case For(_, begin, extent, _, body):
             if isinstance(begin, Const) and isinstance(extent, Const):
                 return _visit_loop(s, _range(begin, extent), known, budget)
-            inside = known.in_loop(var, begin, extent)
-            return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
+            return _visit_open(s, known, budget)
         case Let(var, value, body):
             inside = known.in_let(var, value)
+            tested = _tested(var, body, inside, budget)
+            if tested is not None:
+                return Let(var, value, tested)
             whole = known.of(value) if value.dtype.is_int else Interval(None, None)
             if budget.left > 0 and whole.lo is not None and whole.hi is not None:
                 main = _main_range(var, whole, body, inside, budget.of_loads(body))
@@ -93,6 +109,99 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             return Alloc(buffer, _visit(body, known, budget))
         case _:
             return s
+
+
+def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
+    """A loop whose extent is known at run time, cut where guards begin to count that its last turns have.
+
+    for i.0 in range((n + 7) // 8):           for i.0 in range(n // 8): …
+      …: if i.0*8 + i.1 < n: S        ──▶     for i.0 in range(n // 8, (n + 7) // 8):
+                                                …: if i.0*8 + i.1 < n: S
+    """
+    var, begin, extent, kind, body, thread = loop.fields()
+    inside = known.in_loop(var, begin, extent)
+    if kind is ForKind.PARALLEL:
+        tested = _tested(var, body, inside, budget)
+        return For(var, begin, extent, kind, tested or _visit(body, inside, budget), thread)
+    after = Simplifier(known).expr(begin + extent)
+    free = _symbolic_end(var, body, inside, budget) if kind is ForKind.SERIAL else None
+    middle = begin if free is None else _within(free, begin, after, known)
+    if middle is begin:  # a tail
+        return For(var, begin, extent, kind, _by_rows(var, body, inside, budget), thread)
+    budget.left -= 1
+    parts = (_from(loop, begin, middle, known), _from(loop, middle, after, known))
+    bodies = [
+        _visit(body, known.in_loop(var, begin, parts[0].extent), budget),
+        _by_rows(var, body, known.in_loop(var, middle, parts[1].extent), budget),
+    ]
+    return seq(*(For(var, p.begin, p.extent, kind, b, thread) for p, b in zip(parts, bodies, strict=True)))
+
+
+def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | None:
+    """The body behind a test of where its guards of run-time extents hold; None where there are none."""
+    free = _symbolic_end(var, body, inside, budget)
+    if free is None:
+        return None
+    budget.left -= 1
+    main = compare(Cmp.LT, var, free)
+    then = _visit(body, inside.assuming(main), budget)
+    return If(main, then, _by_rows(var, body, inside.assuming(main, False), budget))
+
+
+def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
+    """The last turn of a loop over tiles of unrolled rows, once more for each half of the rows that is left.
+
+        if i.0*6 + 1 < n: (if i.0*6 + 3 < n: all six rows, else: three) else: one
+
+    Rows that are computed in vain cost as much as others: of a product of one row, five sixths.
+    """
+    found = _rows(var, body, known)
+    out = _visit(body, known, budget)
+    if found is None:
+        return out
+    cond, row, left = found
+    while left > 1 and budget.left > 0:
+        budget.left -= 1
+        left //= 2
+        more = Simplifier(known).expr(substitute(cond, {row: const(left)}))
+        out = If(more, out, _visit(body, known.assuming(more, False), budget))
+    return out
+
+
+def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
+    """A guard that compares tiles of unrolled rows with a run-time extent, the rows' variable, and their
+    number; None where there is none, or no loop inside that makes rows worth leaving out."""
+    if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
+        return None
+    unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
+    for cond, inner in _conditions(body, known, {}):
+        rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
+        if not any(isinstance(v, Symbol) for v in free_vars(cond)):
+            continue
+        if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
+            extent = unrolled[rows[0]].extent
+            return (cond, rows[0], int(extent.value)) if isinstance(extent, Const) else None
+    return None
+
+
+def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr | None:
+    """Below which values of `var` all guards on it hold that compare with run-time extents; None if that is
+    everywhere, not known, or no copy is left."""
+    if budget.left <= 0:
+        return None
+    loops, lets = collect(body, For), collect(body, Let)
+    inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
+    ends = [
+        stop
+        for cond, inner in _conditions(body, known, budget.of_loads(body))
+        if var in free_vars(cond) and inner.decide(cond) is None
+        and (stop := end(cond, var, inside, inner, always=True)) is not None
+        and free_vars(stop) and all(isinstance(v, Symbol) for v in free_vars(stop))
+    ]  # fmt: skip
+    if not ends:
+        return None
+    least = reduce(lambda a, b: Binary(Op.MIN, a, b), dict.fromkeys(ends))
+    return Simplifier(known).expr(least)  # type: ignore[no-any-return]
 
 
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
@@ -180,11 +289,19 @@ def _within(e: Expr, begin: Expr, after: Expr, known: Bounds) -> Expr:
     """The end of a range, kept between two others."""
     if e is after:
         return e
-    if known.decide(e <= after) is not True:
+    e = Simplifier(known).expr(e)
+    if not _at_most(e, after, known):
         e = Binary(Op.MIN, e, after)
-    if known.decide(e >= begin) is not True:
+    if not _at_most(begin, e, known):
         e = Binary(Op.MAX, e, begin)
     return Simplifier(known).expr(e)  # type: ignore[no-any-return]
+
+
+def _at_most(a: Expr, b: Expr, known: Bounds) -> bool:
+    match a, b:
+        case Binary(Op.FLOORDIV, x, Const(c)), Binary(Op.FLOORDIV, y, Const(d)) if c == d > 0:
+            return known.decide(x <= y) is True
+    return known.decide(a <= b) is True
 
 
 def _from(loop: For, begin: Expr, after: Expr, known: Bounds) -> For:

@@ -12,6 +12,7 @@ from functools import reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Expr, Load, Neg, Op, Select, Unary, const
+from autotensor.ir.func import Buffer
 from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import any_node
@@ -27,7 +28,7 @@ def protect(body: Stmt) -> Stmt:
 
 def in_bounds(load: Load, known: Bounds) -> bool:
     """Whether a load stays within its buffer whatever conditions hold."""
-    return _inside(load.indices, load.buffer.shape, known)
+    return _inside(load.indices, load.buffer, known)
 
 
 def _stmt(s: Stmt, known: Bounds) -> Stmt:
@@ -82,7 +83,7 @@ class _Masked:
         if found is None:
             found = all(self._is_safe(c) for c in children(e) if isinstance(c, Expr))
             if found and isinstance(e, Load):
-                found = _inside(e.indices, e.buffer.shape, self.known)
+                found = _inside(e.indices, e.buffer, self.known)
             self._safe[e] = found
         return found
 
@@ -96,21 +97,21 @@ class _Masked:
             case Load(buffer, indices, own):
                 inner = tuple(self.expr(i, under) for i in indices)
                 mask = own if own is None else self.expr(own, under)
-                if not under or _inside(inner, buffer.shape, self.known):
+                if not under or _inside(inner, buffer, self.known):
                     return Load(buffer, inner, mask)
                 needed = tuple(c for c in under if not any_node(c, lambda n: isinstance(n, Load)))
-                if not _inside(inner, buffer.shape, reduce(Bounds.assuming, needed, self.known)):
+                if not _inside(inner, buffer, reduce(Bounds.assuming, needed, self.known)):
                     needed = under
                 return Load(buffer, inner, _all((*needed, *(() if mask is None else (mask,)))))
             case _:
                 return map_children(e, lambda c: self.expr(c, under) if isinstance(c, Expr) else c)
 
 
-def _inside(indices: tuple[Expr, ...], shape: tuple[int, ...], known: Bounds) -> bool:
-    for index, dim in zip(indices, shape, strict=True):
+def _inside(indices: tuple[Expr, ...], buffer: Buffer, known: Bounds) -> bool:
+    for index, dim in zip(indices, buffer.dims, strict=True):
         if known.decide(Compare(Cmp.GE, index, const(0))) is not True:
             return False
-        if known.decide(Compare(Cmp.LT, index, const(dim))) is not True:
+        if known.decide(Compare(Cmp.LT, index, dim)) is not True:
             return False
     return True
 

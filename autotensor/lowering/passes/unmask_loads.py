@@ -50,7 +50,8 @@ def _expr(e: Expr, known: Bounds, written: set[Buffer]) -> Expr:
     """Every part once, however often it occurs: nothing below a statement changes what is known."""
 
     def plain(part: Node) -> Node:
-        if isinstance(part, Load) and part.mask is not None and part.buffer not in written:
+        open_ = isinstance(part, Load) and part.buffer.extents  # how far it goes is known at run time
+        if isinstance(part, Load) and part.mask is not None and part.buffer not in written and not open_:
             reach = known.of(part.indices[0])
             first, last = reach.lo, reach.hi
             if first is not None and last is not None and first >= 0 and last < part.buffer.size:

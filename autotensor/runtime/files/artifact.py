@@ -32,6 +32,8 @@ from autotensor.base.target import Target
 
 ROLES = ("input", "constant", "prepared", "output", "workspace")
 _CACHE_LINE = 64
+EXTENTS = "extents?"  # the constant that tells kernels their run-time extents; no author's name has a "?"
+OPEN_SHAPES = "open_shapes"  # the key of meta that says what those are: runtime/extents.py
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -49,7 +49,10 @@ def load(path: str | Path) -> Artifact:
 
 def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
     """Write several artifacts to one `.atm` file, atomically. Equal parts, such as weights, are kept once."""
-    write_container(Path(path), *_together(artifacts))
+    if len(artifacts) == 1:
+        save(path, artifacts[0])
+    else:
+        write_container(Path(path), *_together(artifacts))
 
 
 def to_bytes(artifacts: Sequence[Artifact]) -> bytes:

@@ -51,6 +51,15 @@ def check_host(artifact: Artifact) -> None:
         )
 
 
+def fits_here(artifact: Artifact) -> bool:
+    """Whether this machine can run the artifact's code."""
+    try:
+        check_host(artifact)
+    except ArtifactError:
+        return False
+    return True
+
+
 def load(artifact: Artifact, more: Sequence[str] = ()) -> Loaded:
     """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be.
 

@@ -230,8 +230,8 @@ define void @barrier(ptr %c, i32 %tid, i32 %n) {
 _HINTS = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
     "amd64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": 'call void asm sideeffect "yield", ""()',
-    "arm64": 'call void asm sideeffect "yield", ""()',
+    "aarch64": "call void @llvm.aarch64.hint(i32 1)",  # yield
+    "arm64": "call void @llvm.aarch64.hint(i32 1)",
 }
 
 NUMBERS = {
@@ -247,8 +247,8 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
     """The launcher's LLVM IR for a processor family and a system, as `platform.machine()` and `sys.platform`
     name them."""
     hint = _HINTS.get(machine.lower(), "")
-    pause = "declare void @llvm.x86.sse2.pause()\n" if "sse2" in hint else ""
-    text = pause + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
+    declared = f"{hint.replace('call', 'declare').replace('i32 1', 'i32')}\n"
+    text = declared + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
     clock = 6 if system == "darwin" else 1
     return assemble(text, _STRUCTS, {**NUMBERS, "MONOTONIC": clock, "RELAX": hint})
 

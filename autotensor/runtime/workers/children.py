@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.python_path import python_path
 
 # "reply pipe,life pipe,memory limit"; set by Child, read and removed by serve
 ENVIRONMENT = "AUTOTENSOR_CHILD"
@@ -252,16 +253,6 @@ class Child:
             self._printed += len(data)
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
         return bool(data)
-
-
-def python_path(first: Sequence[str] = ()) -> str:
-    """PYTHONPATH of a child: `first`, what ours says, and where this package lies.
-
-    Empty entries, as a colon at the end leaves one, mean the current folder to Python: they are left out.
-    """
-    root = str(Path(__file__).resolve().parents[3])
-    said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join([*first, *filter(None, said), root])
 
 
 def _spawn(

@@ -40,7 +40,7 @@ class UseAlgorithm:
                 f"algorithm: stage {stage.name!r} has been scheduled already.",
                 fix="Choose the algorithm first.",
             )
-        made = ALGORITHMS.get(self.algorithm).expand(state, stage)
+        made = ALGORITHMS.get(self.algorithm).stages(state, stage)
         if made is None:
             raise ScheduleError(f"algorithm: {self.algorithm!r} does not fit stage {stage.name!r}.")
         *before, last = made

@@ -113,6 +113,7 @@ def _reduction_values(stage: Stage, extents: object) -> tuple[dict[Var, Expr], E
             case Fuse(a, b, fused):
                 found[a] = found[fused] // sizes[stage.name, b]
                 found[b] = found[fused] % sizes[stage.name, b]
+    guards += [compare(Cmp.LT, found[a.name], a.size) for a in stage.op.reduce_axes if a.runtime is not None]
     values = {a.var: found[a.name] for a in stage.op.reduce_axes if found[a.name] is not a.var}
     return values, all_of(*guards)
 

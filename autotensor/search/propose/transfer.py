@@ -23,7 +23,7 @@ from typing import Any
 from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.step import to_json
 from autotensor.search.task import Candidate
-from autotensor.te.workload import Workload
+from autotensor.te.workload import Workload, greatest_in
 from tuning_db.records import Parent, TrialRecord, distinct_traces
 
 MOST = 4  # candidates from the log: half of a first batch
@@ -60,7 +60,7 @@ def shape_of(text: str) -> Shape:
     ]
     inputs = [[name, len(shape), dtype] for name, shape, dtype in dag["inputs"]]
     form = [inputs, dag["constants"], stages, dag["outputs"], dag["args"]]
-    extents = [e for s in dag["stages"] for _, e in (*s["axes"], *s["reduce"])]
+    extents = [greatest_in(e) for s in dag["stages"] for _, e in (*s["axes"], *s["reduce"])]
     digest = hashlib.sha256(json.dumps(form).encode()).hexdigest()[:32]
     return Shape(digest, tuple(log2(max(1, e)) for e in extents))
 

@@ -22,7 +22,7 @@
 #define THE(what) PASTE(NAME, what)
 #define TEXT(a) #a
 #define QUOTED(a) TEXT(a)
-#define MOST 64
+#define MOST 256
 #ifndef SHORT
 #define SHORT 0
 #endif

@@ -238,6 +238,80 @@ def test_other_bad_quantised_nodes_are_named():
         )
 
 
+@pytest.mark.parametrize(
+    ("shape", "block", "said"),
+    [
+        ((4, 1), 4, r"shape \(4, 1\) does not fit blocks of 4 along axis 1 of \(4, 6\), which take \(4, 2\)"),
+        ((4, 3), 4, r"shape \(4, 3\) does not fit blocks of 4"),
+        ((3, 2), 4, r"shape \(3, 2\) does not fit blocks of 4"),
+        ((2,), 4, r"shape \(2,\) does not fit blocks of 4"),
+        ((4, 0), 4, r"shape \(4, 0\) does not fit blocks of 4"),
+        ((4, 2), -4, r"blocks of -4 elements"),
+    ],
+)
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+def test_blocks_that_do_not_fit_are_named(op, shape, block, said):
+    x = np.zeros((4, 6), F) if op == "QuantizeLinear" else bytes_(4, 6)
+    with pytest.raises(AutotensorError, match=said):
+        at.from_onnx(opset21(one(op, [x, np.ones(shape, F)], {1}, axis=1, block_size=block)[0]))
+
+
+@pytest.mark.parametrize("block", [1, 4, 6, 1 << 40])
+def test_a_scale_for_each_block(block):
+    q = bytes_(4, 6)
+    scale = (1 + np.arange(4 * -(-6 // block))).reshape(4, -1).astype(F)
+    m, inputs = one("DequantizeLinear", [q, scale], {1}, axis=1, block_size=block)
+    (got,) = at.OnnxModel(opset21(m))(**inputs)
+    assert np.array_equal(got, q * scale[:, np.arange(6) // block])
+
+
+def opset21(m):
+    """The first with blocks."""
+    m.opset_import[0].version = 21
+    return m
+
+
+def test_a_zero_point_that_fits_no_column_is_named():
+    m, _ = one("MatMulInteger", [A, W, np.uint8(1), np.ones(5, np.int8)], {1, 2, 3})
+    with pytest.raises(AutotensorError, match=r"shape \(5,\) does not fit axis 1 of \(32, 12\)"):
+        at.from_onnx(m)
+
+
+def huge(t):
+    """2⁶⁰ elements, of which the file holds four bytes."""
+    t.ClearField("int32_data")
+    t.ClearField("float_data")
+    t.dims[:] = [1 << 60]
+    t.raw_data = b"abcd"
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_scale_or_zero_point_of_too_many_elements_is_named(place):
+    m, _ = one("DequantizeLinear", [bytes_(2, 3), F(1), np.uint8(0)], {1, 2})
+    huge(m.graph.initializer[place - 1])
+    with pytest.raises(AutotensorError, match=rf"tensor 'x{place}' of shape \[{1 << 60}\] is larger than"):
+        at.from_onnx(m)
+
+
+@pytest.mark.parametrize("name", ["INT4", "UINT4", "FLOAT4E2M1", "FLOAT8E4M3FN", "FLOAT8E5M2"])
+def test_types_that_no_target_has_are_named(name):
+    """As what is dequantised, as a zero point, and as what is asked for."""
+    code = getattr(TensorProto, name)
+    m, _ = one("DequantizeLinear", [bytes_(2, 3), F(1)], {1})
+    m.graph.input[0].type.tensor_type.elem_type = code
+    with pytest.raises(AutotensorError, match=rf"input 'x0': element type {name} is not supported\. Known: "):
+        at.from_onnx(m)
+    x = np.zeros((2, 3), F)
+    m, _ = one("QuantizeLinear", [x, F(1), np.uint8(0)], {1, 2})
+    m.graph.initializer[1].CopyFrom(onnx.helper.make_tensor("x2", code, (), [0]))
+    with pytest.raises(AutotensorError, match=r"tensor 'x2': dtype '\w+' is not supported\. Known: "):
+        at.from_onnx(m)
+    m, _ = one("QuantizeLinear", [x, F(1)], {1}, output_dtype=code)
+    m.opset_import[0].version = 23
+    with pytest.raises(AutotensorError, match=rf"element type {name} is not supported"):
+        at.from_onnx(m)
+
+
 def test_a_scale_that_is_damaged_in_the_file_is_named():
     m = written_out()
     for t in m.graph.initializer:

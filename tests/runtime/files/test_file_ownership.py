@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotensor.base import switches
+from autotensor.base.python_path import python_path
 from autotensor.codegen.llvm.build import _check_target
 from autotensor.runtime.device.pocl_cache import use_own_folder
 from autotensor.runtime.files.file_ownership import (
@@ -20,7 +21,7 @@ from autotensor.runtime.files.file_ownership import (
     open_own,
 )
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
-from autotensor.runtime.workers.children import Child, Status, python_path
+from autotensor.runtime.workers.children import Child, Status
 
 ROOT = Path(__file__).parents[3]
 KEY = object_key("k")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotensor.base.dtype import DType, int8, uint8
+from autotensor.base.dtype import DType, uint8
 from autotensor.frontends.onnx.families.matmul import product
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.families.windows import convolved
@@ -39,7 +39,13 @@ def along(c: Call, v: GraphNode, axis: int, shape: Sequence[int], block: int = 0
     if v.shape == () or v.shape == (1,):
         return ops.reshape(v, shape=())
     if block:
-        if v.shape[axis] == shape[axis] and block == 1:
+        blocks = tuple(-(-n // block) if a == axis else n for a, n in enumerate(shape))
+        if v.shape != blocks:
+            raise c.malformed(
+                f"a scale or zero point of shape {v.shape} does not fit blocks of {block} along axis {axis} "
+                f"of {tuple(shape)}, which take {blocks}."
+            )
+        if block == 1:
             return v
         places = np.arange(shape[axis]) // block
         return ops.take(v, constant(places.astype(np.int64)), axis=axis)
@@ -171,8 +177,11 @@ def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: 
 
     A zero point of a that only a run knows is subtracted from the sums: zero * Σ (b - zero).
     """
+    for zero, axis, t in ((a_zero, -2, a), (b_zero, -1, b)):
+        if zero is not None:
+            _of_rows(c, zero, axis, t.shape)  # says what does not fit, also where one number is repeated
     y_zero = _number(c, b_zero)
-    if y_zero is None or not (a.dtype in (int8, uint8) and b.dtype in (int8, uint8)):
+    if y_zero is None or not (a.dtype.is_byte and b.dtype.is_byte):
         return product(
             _centred(a, a_zero, in_rows(c, -2, a.shape)), _centred(b, b_zero, in_rows(c, -1, b.shape))
         )
@@ -214,7 +223,7 @@ def conv_integer(c: Call) -> Value:
     """Σ (x - zero)(w - zero) in 32 bits; x's zero point that is not known is taken off behind the sums."""
     x, w, x_zero, w_zero = c[0], c[1], c.get(2), c.get(3)
     at, of_w = _number(c, x_zero), _number(c, w_zero)
-    if of_w is not None and {x.dtype, w.dtype} <= {int8, uint8}:
+    if of_w is not None and x.dtype.is_byte and w.dtype.is_byte:
         if at is not None:
             return convolved(c, x, w, None, (at, of_w))
         # without a border all sums have all weights

@@ -1,0 +1,226 @@
+"""`compare`: a quantised ONNX file beside the one in floats that it was made of."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotensor.api.comparing.agreement import Agreement, Array, Sums
+from autotensor.api.from_onnx import OnnxModel, load_onnx
+from autotensor.api.log import Log
+from autotensor.base.deadline import Deadline
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target
+from autotensor.runtime.timing_lock import timing_by
+
+if TYPE_CHECKING:
+    import onnx
+
+    from autotensor.api.comparing.onnx_layers import Layers
+    from autotensor.frontends.onnx.onnx_file import Loaded
+
+Batch = Mapping[str, Array]
+
+TURNS = (5, 50)  # of both models, at least and at most
+BUDGET_S = 2.0  # of timing, from the least number of turns on
+PATIENCE_S = 60.0  # until others on the machine let us time
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One tensor of both models."""
+
+    name: str  # in the model in floats
+    op: str  # that makes it there
+    shape: tuple[int, ...]  # in one batch
+    agreement: Agreement  # over all batches
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A quantised model beside its model in floats."""
+
+    layers: tuple[Compared, ...]  # in the order of the model in floats
+    alone: tuple[str, ...]  # its products of which nothing in the quantised model is known
+    results: tuple[Compared, ...]  # of the models as they run, all in one piece
+    batches: int
+    float_s: float  # of one batch, median
+    quantised_s: float
+    speedup: float  # median of what both took in one turn, float / quantised
+
+    @property
+    def worst(self) -> Compared | None:
+        """The layer with the most noise."""
+        return min(self.layers, key=_signal, default=None)
+
+
+def compare(
+    float_model: str | Path | bytes | onnx.ModelProto,
+    quantised: str | Path | bytes | onnx.ModelProto,
+    data: Mapping[str, Any],
+    target: str | Target | None = None,
+    *,
+    db: Log = None,
+) -> Comparison:
+    """How much of a model's answers is left in its quantised form, layer by layer, and what it gains in time.
+
+    data: the inputs by name. Where the model says how many samples it takes, arrays may hold several times as
+    many; they are given one batch after the other. Layers are values of both models as their files define
+    them, on inputs that both have computed themselves: what goes wrong early is seen later, too.
+    Raises InputError for models that do not take or give the same, and what `OnnxModel` raises.
+    """
+    models = load_onnx(float_model), load_onnx(quantised)
+    from autotensor.api.comparing.onnx_layers import layers_of
+
+    batches = _batches(models[0], models[1], data)
+    first, second = (layers_of(m) for m in models)
+    if first.quantised:
+        raise InputError(
+            f"{models[0].name} is quantised itself.",
+            fix="Give the model in floats first, what was made of it second.",
+        )
+    layers, alone = _layers(first, second, batches, target, db)
+    whole = OnnxModel(models[0], target, db=db), OnnxModel(models[1], target, db=db)
+    results = _results(whole[0], whole[1], batches)
+    seconds = _in_turns([lambda m=m: m(**batches[0]) for m in whole])  # type: ignore[misc]
+    return Comparison(
+        layers,
+        alone,
+        results,
+        len(batches),
+        median(seconds[0]),
+        median(seconds[1]),
+        median(a / b for a, b in zip(*seconds, strict=True)),
+    )
+
+
+def _signal(c: Compared) -> float:
+    return -math.inf if math.isnan(c.agreement.snr_db) else c.agreement.snr_db
+
+
+# -- inputs ------------------------------------------------------------------------------------------------
+
+
+def _batches(model: Loaded, quantised: Loaded, data: Mapping[str, Any]) -> list[Batch]:
+    """The data, cut along the first axis into what the model takes at once."""
+    from autotensor.frontends.onnx.signature import inputs_of
+
+    if not isinstance(data, Mapping):
+        raise InputError(f"data is a {type(data).__name__}, not a dictionary of inputs by name.")
+    wanted = inputs_of(model)
+    names, others = ({a.name for a in inputs_of(m)} for m in (model, quantised))
+    if names != others:
+        raise InputError(
+            f"{model.name} takes {_listed(names)}, {quantised.name} takes {_listed(others)}.",
+            fix="Compare a model with what was made of it by quantising.",
+        )
+    if names != set(data):
+        raise InputError(f"the data hold {_listed(data)}; {model.name} takes {_listed(names)}.")
+    arrays = {name: np.asarray(a) for name, a in data.items()}
+    if empty := [name for name, a in arrays.items() if a.size == 0]:
+        raise InputError(f"the data hold no element of {empty[0]!r}.")
+    counts = {a.name: _count(a.dims, arrays[a.name].shape) for a in wanted}
+    several = {n for n in counts.values() if n > 1}
+    if len(several) > 1:
+        said = ", ".join(f"{n} of {name}" for name, n in sorted(counts.items()))
+        raise InputError(f"the data hold different numbers of batches: {said}.")
+    return [
+        {name: a if counts[name] == 1 else np.split(a, counts[name])[n] for name, a in arrays.items()}
+        for n in range(max(several, default=1))
+    ]
+
+
+def _count(dims: Sequence[int | str] | None, shape: tuple[int, ...]) -> int:
+    """How many batches are in an array of this shape; 1 where it is for the model to say."""
+    if not dims or len(dims) != len(shape) or not isinstance(dims[0], int) or dims[0] < 1:
+        return 1
+    return shape[0] // dims[0] if shape[0] % dims[0] == 0 else 1
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(map(str, names))) or "nothing"
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+
+def _layers(
+    floats: Layers, quantised: Layers, batches: Sequence[Batch], target: str | Target | None, db: Log
+) -> tuple[tuple[Compared, ...], tuple[str, ...]]:
+    """Every layer that both have, and the names of products that only the first has."""
+    from autotensor.api.comparing.onnx_layers import asking_for, by_name, by_order
+
+    pairs = by_name(floats, quantised)
+    mine = [p for p in floats.products if p.name not in {layer.name for layer in pairs}]
+    theirs = [p for p in quantised.products if p.value not in set(pairs.values())]
+    asked = (
+        [layer.value for layer in (*pairs, *mine)],
+        [*pairs.values(), *(layer.value for layer in theirs)],
+    )
+    if not all(asked):
+        return (), tuple(layer.name for layer in mine)
+    observed = [
+        OnnxModel(asking_for(side.model, names), target, db=db)
+        for side, names in zip((floats, quantised), asked, strict=True)
+    ]
+    sums: dict[Any, Sums] = {}
+    for n, batch in enumerate(batches):
+        a, b = (dict(zip(m.output_names, m(**batch), strict=True)) for m in observed)
+        if n == 0:
+            shapes = {v: x.shape for v, x in a.items()}
+            pairs |= by_order(mine, theirs, (shapes, {v: x.shape for v, x in b.items()}))
+            pairs = {p: v for p, v in pairs.items() if a[p.value].shape == b[v].shape}
+        for layer, value in pairs.items():
+            sums[layer] = sums.get(layer, Sums()) + Sums.of(a[layer.value], b[value])
+    place = {name: n for n, name in enumerate(floats.made)}
+    rows = [Compared(p.name, p.op, shapes[p.value], s.agreement()) for p, s in sums.items()]
+    known = {row.name for row in rows}
+    return (
+        tuple(sorted(rows, key=lambda row: place[row.name])),
+        tuple(p.name for p in floats.products if p.name not in known),
+    )
+
+
+def _results(model: OnnxModel, quantised: OnnxModel, batches: Sequence[Batch]) -> tuple[Compared, ...]:
+    sums: dict[str, Sums] = {}
+    for batch in batches:
+        a, b = model(**batch), quantised(**batch)
+        if [x.shape for x in a] != [x.shape for x in b]:
+            raise InputError(
+                f"{model.name} gives {_shapes(a)}, {quantised.name} gives {_shapes(b)}.",
+                fix="Compare a model with what was made of it by quantising.",
+            )
+        for name, x, y in zip(model.output_names, a, b, strict=True):
+            is_classes = x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind == "f"
+            sums[name] = sums.get(name, Sums()) + Sums.of(x, y, is_classes)
+    named = zip(model.output_names, a, strict=True)
+    return tuple(Compared(name, "", x.shape, sums[name].agreement()) for name, x in named)
+
+
+def _shapes(arrays: Sequence[Array]) -> str:
+    return ", ".join(str(list(a.shape)) for a in arrays)
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+
+def _in_turns(calls: Sequence[Callable[[], object]]) -> list[list[float]]:
+    """Seconds of each, called one after the other, again and again: a machine that slows down slows all."""
+    seconds: list[list[float]] = [[] for _ in calls]
+    with timing_by(Deadline.after(PATIENCE_S)):
+        until = Deadline.after(BUDGET_S)
+        for turn in range(TURNS[1]):
+            if turn >= TURNS[0] and until.passed:
+                break
+            for call, samples in zip(calls, seconds, strict=True):
+                began = time.perf_counter()
+                call()
+                samples.append(time.perf_counter() - began)
+    return seconds

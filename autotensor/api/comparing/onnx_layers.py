@@ -1,0 +1,155 @@
+"""Which tensors of a quantised file stand for which of the file in floats.
+
+    float.onnx       Conv ─▶ c ─▶ Relu ─▶ r
+    quantised.onnx   Conv ─▶ c ─▶ Relu ─▶ r ─▶ Q ─▶ q ─▶ DQ ─▶ v ─▶ …        c ~ c,  r ~ v
+                     QLinearConv ─▶ c_quantized                             r ~ c_quantized, dequantised
+
+A layer is what a product or a convolution gives, with the batch norm behind it, or what was quantised.
+Quantisers keep most names: those pair first. What clips is often left out, for bytes clip themselves: the
+last case above. Products whose names differ pair by their order, where kind and shape agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+
+import onnx
+from onnx import helper
+
+from autotensor.frontends.onnx.onnx_file import Loaded
+
+CONVOLUTION, PRODUCT = "convolution", "product"
+KINDS = {
+    **dict.fromkeys(("Conv", "FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConv"), CONVOLUTION),
+    "ConvTranspose": "transposed convolution",
+    **dict.fromkeys(
+        ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "TransposeMatMul", "MatMulNBits"), PRODUCT
+    ),
+    **dict.fromkeys(("QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), PRODUCT),
+}
+# the place of the result's scale among the inputs; its zero point is the next
+SCALE_AT = {
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 6),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 3),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 3),
+    "QLinearConcat": 0,
+    "QGemm": 7,
+    "QuantizeLinear": 1,
+}
+Shapes = Mapping[str, tuple[int, ...]]  # of values by name
+SUFFIX = "_quantized"  # of onnxruntime's names of bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A tensor in floats, and the value that is asked for to know it."""
+
+    name: str
+    op: str  # that makes it
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What can be compared of one model. Names are of tensors as they are before something is quantised."""
+
+    products: tuple[Layer, ...]  # in order
+    quantised: Mapping[str, str]  # name ─▶ value in floats
+    made: Mapping[str, str]  # name of every tensor that a node makes ─▶ the operator
+    clipped: Mapping[str, str]  # name ─▶ of what a Relu or Clip makes of it, which alone reads it
+    model: Loaded  # with a DequantizeLinear for whatever has none
+
+    def value(self, name: str) -> str | None:
+        """What stands for the tensor of this name; None where there is none."""
+        return self.quantised.get(name) or (name if name in self.made else None)
+
+
+def layers_of(model: Loaded) -> Layers:
+    """The layers of a model, quantised or not."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    nodes = [n for n in proto.graph.node if n.input and n.output]
+    read = Counter(name for n in nodes for name in n.input)
+    read.update(v.name for v in proto.graph.output)
+    norms, clipped = (
+        {n.input[0]: n.output[0] for n in nodes if n.op_type in ops and read[n.input[0]] == 1}
+        for ops in (("BatchNormalization",), ("Relu", "Clip"))
+    )
+    reals = {n.input[0]: n.output[0] for n in nodes if n.op_type == "DequantizeLinear"}
+    quantised: dict[str, str] = {}
+    for n in nodes:
+        if (real := _in_floats(n)) is not None:
+            q = n.output[0]
+            if q not in reals:
+                proto.graph.node.append(real)
+            quantised.setdefault(_floats_of(n), reals.get(q, real.output[0]))
+    products = []
+    for n in nodes:
+        if n.op_type in KINDS:
+            name = norms.get(n.output[0], n.output[0]) if _in_floats(n) is None else _floats_of(n)
+            products.append(Layer(name, n.op_type, quantised.get(name, name)))
+    made = {name: n.op_type for n in nodes for name in n.output if name}
+    return Layers(tuple(products), quantised, made, clipped, replace(model, proto=proto))
+
+
+def _in_floats(n: onnx.NodeProto) -> onnx.NodeProto | None:
+    """The node that makes floats of the bytes that this one gives; None where it gives none."""
+    at = SCALE_AT.get(n.op_type)
+    if at is None or len(n.input) <= at or not n.input[at]:
+        return None
+    kept = ("axis", "block_size") if n.op_type == "QuantizeLinear" else ()
+    attrs = {a.name: helper.get_attribute_value(a) for a in n.attribute if a.name in kept}
+    q = n.output[0]
+    return helper.make_node(
+        "DequantizeLinear",
+        [q, *n.input[at : at + 2]],
+        [f"{q}/in floats"],
+        domain=n.domain if kept else "",
+        **attrs,
+    )
+
+
+def _floats_of(n: onnx.NodeProto) -> str:
+    """The name that the bytes made by this node had as floats."""
+    return str(n.input[0] if n.op_type == "QuantizeLinear" else n.output[0].removesuffix(SUFFIX))
+
+
+def asking_for(model: Loaded, names: Iterable[str]) -> Loaded:
+    """The model with these tensors as its outputs."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    return replace(model, proto=proto)
+
+
+def by_name(floats: Layers, quantised: Layers) -> dict[Layer, str]:
+    """Layers of the first file ─▶ values of the second, in the order of the first."""
+    ops = {layer.name: layer.op for layer in floats.products}
+    ops |= {n: floats.made[n] for n in quantised.quantised if n in floats.made}
+    order = {name: place for place, name in enumerate(floats.made)}
+    found = {}
+    for name in sorted(ops, key=order.__getitem__):
+        if (value := quantised.value(name)) is not None:
+            after = floats.clipped.get(name)
+            leaves_out = name in quantised.quantised and after and quantised.value(after) is None
+            found[Layer(name, ops[name], after if after and leaves_out else name)] = value
+    return found
+
+
+def by_order(
+    floats: Sequence[Layer], quantised: Sequence[Layer], shapes: tuple[Shapes, Shapes]
+) -> dict[Layer, str]:
+    """Products whose names say nothing: the longest runs of equal kinds and shapes.
+
+    shapes: of each file's values.
+    """
+    a, b = (
+        [(KINDS[layer.op], known[layer.value]) for layer in layers]
+        for layers, known in zip((floats, quantised), shapes, strict=True)
+    )
+    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return {floats[i + n]: quantised[j + n].value for i, j, size in blocks for n in range(size)}

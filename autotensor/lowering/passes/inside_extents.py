@@ -1,0 +1,121 @@
+"""inside extents: accesses stay inside buffers whose shapes are known at run time.
+
+    for i in unrolled(4): acc[i] += A[i0*4 + i, k]          A: [n, 64]
+        ──▶  acc[i] += A[min(i0*4 + i, n - 1), k]
+    for j in vectorized(8): acc[j] += B[k, j0*8 + j]        B: [64, n]
+        ──▶  acc[j] += B[k, j0*8 + j] if j0*8 + j < n
+
+Points beyond an extent are computed where that is simpler, a register tile's in the last rows say, and nobody
+uses them (see nest/guards.py). What they read must exist, no more. Schedules keep points inside the greatest
+extents; this pass keeps them inside the actual ones. What is inside anyway stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from autotensor.base.errors import LoweringError
+from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, Var, all_of, compare, minimum
+from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.simplify import simplify
+from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import any_node, free_vars
+
+
+def inside_extents(body: Stmt) -> Stmt:
+    """The statement with limits and masks on the loads that need them.
+
+    Raises LoweringError for a store that is not provably inside.
+    """
+    return _stmt(body, _Scope(bounds(NO_RANGES))) if any_node(body, _has_extents) else body
+
+
+def _has_extents(node: Node) -> bool:
+    return isinstance(node, (Load, Store)) and bool(node.buffer.extents)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What is known where a statement stands."""
+
+    known: Bounds
+    values: dict[Var, Expr] = field(default_factory=dict)  # of Lets
+    lanes: frozenset[Var] = frozenset()  # variables of vectorized loops
+
+    def below(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index is surely less than an extent."""
+        if self.known.decide(compare(Cmp.LT, index, extent)) is True:
+            return True
+        match self.values.get(index, index):  # type: ignore[call-overload]
+            case Binary(Op.FLOORDIV, x, q):  # x < extent*q
+                return self.below(x, simplify(extent * q))
+            case Binary(Op.MOD, _, q):
+                return self.known.decide(compare(Cmp.LE, q, extent)) is True
+        return False
+
+
+def _stmt(s: Stmt, scope: _Scope) -> Stmt:
+    known = scope.known
+    match s:
+        case For(var, begin, extent, kind, body, thread):
+            lanes = scope.lanes | {var} if kind is ForKind.VECTORIZED else scope.lanes
+            inner = replace(scope, known=known.in_loop(var, begin, extent), lanes=lanes)
+            return For(var, _expr(begin, scope), _expr(extent, scope), kind, _stmt(body, inner), thread)
+        case Let(var, value, body):
+            inner = replace(scope, known=known.in_let(var, value), values={**scope.values, var: value})
+            return Let(var, _expr(value, scope), _stmt(body, inner))
+        case If(cond, then, otherwise):
+            other = None if otherwise is None else _stmt(otherwise, _where(scope, cond, False))
+            return If(_expr(cond, scope), _stmt(then, _where(scope, cond)), other)
+        case Seq(stmts):
+            return seq(*(_stmt(x, scope) for x in stmts))
+        case Alloc(buffer, body):
+            return Alloc(buffer, _stmt(body, scope))
+        case Store(buffer, indices, value, mask):
+            index = tuple(_expr(i, scope) for i in indices)
+            under = scope if mask is None else _where(scope, mask)
+            _check_store(s, under)
+            return Store(buffer, index, _expr(value, under), mask)
+        case Evaluate(value):
+            return Evaluate(_expr(value, scope))
+        case _:
+            return s
+
+
+def _where(scope: _Scope, cond: Expr, holds: bool = True) -> _Scope:
+    return replace(scope, known=scope.known.assuming(cond, holds))
+
+
+def _expr(e: Expr, scope: _Scope) -> Expr:
+    def visit(node: Node) -> Node | None:
+        if not isinstance(node, Load) or not node.buffer.extents:
+            return None
+        under = scope if node.mask is None else _where(scope, node.mask)
+        indices, masks = [], [] if node.mask is None else [node.mask]
+        for index, extent in zip(node.indices, node.buffer.extents, strict=True):
+            loose = not isinstance(extent, Const) and not under.below(index, extent)
+            if loose and free_vars(index) & scope.lanes:
+                masks.append(compare(Cmp.LT, index, extent))
+            elif loose:
+                index = minimum(index, extent - 1)
+            indices.append(index)
+        return Load(node.buffer, tuple(indices), all_of(*masks) if masks else None)
+
+    return transform(e, visit)
+
+
+def _check_store(s: Store, scope: _Scope) -> None:
+    buffer: Buffer = s.buffer
+    for axis, (index, extent) in enumerate(zip(s.indices, buffer.extents or (), strict=False)):
+        if not isinstance(extent, Const) and not scope.below(index, extent):
+            raise LoweringError(
+                f"the index {index} of axis {axis} of {buffer.name!r} is not provably below its run-time "
+                f"extent {extent}.",
+                fix="Schedule the stage that writes it in another way, or build it for a fixed shape.",
+            )
+
+
+__all__ = ["inside_extents"]

@@ -1,0 +1,40 @@
+"""One file, several processors: of the artifacts that differ in their target only, the best that runs here.
+
+(x86-64-v3, x86-64-v4, aarch64)  on AVX2 ──▶ (x86-64-v3)          by widest vectors, then by most features
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotensor.base.errors import ArtifactError
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.linking.loader import fits_here
+
+
+def best_here(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """One artifact for each set of arguments, in order. What has no other choice is taken as it is: who opens
+    it says what is wrong with it.
+
+    Raises ArtifactError if this processor runs none of several.
+    """
+    groups: dict[tuple[ArgSpec, ...], list[Artifact]] = {}
+    for artifact in artifacts:
+        groups.setdefault(artifact.role("input", "output"), []).append(artifact)
+    return tuple(map(_best, groups.values()))
+
+
+def _best(group: Sequence[Artifact]) -> Artifact:
+    if len(group) == 1:
+        return group[0]
+    fitting = [a for a in group if fits_here(a)]
+    if not fitting:
+        names = ", ".join(a.target.arch or a.target.triple for a in group)
+        raise ArtifactError(
+            f"{group[0].name} is compiled for {names}; this processor runs none of them.",
+            fix="Name this processor, too, where it is compiled: --for …,NAME.",
+        )
+    return max(fitting, key=lambda a: (a.target.vector_bytes, len(a.needs)))
+
+
+__all__ = ["best_here"]

@@ -1,0 +1,109 @@
+"""Every sketch that the rules write for an open computation computes it, whatever its extents are."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from comparison import near
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.runtime.open_artifact import open_artifact
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.fixed_extents import corners, fixed
+from autotensor.te.reference import evaluate, random_inputs
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+
+TARGET = parse("llvm -threads=2")
+
+
+def convolution(height: Any, width: Any) -> list[te.Tensor]:
+    """3x3 over an image with a border of zeros."""
+    x = te.placeholder((1, height, width, 16), name="x")
+    w = te.placeholder((16, 16, 3, 3), name="w", constant=True)
+    r, q, c = (te.reduce_axis(e, name=a) for a, e in (("r", 3), ("q", 3), ("c", 16)))
+
+    def padded(b: Any, i: Any, j: Any, k: Any) -> Any:
+        return te.if_then_else(
+            te.all(i >= 1, i < height + 1, j >= 1, j < width + 1), x[b, i - 1, j - 1, k], 0.0
+        )
+
+    p = te.compute((1, height + 2, width + 2, 16), padded, name="p")
+    y = te.compute(
+        (1, height, width, 16),
+        lambda b, i, j, o: te.sum(p[b, i + r, j + q, c] * w[o, c, r, q], axis=[r, q, c]),
+        name="y",
+    )
+    return [x, w, y]
+
+
+def attention(length: Any) -> list[te.Tensor]:
+    """One head of 16: softmax(q kᵀ) v."""
+    q, k, v = (te.placeholder((length, 16), name=name) for name in "qkv")
+    d, a, b, c = te.reduce_axis(16, "d"), *(te.reduce_axis(length, name) for name in "abc")
+    s = te.compute((length, length), lambda i, j: te.sum(q[i, d] * k[j, d], axis=d), name="s")
+    top = te.compute((length,), lambda i: te.max(s[i, a], axis=a), name="top")
+    e = te.compute((length, length), lambda i, j: te.exp(s[i, j] - top[i]), name="e")
+    total = te.compute((length,), lambda i: te.sum(e[i, b], axis=b), name="total")
+    p = te.compute((length, length), lambda i, j: e[i, j] / total[i], name="p")
+    return [q, k, v, te.compute((length, 16), lambda i, o: te.sum(p[i, c] * v[c, o], axis=c), name="o")]
+
+
+OPEN = {
+    "product": lambda n, m: [
+        a := te.placeholder((n, 24), name="A"),
+        b := te.placeholder((24, m), name="B"),
+        te.compute((n, m), lambda i, j: te.sum(a[i, K] * b[K, j], axis=K), name="C"),
+    ],
+    "convolution": convolution,
+    "attention": lambda n, _: attention(n),
+}
+K = te.reduce_axis(24, name="k")
+
+
+MOST = 6  # sketches of a computation that are looked at by default
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_sketches(name: str) -> None:
+    _check(name, MOST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPEN)
+def test_all_sketches(name: str) -> None:
+    _check(name, None)
+
+
+@pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
+def test_algorithms_make_their_stages_of_the_greatest_extents(algorithm: str) -> None:
+    dag = _open("convolution")
+    conv = next(s.name for s in dag.stages if s.combiner is not None)
+    _compare(dag, Trace((UseAlgorithm(conv, algorithm),)))
+
+
+def _check(name: str, most: int | None) -> None:
+    dag = _open(name)
+    for sketch in generate(dag, TARGET)[:most]:
+        _compare(dag, sketch.fill(sketch.defaults()))
+
+
+def _open(name: str) -> ComputeDAG:
+    args = OPEN[name](te.var("n", range=(3, 40)), te.var("m", range=(3, 21)))
+    return Workload.of(ComputeDAG.of(args)).dag
+
+
+def _compare(dag: ComputeDAG, trace: Trace) -> None:
+    rng = random.Random(0)
+    f = open_artifact(compile_trace(dag, trace, TARGET), threads=2)
+    for n, values in enumerate([*corners(dag), {s: rng.randint(s.least, s.most) for s in dag.symbols()}]):
+        own = fixed(dag, values)
+        inputs = random_inputs(own, n)
+        (out,) = own.outputs
+        near(own, inputs, evaluate(own, inputs, accumulate=float), {out.name: f(**inputs)})
