@@ -18,6 +18,8 @@ DB_VERBS = (
     "best",
     "failures",
     "machines",
+    "runs",
+    "run",
     "export",
     "import",
     "merge",
