@@ -20,6 +20,7 @@ DB_VERBS = (
     "machines",
     "runs",
     "run",
+    "lineage",
     "export",
     "import",
     "merge",

@@ -6,6 +6,7 @@ import csv
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from cli_tools import add_trials, cli
 import autotensor as at
 from autotensor.models import MODELS
 from tuning_db import connect
-from tuning_db.records import Code, Host, Opening, Run, SessionKind
+from tuning_db.records import Code, Host, Opening, Parent, Run, SessionKind
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +110,44 @@ def test_a_run_is_named_by_how_its_key_begins(log):
     none = cli("db", "run", "walk")
     assert none.code == 1
     assert "no run has a key that begins with 'walk'." in none.err
+
+
+@pytest.fixture
+def family(log):
+    """Trial 6 was made from 5 and from a trace that nobody tried, 5 from 1 and 2."""
+    with connect(log) as store:
+        one, two, three, *_ = store.trials()
+        mixed = replace(two, trace_hash="mixed", made_by="bred", median_s=9e-6)
+        parents = tuple(Parent(t.trace_hash, "crossed") for t in (one, two))
+        store.add_trials([replace(mixed, parents=parents)])
+        parents = (Parent("mixed", "mutated"), Parent("never tried", "transplanted", one.workload))
+        store.add_trials([replace(three, trace_hash="child", parents=parents)])
+    return log
+
+
+def test_lineage(family):
+    rows = answer("lineage", 6)
+    sql = (
+        "WITH RECURSIVE line(trial, how, parent, number) AS ("
+        "SELECT v.trial, v.how, v.parent, t.id FROM v_lineage v LEFT JOIN trial t ON t.trace_hash = v.parent "
+        "WHERE v.trial = ? UNION "
+        "SELECT v.trial, v.how, v.parent, t.id FROM line JOIN v_lineage v ON v.trial = line.number "
+        "LEFT JOIN trial t ON t.trace_hash = v.parent) SELECT trial, how, number, parent FROM line"
+    )
+    made = [(r["trial"], r["how"], r["parent"], r["parent_trace"]) for r in rows if r["how"]]
+    assert sorted(made, key=str) == sorted(asked(family, sql, 6), key=str)
+    assert [(r["trial"], r["parent"]) for r in rows] == [
+        (6, 5),
+        (6, None),
+        (5, 1),
+        (5, 2),
+        (1, None),
+        (2, None),
+    ]
+    assert [(r["made_by"], r["median_s"]) for r in rows][2] == ("bred", 9e-6)
+
+
+def test_lineage_of_a_trial_that_is_not_there(log):
+    said = cli("db", "lineage", 99)
+    assert said.code == 1
+    assert "has no trial 99" in said.err

@@ -37,23 +37,24 @@ def runs(
     The run that began last comes last.
     """
     with reading(db) as store:
-        of_run: dict[str, list[Session]] = {}
+        known = {r.key: r for r in store.runs()}
+        of_run: dict[str, list[Session]] = {}  # in order of their first sessions
         for s in store.sessions():
             of_run.setdefault(s.run_key, []).append(s)
         rows = [
             (
-                r.key,
-                r.model,
-                len(r.tasks),
+                key,
+                known[key].model,
+                len(known[key].tasks),
                 len(sessions),
                 sum(store.count(session=s.id) for s in sessions),
-                min(s.started for s in sessions).isoformat(),
+                sessions[0].started.isoformat(),
                 sessions[-1].stop_reason,
             )
-            for r in store.runs()
-            if model in (None, r.model) and (sessions := of_run.get(r.key))
+            for key, sessions in of_run.items()
+            if model in (None, known[key].model)
         ]
-    put_answer(RUNS, sorted(rows, key=lambda row: row[RUNS.index("started")]), json, csv)
+    put_answer(RUNS, rows, json, csv)
 
 
 @app.command("run", epilog=example("autotensor db run 3f9a", "autotensor db run 3f9a --csv"))
@@ -82,12 +83,11 @@ def run(
                 s.id, s.kind.value, s.machine, s.started.isoformat(), s.ended and s.ended.isoformat(),
                 trials, ok, s.stop_reason,
             )  # fmt: skip
-            last = store.openings(s.id)[-1:]
-            who = [
-                (hosts[o.host], o.user_name, codes[o.code].version, codes[o.code].commit_sha, o.command)
-                for o in last
-            ] or [(None,) * 5]
-            rows.append((*row, *who[0]))
+            who: tuple[str | None, ...] = (None,) * 5
+            for o in store.openings(s.id)[-1:]:
+                code = codes[o.code]
+                who = (hosts[o.host], o.user_name, code.version, code.commit_sha, o.command)
+            rows.append((*row, *who))
     put_answer(SESSIONS, rows, json, csv)
 
 
