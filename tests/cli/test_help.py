@@ -21,6 +21,7 @@ DB_VERBS = (
     "runs",
     "run",
     "lineage",
+    "sql",
     "export",
     "import",
     "merge",

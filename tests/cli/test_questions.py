@@ -15,7 +15,7 @@ from cli_tools import add_trials, cli
 
 import autotensor as at
 from autotensor.models import MODELS
-from tuning_db import connect
+from tuning_db import StoreError, connect
 from tuning_db.records import Code, Host, Opening, Parent, Run, SessionKind
 
 
@@ -151,3 +151,36 @@ def test_lineage_of_a_trial_that_is_not_there(log):
     said = cli("db", "lineage", 99)
     assert said.code == 1
     assert "has no trial 99" in said.err
+
+
+def test_sql(log):
+    query = "SELECT id, status, median_s, trace_hash LIKE '%a%' AS has_a FROM trial ORDER BY id"
+    rows = answer("sql", query + ";")
+    assert [tuple(r.values()) for r in rows] == asked(log, query)
+    assert list(rows[0]) == ["id", "status", "median_s", "has_a"]
+    assert answer("sql", "WITH t AS (SELECT x'0aff' AS b) SELECT b FROM t") == [{"b": "0aff"}]
+    assert answer("sql", "SELECT id FROM trial WHERE id < 0") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("DELETE FROM trial", "the question is not one SELECT. Write one"),
+        ("SELECT 1; DELETE FROM trial", "the question is not one SELECT. Write one"),
+        ("WITH t AS (SELECT 1) DELETE FROM sketch", "is read-only."),
+        ("SELECT speed FROM trial", "the database refuses the question: no such column: speed. Correct"),
+        ("SELECT id, id FROM trial", "two columns of the answer are named 'id'."),
+    ],
+)
+def test_sql_that_is_refused(log, query, sentence):
+    before = asked(log, "SELECT COUNT(*) FROM trial") + asked(log, "SELECT COUNT(*) FROM sketch")
+    said = cli("db", "sql", query, "--json")
+    assert said.code == 1
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+    assert asked(log, "SELECT COUNT(*) FROM trial") + asked(log, "SELECT COUNT(*) FROM sketch") == before
+
+
+def test_a_log_that_can_be_written_is_not_asked_in_sql(log):
+    with connect(log) as store, pytest.raises(StoreError, match="is open for writing"):
+        store.ask("SELECT 1")
