@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cli_tools import add_trials, cli
+from postgres_server import running
 
 import autotensor as at
 from autotensor.models import MODELS
@@ -184,3 +185,23 @@ def test_sql_that_is_refused(log, query, sentence):
 def test_a_log_that_can_be_written_is_not_asked_in_sql(log):
     with connect(log) as store, pytest.raises(StoreError, match="is open for writing"):
         store.ask("SELECT 1")
+
+
+@pytest.mark.postgres
+def test_sql_on_a_server(plan):
+    with running() as server:
+        with connect(server.url) as store:
+            add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5])
+        of_it = ("--db", server.url)
+        query = "SELECT id, status, median_s, status LIKE '%K' AS ok FROM trial ORDER BY id"
+        assert [tuple(r.values()) for r in answer("sql", query, *of_it)] == [
+            (1, "OK", 3e-5, True),
+            (2, "OK", 1e-5, True),
+        ]
+        gone = cli(
+            "db", "sql", "WITH gone AS (DELETE FROM parent RETURNING how) SELECT how FROM gone", *of_it
+        )
+        assert "is read-only." in gone.err
+        unknown = cli("db", "sql", "SELECT speed FROM trial", *of_it)
+        assert 'the database refuses the question: column "speed" does not exist.' in unknown.err
+        assert [(r["model"], r["trials"]) for r in answer("runs", *of_it)] == [("", 2)]
