@@ -402,6 +402,15 @@ class TrialStore(ABC):
         """Rows of a SELECT in batches of `count`, as the database has them (frames.py asks)."""
 
     @abstractmethod
+    def ask(self, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Heads and rows of one SELECT in the database's own SQL, of a log that is open for reading only.
+
+        Raises StoreError for a log that can be written, what is no single SELECT, and what the database
+        refuses. A semicolon is refused wherever it stands but at the end: a server would take what follows
+        it for a statement of its own, outside the transaction that only reads.
+        """
+
+    @abstractmethod
     def merge(self, source: TrialStore) -> tuple[int, int]:
         """Add everything in another log; gives the trials that were new, and those that were looked at.
 

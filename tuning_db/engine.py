@@ -60,6 +60,7 @@ class Opened:
     read: Engine
     place: str  # for messages; no password
     file: Path | None  # None: on a server, or in memory
+    readonly: bool
 
     @property
     def is_sqlite(self) -> bool:
@@ -109,6 +110,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
         engine,
         place,
         file,
+        readonly,
     )
 
 

@@ -44,6 +44,16 @@ def damaged(place: str, how: str) -> StoreError:
     )
 
 
+def misunderstood(error: DBAPIError) -> StoreError | None:
+    """The sentence for SQL that a database does not understand; None where something else is wrong."""
+    original = error.orig or error
+    of_sqlite = getattr(original, "sqlite_errorname", "") == "SQLITE_ERROR"
+    of_server = str(getattr(original, "sqlstate", "") or "").startswith(("42", "22"))
+    if not (of_sqlite or of_server):
+        return None
+    return StoreError(f"the database refuses the question: {_first_line(original)}.", "Correct the SELECT.")
+
+
 def explain(error: BaseException, place: str, writing: bool = False) -> StoreError:
     """The sentence for whatever came from below."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, or_, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from tuning_db import models as m
 from tuning_db.batches import store_trials
@@ -60,7 +61,7 @@ from tuning_db.records import (
     TrialRecord,
 )
 from tuning_db.schema import pragma, schema_version
-from tuning_db.sentences import FOREIGN_ERRORS, explain
+from tuning_db.sentences import FOREIGN_ERRORS, explain, misunderstood
 from tuning_db.session_verbs import SessionVerbs
 from tuning_db.values import now
 
@@ -381,6 +382,27 @@ class SqlStore(SessionVerbs, TrialStore):
             yield from whole
         except FOREIGN_ERRORS as error:
             raise explain(error, self.place) from error
+
+    def ask(self, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        asked = query.strip().removesuffix(";")
+        if not self._opened.readonly:
+            raise StoreError(f"tuning log '{self.place}' is open for writing.", "Open it for reading only.")
+        if not asked.upper().startswith(("SELECT", "WITH", "VALUES")) or ";" in asked:
+            raise StoreError(
+                "the question is not one SELECT.",
+                "Write one that begins with SELECT, WITH or VALUES, without ;.",
+            )
+
+        def work(c: Connection) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+            try:
+                found = c.exec_driver_sql(asked, execution_options={"no_parameters": True})
+                return tuple(found.keys()), [tuple(row) for row in found]
+            except DBAPIError as error:
+                if told := misunderstood(error):
+                    raise told from error
+                raise
+
+        return self._read(work)
 
     def merge(self, source: TrialStore) -> tuple[int, int]:
         if not isinstance(source, SqlStore):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 from cli_tools import add_trials, cli
@@ -155,3 +158,34 @@ def test_a_table_is_exported(log, tmp_path):
     wrong = cli("db", "export", "t.csv", "--table", "trails")
     assert wrong.code == 1
     assert "there is no table 'trails'" in wrong.err
+
+
+def test_machines(log):
+    answer = json.loads(cli("db", "machines", "--json").out)
+    assert answer["version"] == 1
+    with connect(log) as store:
+        known = {m.fingerprint: (m.cpu_model, m.cores) for m in store.machines()}
+    assert {r["fingerprint"]: (r["cpu"], r["cores"]) for r in answer["rows"]} == known
+    assert sorted((r["trials"], r["failed"]) for r in answer["rows"]) == [(1, 0), (3, 0)]
+    heads, *lines = csv.reader(cli("db", "machines", "--csv").out.splitlines())
+    assert [dict(zip(heads, line, strict=True)) for line in lines] == [
+        {head: str(value) for head, value in row.items()} for row in answer["rows"]
+    ]
+    assert "Faster CPU 9000" in cli("db", "machines").out
+
+
+def test_machines_equal_sql(log):
+    rows = json.loads(cli("db", "machines", "--json").out)["rows"]
+    sql = (
+        "SELECT m.fingerprint, COUNT(t.id), COALESCE(SUM(t.status <> 'OK'), 0) FROM machine m "
+        "LEFT JOIN trial t ON t.machine_id = m.id GROUP BY m.id"
+    )
+    with closing(sqlite3.connect(log)) as database:
+        asked = set(database.execute(sql))
+    assert {(r["fingerprint"], r["trials"], r["failed"]) for r in rows} == asked
+
+
+def test_one_form_of_an_answer(log):
+    said = cli("db", "machines", "--json", "--csv")
+    assert said.code == 2
+    assert "exclude each other" in said.err

@@ -5,32 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say, table
+from autotensor.cli.questions import lineage, runs, sql
+from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import gflops, micros
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from tuning_db import TrialStore
-
 app = new_app("Look into a tuning log; export, import, merge, check it.")
-
-
-def _reading(db: str | None) -> AbstractContextManager[TrialStore]:
-    """The log for reading. Raises InputError when there is none."""
-    from autotensor.api.log import default_log, open_existing
-
-    if db is None and "://" not in default_log() and not Path(default_log()).exists():
-        raise InputError(
-            f"there is no tuning log at {default_log()} yet.", fix="Tune, or name one with --db."
-        )
-    return open_existing(default_log() if db is None else db)  # type: ignore[return-value]  # None only for the default
+app.add_typer(runs.app)
+app.add_typer(lineage.app)
+app.add_typer(sql.app)
 
 
 @app.command("path", epilog=example("autotensor db path"))
@@ -48,7 +38,7 @@ def path(db: Db = None, json: AsJson = False) -> None:
 @app.command("list", epilog=example("autotensor db list", "autotensor db list --db other.db --json"))
 def list_(db: Db = None, json: AsJson = False) -> None:
     """List workloads, their trials, and who measured them."""
-    with _reading(db) as store:
+    with reading(db) as store:
         counts: dict[str, Counter[str]] = {}
         machines: Counter[str] = Counter()
         for n in store.task_counts():
@@ -91,6 +81,26 @@ def _failed(statuses: Any) -> int:
     return sum(n for status, n in statuses.items() if status != "OK")
 
 
+@app.command("machines", epilog=example("autotensor db machines", "autotensor db machines --csv"))
+def machines(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
+    """List the machines that measured: their trials, and how many of those failed."""
+    with reading(db) as store:
+        counts: dict[str, Counter[str]] = {m.fingerprint: Counter() for m in store.machines()}
+        for n in store.task_counts():
+            counts[n.machine][n.status.value] += n.count
+        rows = [
+            (
+                m.fingerprint,
+                m.cpu_model,
+                m.cores,
+                counts[m.fingerprint].total(),
+                _failed(counts[m.fingerprint]),
+            )
+            for m in store.machines()
+        ]
+    put_answer(("fingerprint", "cpu", "cores", "trials", "failed"), rows, json, csv)
+
+
 @app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
 def best(db: Db = None, json: AsJson = False) -> None:
     """Print what is used of each workload here: the winner of its last race.
@@ -101,7 +111,7 @@ def best(db: Db = None, json: AsJson = False) -> None:
     from autotensor.resolve import all_in_use
     from autotensor.runtime.place import here
 
-    with _reading(db) as store:
+    with reading(db) as store:
         # a card of this machine has a fingerprint of its own
         machines = {here(Target.from_json(t.text)).fingerprint for t in store.targets()}
         workloads = {w.key: w for w in store.workloads()}
@@ -135,7 +145,7 @@ def failures(db: Db = None, json: AsJson = False) -> None:
 
     The most frequent come first.
     """
-    with _reading(db) as store:
+    with reading(db) as store:
         groups = store.failures()
     found = [
         {"count": g.count, "status": g.status.value, "error": g.signature, "trial": g.example} for g in groups
@@ -180,13 +190,13 @@ def export(
     if chosen is Format.JSONL:
         from tuning_db.exchange.transfer import export_jsonl
 
-        with _reading(db) as store:
+        with reading(db) as store:
             rows = export_jsonl(store, file)
     else:
         from autotensor.api.log_handle import log
         from tuning_db.exchange.frames import export_frame
 
-        with _reading(db), log(db) as handle:
+        with reading(db), log(db) as handle:
             rows = export_frame(handle.frame(table_), str(file), chosen.value)
     what = "trials" if chosen is Format.JSONL or table_ == "trials" else "rows"
     put_json({"file": str(file), what: rows}) if json else say(f"{file}: {rows} {what}.")
@@ -215,7 +225,7 @@ def merge(
     from autotensor.api.log import open_log
     from tuning_db.exchange import transfer
 
-    with _reading(other) as source, open_log(db) as store:
+    with reading(other) as source, open_log(db) as store:
         done = transfer.merge(store, source)
     _transferred(done, json)
 
@@ -233,7 +243,7 @@ def check(db: Db = None, json: AsJson = False) -> None:
 
     All of it is read; the exit code is 1 if there is any.
     """
-    with _reading(db) as store:
+    with reading(db) as store:
         report = store.check()
         place = store.place
     if json:
@@ -290,7 +300,7 @@ def export_tuned(
     done: list[shipping.Exported] = []
     models: list[Path] = []
     for log in logs or [None]:  # type: ignore[list-item]  # None is the user's own
-        with _reading(log) as store:
+        with reading(log) as store:
             done += shipping.export_tuned(store, to)
             models += shipping.export_cost_model(store, to) if cost_model else []
     if json:

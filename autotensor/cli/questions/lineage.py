@@ -1,0 +1,42 @@
+"""`autotensor db lineage TRIAL`: what a candidate was made from, how, and so on back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.reading import reading
+
+app = new_app()
+
+HEADS = ("trial", "made_by", "status", "median_s", "how", "parent", "parent_trace")
+
+
+@app.command("lineage", epilog=example("autotensor db lineage 17", "autotensor db lineage 17 --csv"))
+def lineage(
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", help="A trial's number.")],
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """List a trial, what it was made from, what those were made from, and so on.
+
+    A line for each parent of a trial, one without for what has none. A parent has no number where its trace
+    was never tried on that machine.
+    """
+    from autotensor.api.log_handle import log
+
+    with reading(db), log(db) as handle:
+        family = handle.lineage(trial)
+    numbers = {(t.workload, t.trace_hash): t.id for t in family}
+    rows: list[tuple[object, ...]] = []
+    for t in family:
+        own = (t.id, t.made_by, t.status.value, t.median_s)
+        rows += [
+            (*own, p.how, numbers.get((p.workload or t.workload, p.trace_hash)), p.trace_hash)
+            for p in t.parents
+        ] or [(*own, None, None, None)]
+    put_answer(HEADS, rows, json, csv)

@@ -1,0 +1,100 @@
+"""`autotensor db runs` and `db run KEY`: what was tuned, and who worked on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotensor.base.errors import InputError
+from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.reading import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tuning_db.records import Run, Session
+
+app = new_app()
+
+RUNS = ("run", "model", "tasks", "sessions", "trials", "started", "stop_reason")
+SESSIONS = (
+    "session", "kind", "machine", "started", "ended", "trials", "ok", "stop_reason",
+    "host", "user_name", "version", "commit_sha", "command",
+)  # fmt: skip
+
+
+@app.command("runs", epilog=example("autotensor db runs", "autotensor db runs resnet50 --json"))
+def runs(
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only runs of this model.")] = None,
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """List what was tuned: model, tasks, trials, when it began, why its last session ended.
+
+    The run that began last comes last.
+    """
+    with reading(db) as store:
+        known = {r.key: r for r in store.runs()}
+        of_run: dict[str, list[Session]] = {}  # in order of their first sessions
+        for s in store.sessions():
+            of_run.setdefault(s.run_key, []).append(s)
+        rows = [
+            (
+                key,
+                known[key].model,
+                len(known[key].tasks),
+                len(sessions),
+                sum(store.count(session=s.id) for s in sessions),
+                sessions[0].started.isoformat(),
+                sessions[-1].stop_reason,
+            )
+            for key, sessions in of_run.items()
+            if model in (None, known[key].model)
+        ]
+    put_answer(RUNS, rows, json, csv)
+
+
+@app.command("run", epilog=example("autotensor db run 3f9a", "autotensor db run 3f9a --csv"))
+def run(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A run's key, or how it begins.")],
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """List the sessions of a run: searches, races, where, from which code, why they ended.
+
+    Host, user, code and command are those of the last start that worked on a session.
+    """
+    from tuning_db.records import Status
+
+    with reading(db) as store:
+        wanted = _named(key, store.runs())
+        hosts = {h.uuid: h.name for h in store.hosts()}
+        codes = {c.key: c for c in store.codes()}
+        rows: list[tuple[object, ...]] = []
+        for s in store.sessions():
+            if s.run_key != wanted.key:
+                continue
+            trials, ok = store.count(session=s.id), store.count(session=s.id, status=Status.OK)
+            row = (
+                s.id, s.kind.value, s.machine, s.started.isoformat(), s.ended and s.ended.isoformat(),
+                trials, ok, s.stop_reason,
+            )  # fmt: skip
+            who: tuple[str | None, ...] = (None,) * 5
+            for o in store.openings(s.id)[-1:]:
+                code = codes[o.code]
+                who = (hosts[o.host], o.user_name, code.version, code.commit_sha, o.command)
+            rows.append((*row, *who))
+    put_answer(SESSIONS, rows, json, csv)
+
+
+def _named(key: str, known: Sequence[Run]) -> Run:
+    """The run whose key begins so. Raises InputError for none, or several."""
+    found = [r for r in known if r.key == key] or [r for r in known if r.key.startswith(key)]
+    if len(found) == 1:
+        return found[0]
+    said = f"{len(found)} runs have keys that begin" if found else "no run has a key that begins"
+    raise InputError(f"{said} with {key!r}.", fix="`autotensor db runs` lists them.")

@@ -1,0 +1,37 @@
+"""`autotensor db sql "SELECT …"`: any question that SQL can put."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotensor.base.errors import InputError
+from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.questions.answers import AsCsv, put_answer
+from autotensor.cli.questions.reading import reading
+
+app = new_app()
+
+
+@app.command("sql", epilog=example('autotensor db sql "SELECT name, median_s FROM v_best" --csv'))
+def sql(
+    query: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT in the database's own SQL.")],
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """Ask a log in SQL. Nothing can be written by it."""
+    with reading(db) as store:
+        heads, rows = store.ask(query)
+    twice = next((h for h in heads if heads.count(h) > 1), None)
+    if json and twice is not None:
+        raise InputError(f"two columns of the answer are named {twice!r}.", fix="Name them apart with AS.")
+    put_answer(heads, [[_plain(value) for value in row] for row in rows], json, csv)
+
+
+def _plain(value: object) -> object:
+    """What JSON can hold: bytes in hexadecimal, instants and whatever else a server has as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, int | float | str | list | dict) else str(value)

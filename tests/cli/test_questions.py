@@ -1,0 +1,207 @@
+"""Questions to a log: each verb's answer equals that of SQL on the same file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_tools import add_trials, cli
+from postgres_server import running
+
+import autotensor as at
+from autotensor.models import MODELS
+from tuning_db import StoreError, connect
+from tuning_db.records import Code, Host, Opening, Parent, Run, SessionKind
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return at.plan_model(MODELS.get("mlp").build())
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch, plan):
+    """Two runs: of mlp with three trials and a race of it, of nothing named with one trial elsewhere."""
+    path = tmp_path / "log.db"
+    with connect(path) as store:
+        add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
+        add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
+        search = store.sessions()[0]
+        store.put_run(Run(search.run_key, model="mlp", tasks=({"name": "mlp/0"},)))
+        race = store.start_session(
+            run_key=search.run_key, seed=0, machine=search.machine, environment=search.environment,
+            kind=SessionKind.RACE, of=search.id,
+        )  # fmt: skip
+        store.put_host(Host("h1", "anvil", search.machine))
+        store.put_code(Code("c1", "0.2", "abc"))
+        for command in ("tune mlp --trials 1", "tune mlp"):
+            store.put_opening(Opening(search.id, "h1", "c1", command, "ada"))
+        store.end_session(search.id, "all trials are spent")
+        store.end_session(race.id, "raced")
+    monkeypatch.setenv("AUTOTENSOR_DB", str(path))
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def answer(*words: object) -> list[dict[str, Any]]:
+    """The rows of a verb as JSON, which CSV must equal; and as text there are as many."""
+    said = cli("db", *words, "--json")
+    assert said.code == 0, said.err
+    document = json.loads(said.out)
+    assert document["version"] == 1
+    heads, *lines = csv.reader(cli("db", *words, "--csv").out.splitlines())
+    assert lines == [["" if row[h] is None else str(row[h]) for h in heads] for row in document["rows"]]
+    assert len(cli("db", *words).out.splitlines()) == 2 + len(lines)
+    rows: list[dict[str, Any]] = document["rows"]
+    return rows
+
+
+def asked(log: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(log)) as database:
+        return database.execute(sql, values).fetchall()
+
+
+def test_runs(log):
+    rows = answer("runs")
+    sql = (
+        "SELECT r.key, r.model, json_array_length(r.tasks), COUNT(DISTINCT s.id), COUNT(t.id), "
+        "(SELECT stop_reason FROM session WHERE run_id = r.id ORDER BY id DESC LIMIT 1) "
+        "FROM run r JOIN session s ON s.run_id = r.id LEFT JOIN trial t ON t.session_id = s.id "
+        "GROUP BY r.id ORDER BY MIN(s.started)"
+    )
+    heads = ("run", "model", "tasks", "sessions", "trials", "stop_reason")
+    assert [tuple(r[h] for h in heads) for r in rows] == asked(log, sql)
+    assert [(r["model"], r["sessions"], r["trials"]) for r in rows] == [("mlp", 2, 3), ("", 1, 1)]
+    assert answer("runs", "mlp") == rows[:1]
+    assert answer("runs", "vgg16") == []
+
+
+def test_run(log):
+    key = answer("runs", "mlp")[0]["run"]
+    rows = answer("run", key)
+    sql = (
+        "SELECT v.session, v.kind, v.machine, (SELECT COUNT(*) FROM trial t WHERE t.session_id = s.id), "
+        "(SELECT COUNT(*) FROM trial t WHERE t.session_id = s.id AND status = 'OK'), v.stop_reason, "
+        "v.host, v.user_name, v.version, v.commit_sha, v.command "
+        "FROM v_runs v JOIN session s ON s.uuid = v.session WHERE v.run = ? ORDER BY s.id"
+    )
+    heads = (
+        "session", "kind", "machine", "trials", "ok", "stop_reason", "host", "user_name", "version",
+        "commit_sha", "command",
+    )  # fmt: skip
+    assert [tuple(r[h] for h in heads) for r in rows] == asked(log, sql, key)
+    assert [(r["kind"], r["host"], r["command"]) for r in rows] == [
+        ("search", "anvil", "tune mlp"),
+        ("race", None, None),
+    ]
+
+
+def test_a_run_is_named_by_how_its_key_begins(log):
+    assert answer("run", "run e") == answer("run", "run elsewhere")
+    assert (
+        "2 runs have keys that begin with 'run '. `autotensor db runs` lists them."
+        in cli("db", "run", "run ").err
+    )
+    none = cli("db", "run", "walk")
+    assert none.code == 1
+    assert "no run has a key that begins with 'walk'." in none.err
+
+
+@pytest.fixture
+def family(log):
+    """Trial 6 was made from 5 and from a trace that nobody tried, 5 from 1 and 2."""
+    with connect(log) as store:
+        one, two, three, *_ = store.trials()
+        mixed = replace(two, trace_hash="mixed", made_by="bred", median_s=9e-6)
+        parents = tuple(Parent(t.trace_hash, "crossed") for t in (one, two))
+        store.add_trials([replace(mixed, parents=parents)])
+        parents = (Parent("mixed", "mutated"), Parent("never tried", "transplanted", one.workload))
+        store.add_trials([replace(three, trace_hash="child", parents=parents)])
+    return log
+
+
+def test_lineage(family):
+    rows = answer("lineage", 6)
+    sql = (
+        "WITH RECURSIVE line(trial, how, parent, number) AS ("
+        "SELECT v.trial, v.how, v.parent, t.id FROM v_lineage v LEFT JOIN trial t ON t.trace_hash = v.parent "
+        "WHERE v.trial = ? UNION "
+        "SELECT v.trial, v.how, v.parent, t.id FROM line JOIN v_lineage v ON v.trial = line.number "
+        "LEFT JOIN trial t ON t.trace_hash = v.parent) SELECT trial, how, number, parent FROM line"
+    )
+    made = [(r["trial"], r["how"], r["parent"], r["parent_trace"]) for r in rows if r["how"]]
+    assert sorted(made, key=str) == sorted(asked(family, sql, 6), key=str)
+    assert [(r["trial"], r["parent"]) for r in rows] == [
+        (6, 5),
+        (6, None),
+        (5, 1),
+        (5, 2),
+        (1, None),
+        (2, None),
+    ]
+    assert [(r["made_by"], r["median_s"]) for r in rows][2] == ("bred", 9e-6)
+
+
+def test_lineage_of_a_trial_that_is_not_there(log):
+    said = cli("db", "lineage", 99)
+    assert said.code == 1
+    assert "has no trial 99" in said.err
+
+
+def test_sql(log):
+    query = "SELECT id, status, median_s, trace_hash LIKE '%a%' AS has_a FROM trial ORDER BY id"
+    rows = answer("sql", query + ";")
+    assert [tuple(r.values()) for r in rows] == asked(log, query)
+    assert list(rows[0]) == ["id", "status", "median_s", "has_a"]
+    assert answer("sql", "WITH t AS (SELECT x'0aff' AS b) SELECT b FROM t") == [{"b": "0aff"}]
+    assert answer("sql", "SELECT id FROM trial WHERE id < 0") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("DELETE FROM trial", "the question is not one SELECT. Write one"),
+        ("SELECT 1; DELETE FROM trial", "the question is not one SELECT. Write one"),
+        ("WITH t AS (SELECT 1) DELETE FROM sketch", "is read-only."),
+        ("SELECT speed FROM trial", "the database refuses the question: no such column: speed. Correct"),
+        ("SELECT id, id FROM trial", "two columns of the answer are named 'id'."),
+    ],
+)
+def test_sql_that_is_refused(log, query, sentence):
+    before = asked(log, "SELECT COUNT(*) FROM trial") + asked(log, "SELECT COUNT(*) FROM sketch")
+    said = cli("db", "sql", query, "--json")
+    assert said.code == 1
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+    assert asked(log, "SELECT COUNT(*) FROM trial") + asked(log, "SELECT COUNT(*) FROM sketch") == before
+
+
+def test_a_log_that_can_be_written_is_not_asked_in_sql(log):
+    with connect(log) as store, pytest.raises(StoreError, match="is open for writing"):
+        store.ask("SELECT 1")
+
+
+@pytest.mark.postgres
+def test_sql_on_a_server(plan):
+    with running() as server:
+        with connect(server.url) as store:
+            add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5])
+        of_it = ("--db", server.url)
+        query = "SELECT id, status, median_s, status LIKE '%K' AS ok FROM trial ORDER BY id"
+        assert [tuple(r.values()) for r in answer("sql", query, *of_it)] == [
+            (1, "OK", 3e-5, True),
+            (2, "OK", 1e-5, True),
+        ]
+        gone = cli(
+            "db", "sql", "WITH gone AS (DELETE FROM parent RETURNING how) SELECT how FROM gone", *of_it
+        )
+        assert "is read-only." in gone.err
+        unknown = cli("db", "sql", "SELECT speed FROM trial", *of_it)
+        assert 'the database refuses the question: column "speed" does not exist.' in unknown.err
+        assert [(r["model"], r["trials"]) for r in answer("runs", *of_it)] == [("", 2)]
