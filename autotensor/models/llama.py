@@ -15,9 +15,11 @@ Source: Touvron et al., 2023; rotary embeddings in halves, as transformers' weig
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.transformer import heads_of, rows_of, token_input, token_numbers
-from autotensor.models.weights import Array, Naming, Weights, WeightSource
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, load_weights
 
 CAPACITY = 256
 HIDDEN = np.float32(-1e30)  # a score that no exp survives
@@ -91,6 +93,23 @@ def size_of(config: Mapping[str, Any]) -> LlamaSize:
         tied=config.get("tie_word_embeddings", False),
         biases=kind == "qwen2",
     )
+
+
+def load(folder: str | Path) -> tuple[LlamaSize, dict[str, Array]]:
+    """Size and weights in a Hugging Face folder: config.json, and safetensors in one file or several.
+
+    Raises InputError for a file that is missing or damaged, and as `size_of`.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        size = size_of(json.loads(path.read_text()))
+    except OSError as error:
+        raise InputError(f"llama: {str(path)!r} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputError(f"llama: {str(path)!r} is not JSON: {error}.") from error
+    except KeyError as error:
+        raise InputError(f"llama: {str(path)!r} lacks {error}.") from error
+    return size, load_weights(folder)
 
 
 def build(

@@ -7,6 +7,7 @@ graph = resnet.build(weights=weights)
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +44,18 @@ TORCHVISION = Naming()
 
 
 def load_weights(path: str | Path) -> dict[str, Array]:
-    """The arrays in a `.safetensors` or `.npz` file, by name.
+    """The arrays in a `.safetensors` or `.npz` file, or in a Hugging Face folder of safetensors, by name.
 
     Raises InputError when the file is missing, damaged or of another kind. Nothing in it is executed.
     """
     path = Path(path)
+    if path.is_dir():
+        return {name: array for file in _shards(path) for name, array in load_weights(file).items()}
     if not path.is_file():
         raise InputError(f"there is no weights file {str(path)!r}.")
     try:
         if path.suffix == ".safetensors":
+            import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
             from safetensors.numpy import load_file
 
             return dict(load_file(path))
@@ -62,6 +66,17 @@ def load_weights(path: str | Path) -> dict[str, Array]:
         why = "it holds no plain arrays" if "pickle" in str(error) else error  # NumPy advises to unpickle it
         raise InputError(f"weights file {str(path)!r} cannot be read: {why}.") from error
     raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The files that hold a folder's weights: those that its index names, or the only one."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return [folder / "model.safetensors"]
+    try:
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"index {str(index)!r} names no files of weights.") from error
 
 
 class Noted(dict[str, Any]):

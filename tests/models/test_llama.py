@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
+import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import InputError
 from autotensor.models import llama
 from autotensor.models.llama import LlamaSize, size_of
+from autotensor.models.weights import shapes_of
 
 TINY = LlamaSize(layers=2, hidden=32, heads=4, groups=2, inner=48, vocabulary=50)
 CONFIG = {
@@ -80,3 +85,68 @@ def test_as_transformers(kind):
     weights = {n: p.numpy() for n, p in theirs.state_dict().items()}
     found = run(words, (4, 1, 1, 1), size_of(config.to_dict()), weights)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_a_folder_of_transformers(kind, tmp_path):
+    """In several files; both compute in float32 with the weights as they were stored."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    given = {**CONFIG, "pad_token_id": None}
+    del given["model_type"]
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**given)).eval().to(getattr(torch, kind))
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    words = np.random.default_rng(1).integers(0, 50, (1, 5))
+    with torch.no_grad():
+        wanted = theirs.float()(torch.from_numpy(words)).logits.numpy()
+    size, weights = llama.load(tmp_path)
+    assert {a.dtype.name for a in weights.values()} == {kind}
+    found = run(words, (4, 1), size, weights)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+def stored(folder, change):
+    """A folder of TINY's weights in bfloat16, in two files, changed."""
+    shapes = shapes_of(llama.build, size=TINY)
+    arrays = {n: np.ones(s, ml_dtypes.bfloat16) for n, s in shapes.items()}
+    change(arrays)
+    names = sorted(arrays)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in parts.items():
+        save_file({n: arrays[n] for n in held}, folder / file)
+    index = {"weight_map": {n: file for file, held in parts.items() for n in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda a: a.pop("norm.weight"), r"weights lack 'norm.weight' of shape \(32,\)"),
+        (lambda a: a.update({"norm.weight": np.ones(3, np.float32)}), r"shape \(3,\), expected \(32,\)"),
+    ],
+)
+def test_folders_whose_weights_do_not_fit(change, said, tmp_path):
+    stored(tmp_path, change)
+    size, weights = llama.load(tmp_path)
+    with pytest.raises(InputError, match=said):
+        llama.build(weights=weights, size=size)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("b.safetensors", None, "there is no weights file .*b.safetensors"),
+        ("config.json", None, "config.json' cannot be read: No such file"),
+        ("config.json", "{", "config.json' is not JSON"),
+        ("config.json", '{"model_type": "llama"}', "config.json' lacks 'num_attention_heads'"),
+        ("model.safetensors.index.json", "[]", "names no files of weights"),
+    ],
+)
+def test_folders_that_cannot_be_read(name, text, said, tmp_path):
+    stored(tmp_path, lambda arrays: None)
+    (tmp_path / name).unlink() if text is None else (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=said):
+        llama.load(tmp_path)
