@@ -74,7 +74,9 @@ def _shards(folder: Path) -> list[Path]:
     if not index.is_file():
         return [folder / "model.safetensors"]
     try:
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        # Names only: an index is somebody else's file, and "../x" would be read outside of its folder.
+        names = {Path(name).name for name in json.loads(index.read_text())["weight_map"].values()}
+        return [folder / name for name in sorted(names)]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"index {str(index)!r} names no files of weights.") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,10 @@ def test_variants_that_share_a_folder_keep_apart_what_they_prepare(
     artifact_file.save_all(place, made)
     found = []
     for one in made:
-        monkeypatch.setattr(saved_model, "best_here", lambda all_, key=one.target.key(): tuple(
-            a for a in all_ if a.target.key() == key))  # fmt: skip
+        monkeypatch.setattr(saved_model, "best_here", partial(_chosen, one.target.key()))
         found.append(at.load(place)(x))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def _chosen(key: str, variants: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    return tuple(a for a in variants if a.target.key() == key)
