@@ -5,4 +5,5 @@ models.py     compile_model, tune_model: whole models
 loading.py    load: saved kernels and models
 log.py        where the tuning log is
 tuning.py     a tuning run on this machine
+fleet.py      a tuning run on the machines of a fleet
 """

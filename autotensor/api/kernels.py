@@ -35,6 +35,7 @@ from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 
 if TYPE_CHECKING:
+    from autotensor.api.fleet import Fleet
     from autotensor.search.propose.policy import Policy
 
 
@@ -117,6 +118,7 @@ def tune(
     policy: str | type[Policy] | None = None,
     metric: str | Metric = "median",
     measurer: Measurer | None = None,
+    fleet: str | Fleet | None = None,
     fresh: bool = False,
     effort: str = "normal",
     until_gain_below: float | None = None,
@@ -134,13 +136,19 @@ def tune(
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     model: what ranks candidates, policy: what proposes them, metric: what of a trial is to be small. Each is
     a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or the thing itself:
-    docs/extend.md. measurer: who times the candidates, if not this machine; that page shows one. fresh: start
-    anew instead of continuing.
+    docs/extend.md. measurer: who times the candidates, if not this machine; that page shows one. fleet: a
+    scheduler's address, as "tls://scheduler:8786": the workers of one class time them (docs/fleet.md), and
+    `target` is theirs unless it is named. fresh: start anew instead of continuing.
     Raises InputError for an option out of its range and a part that is none, TensorError as `build` does,
     LogError for a log that cannot be opened.
     """
+    from autotensor.api.fleet import joined
     from autotensor.api.tuning import run_tuning, shown
 
+    if fleet is not None and measurer is not None:
+        raise InputError(
+            "a fleet measures, or a measurer of your own.", fix="Give one of fleet= and measurer=."
+        )
     options = TuneOptions(
         trials=trials,
         seed=seed,
@@ -154,10 +162,12 @@ def tune(
     )
     deadline = Deadline.after(options.limit_s)
     dag = _checked(args)
-    task = Task(Workload.of(dag, name or dag.outputs[-1].name).at_greatest, parse(target))
-    with open_log(db) as store, shown(options, listener, progress) as heard:
+    workload = Workload.of(dag, name or dag.outputs[-1].name).at_greatest
+    with joined(fleet) as members, open_log(db) as store, shown(options, listener, progress) as heard:
+        chosen = parse(target) if members is None else members.target(target)
+        task = Task(workload, chosen)
         asked = TuningRun([task], options, store, deadline, heard, residency="hot")
-        report = run_tuning(asked, measurer)
+        report = run_tuning(asked, measurer) if members is None else members.run(asked)
     return replace(report, log=log_name(db))
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from autotensor.api.fleet import Fleet, joined
 from autotensor.api.log import Log, open_log
 from autotensor.api.model_prediction import TaskTime, predicted_s, task_times
 from autotensor.api.model_race import BUDGET_S, race_in_model
@@ -106,6 +107,7 @@ def tune_model(
     progress: bool = True,
     deadline: Deadline | None = None,
     lock: str | Path | None = None,
+    fleet: str | Fleet | None = None,
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
@@ -114,11 +116,15 @@ def tune_model(
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     deadline: when everything must be over; None: as the options say, from now on.
     lock: a file of choices: taken from it if it is there, without a search; else written in the end.
-    Raises InputError for a lock that is damaged, or another model's or target's.
+    fleet: a scheduler's address: its workers of this machine's class search, and this machine races what they
+    found inside the model. Raises InputError when it has none of them, and for a lock that is damaged, or
+    another model's or target's.
     """
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
-    with open_log(db) as store, shown(options, listener, progress) as heard:
+    with joined(fleet) as members, open_log(db) as store, shown(options, listener, progress) as heard:
+        if members is not None:
+            members.check_alike(plan.target)
         place, metric = None if path is None else Path(path), checked_metric(options.metric)
         work = _TunedModel(plan, store, place, heard, until, metric)
         work.lock = None if lock is None else Path(lock)
@@ -128,7 +134,8 @@ def tune_model(
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
         residency = weights_residency(linked)
-        known = known_run(plan.search_tasks(), options, store, hashes, residency)
+        code = "" if members is None else members.code
+        known = known_run(plan.search_tasks(), options, store, hashes, residency, code)
         if known is not None and work.outcome is not None:
             return work.report(known, open_artifact(linked, plan.target.num_cores), work.outcome)
         if held is not None:
@@ -136,7 +143,8 @@ def tune_model(
         inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)
         search_until = until.less(work.finishing_s() + work.in_model_s())
         tasks = plan.search_tasks(inside)
-        tuning = run_tuning(
+        search = run_tuning if members is None else members.run
+        tuning = search(
             TuningRun(
                 tasks,
                 options,

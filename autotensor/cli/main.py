@@ -28,6 +28,7 @@ VERBS = {
     "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",
     "explain": "Why a schedule takes the time it takes; a task's fastest trials; pictures.",
     "db": "Look into a tuning log; export, import, merge, check it.",
+    "fleet": "Measure on several machines: start a worker, list them, check them.",
     "doctor": "What this machine can do, what is installed, what is missing.",
 }
 OK, ERROR, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130

@@ -31,14 +31,15 @@ def known_run(
     store: TrialStore,
     defaults: Mapping[str, str],
     residency: str = "graph",
+    code: str = "",
 ) -> TuneReport | None:
     """The report of a run of which nothing is left to do; None when there is.
 
-    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
+    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new. code: as in `TuningRun`.
     """
     began = time.monotonic()
     merged = merge(tasks)
-    session = _ended(merged, options, store, residency)
+    session = _ended(merged, options, store, residency, code)
     if session is None or session.stop_reason is None:
         return None
     rows: dict[str, list[TrialRecord]] = {t.workload.key: [] for t in merged}
@@ -60,12 +61,14 @@ def known_run(
     return TuneReport(tuple(reports), trials, trials, elapsed, session.stop_reason)
 
 
-def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, residency: str) -> Session | None:
+def _ended(
+    tasks: Sequence[Task], options: TuneOptions, store: TrialStore, residency: str, code: str
+) -> Session | None:
     """The session of this run if it ended for good."""
     if options.fresh:
         return None
     target = tasks[0].target
-    key = run_key(tasks, target.key(), key_options(options, target, residency), options.seed)
+    key = run_key(tasks, target.key(), key_options(options, target, residency, code), options.seed)
     session = store.find_session(key, here(target).fingerprint)
     if session is None:
         return None

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions
 from autotensor.resolve import Metric, median_s
-from autotensor.runtime.place import here
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Waiting
@@ -71,10 +70,13 @@ class Journal:
     _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text the log has from here
     _others: dict[Who, Witness] = field(default_factory=dict)  # that the log knows from here
     races: Races = field(init=False)
+    repeats: Races = field(init=False)  # the same races, held once more on other machines of the class
 
     def __post_init__(self) -> None:
         s = self.session
-        self.races = Races(self.store, s.machine, s.run_key, SessionKind.RACE, s.id, s.seed)
+        self.races, self.repeats = (
+            Races(self.store, s.machine, s.run_key, SessionKind.RACE, s.id, s.seed) for _ in range(2)
+        )
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
@@ -142,10 +144,13 @@ class Journal:
         )
 
     def race(
-        self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult]
+        self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult], repeated: bool = False
     ) -> tuple[TrialRecord, ...]:
-        """Stores how trials did that were measured again, side by side; gives them as stored."""
-        return self.races.add(
+        """Stores how trials did that were measured again, side by side; gives them as stored.
+
+        repeated: the race was held before, on another machine of the class.
+        """
+        return (self.repeats if repeated else self.races).add(
             replace(
                 t,
                 status=r.status,
@@ -167,6 +172,7 @@ class Journal:
     def end(self, reason: str) -> None:
         self.store.end_session(self.session.id, reason)
         self.races.end(reason)
+        self.repeats.end(reason)
 
     def _witness(self, r: MeasureResult) -> Witness:
         """Who measured; another than this process is introduced to the log."""
@@ -231,7 +237,7 @@ def opened_journal(run: TuningRun, key: str, rates: Rates) -> Iterator[Journal]:
         w = task.workload
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
-    machine = know_machine(store, here(run.tasks[0].target))
+    machine = know_machine(store, run.where)
 
     def claim(owner: str) -> Claim:
         return store.claim(

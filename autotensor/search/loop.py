@@ -105,7 +105,8 @@ class _Loop:
         self.policy = POLICIES.get(options.proposer)
         self.warm = options.warm_start and self.policy.warm
         self.model = made_model(options.model, options.seed, target if self.warm else None)
-        self.key = run_key(merged, target.key(), key_options(options, target, asked.residency), options.seed)
+        identity = key_options(options, target, asked.residency, asked.code)
+        self.key = run_key(merged, target.key(), identity, options.seed)
         self.journal: Journal  # while it runs
         self.runs = [self._course(t) for t in merged]
         self.trials = 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.deadline import Deadline
+from autotensor.runtime.place import Place, here
 from autotensor.search.events import Event, Listener
 from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.options import TuneOptions
@@ -31,6 +32,13 @@ class TuningRun:
     residency: Residency = "graph"  # where a kernel finds its weights
     seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
     stopped: Callable[[], bool] = lambda: False  # asked between batches; True ends the run (Ctrl-C)
+    place: Place | None = None  # where the measurer measures; None: here
+    # key of the sources of a fleet's workers: with others it is another run, and rows of earlier ones are seeds
+    code: str = ""
+
+    @property
+    def where(self) -> Place:
+        return self.place or here(self.tasks[0].target)
 
 
 __all__ = ["TuningRun", "silent"]

@@ -18,9 +18,9 @@ def final_reasons(options: TuneOptions) -> frozenset[str]:
     return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
 
 
-def key_options(options: TuneOptions, target: Target, residency: str) -> dict[str, object]:
+def key_options(options: TuneOptions, target: Target, residency: str, code: str = "") -> dict[str, object]:
     """Options that make another run; budgets do not. One that begins with what comes with the package, for
-    this class of machines, is another than one that does not."""
+    this class of machines, is another than one that does not. code: as in `TuningRun`."""
     key: dict[str, object] = {
         "model": name_of(options.model),
         "batch": options.batch,
@@ -30,4 +30,6 @@ def key_options(options: TuneOptions, target: Target, residency: str) -> dict[st
         key["policy"] = name_of(options.proposer)
     if options.metric != "median":
         key["metric"] = name_of(options.metric)
+    if code:
+        key["code"] = code
     return {**key, "shipped": True} if options.warm_start and fits(target) else key

@@ -33,7 +33,7 @@ OPTIONAL = {  # module → package, and what it gives; only what is used, or peo
     "cupy": ("cupy-cuda12x, or cupy-cuda13x", "the target cuda"),
     "pyopencl": ("'pyopencl[pocl]'", "the target opencl"),
     "psycopg": ("'psycopg[binary]'", "a tuning log on a PostgreSQL server"),
-    "distributed": ("distributed", "training on several machines"),
+    "distributed": ("distributed", "tuning and training on several machines"),
     "PIL": ("pillow", "photos as input"),
     "matplotlib": ("matplotlib", "pictures by explain --plot"),
 }

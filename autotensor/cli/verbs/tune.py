@@ -140,6 +140,13 @@ def tune(
         ),
     ] = None,
     source: FixedSource,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A scheduler, as tls://HOST:8786: its workers of this machine's class search. See docs/fleet.md.",
+        ),
+    ] = None,
     seed: Seed = 0,
     machine: NumericMachine,
     log: Log,
@@ -176,7 +183,7 @@ def tune(
             plan = plan_model(graph, target, facts=facts(model, source))
             check_replaced(path, [plan], force)
             check_known(path, plan, log, force)
-            report, statuses = _tuned(plan, options, path, log, stop, until, lock)
+            report, statuses = _tuned(plan, options, path, log, stop, until, lock, fleet)
     except KeyboardInterrupt:
         written = path.is_file() and path.stat().st_mtime >= began
         tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
@@ -202,6 +209,7 @@ def _tuned(
     stop: Interrupts,
     until: Deadline,
     lock: Path | None,
+    fleet: str | None,
 ) -> tuple[ModelReport, Mapping[str, int]]:
     """The report, and how many trials have which status."""
     from autotensor.api.model_tuning import tune_model
@@ -219,6 +227,7 @@ def _tuned(
             progress=False,
             deadline=until,
             lock=lock,
+            fleet=fleet,
         )
     return report, progress.statuses
 

@@ -1,0 +1,144 @@
+"""A tuning run on the machines of a fleet: one class of them, its calibration, its session of the log.
+
+    with Fleet("tls://scheduler:8786") as fleet:
+        at.tune([A, B, C], trials=256, fleet=fleet, db="postgresql+psycopg://…")
+
+Workers of several classes may share a scheduler; a run is of one class, for times of two are not comparable.
+Runs of other classes go on beside it. This process alone writes the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target, parse
+from autotensor.search.fleet.engine import Engine
+from autotensor.search.fleet.machine_class import MachineClass, class_here
+from autotensor.search.machine.rates import Rates
+from autotensor.search.measuring.measure_request import MeasureOptions
+from autotensor.search.report import TuneReport
+from autotensor.search.run import TuningRun
+from schedules.registry import BROUGHT
+from tuning_db import TrialStore
+from tuning_db.records import Calibration
+
+
+class Fleet:
+    """The workers of one class behind a scheduler."""
+
+    def __init__(self, address: str | Engine, tag: str | None = None) -> None:
+        """address: "tls://HOST:PORT", or a plain scheduler on the loopback. tag: the class, as `autotensor
+        fleet status` lists them; None: the only one, or this machine's.
+
+        Raises InputError for a plain scheduler elsewhere and without dask, MeasureError if none answers.
+        """
+        if isinstance(address, str):
+            from autotensor.search.fleet.dask_engine import DaskEngine
+
+            address = DaskEngine(address)
+        self.engine: Engine = address
+        self._tag = tag
+
+    @cached_property
+    def machine_class(self) -> MachineClass:
+        """Raises InputError when it is not clear which class is meant, or no worker is of it."""
+        offered = self.engine.workers()
+        classes = {c.tag: c for w, (c, _) in self.engine.described().items() if c.tag in offered.get(w, ())}
+        tag = self._tag or (next(iter(classes)) if len(classes) == 1 else class_here().tag)
+        if tag in classes:
+            return classes[tag]
+        known = "; ".join(sorted(map(str, classes.values()))) or "none"
+        if self._tag is None and classes:
+            raise InputError(f"the fleet has several classes: {known}.", fix="Fleet(address, tag) names one.")
+        raise InputError(f"no worker of the fleet is of class {tag}; its classes: {known}.")
+
+    @property
+    def code(self) -> str:
+        return self.machine_class.code
+
+    def target(self, asked: str | Target | None) -> Target:
+        """What code is made for: the class's own processor unless another target is asked for."""
+        return self.machine_class.target if asked is None else self._checked(parse(asked))
+
+    def check_alike(self, target: Target) -> None:
+        """Raises InputError unless this machine is of the class: a model is raced where it is linked."""
+        self._checked(target)
+        mine = class_here()
+        if mine.machine != self.machine_class.machine:
+            raise InputError(
+                f"a model is raced on the machine that tunes it, and this one is not of class "
+                f"{self.machine_class}.",
+                fix="Give the command on a machine of that class.",
+            )
+
+    def run(self, asked: TuningRun) -> TuneReport:
+        """Tunes tasks of one target on the class."""
+        from autotensor.search import loop
+        from autotensor.search.fleet.fleet_measurer import FleetMeasurer
+
+        target, place = self._checked(asked.tasks[0].target), self.machine_class.place
+        rates = self.rates(asked.store, target)
+        measuring = MeasureOptions(
+            seeds=asked.seeds, residency=asked.residency, peak_flops=rates.peak(target.num_cores)
+        )
+        here = replace(asked, place=replace(place, target=target), code=self.code)
+        measurer = FleetMeasurer(
+            self.engine, self.machine_class, target, measuring, modules=BROUGHT.modules()
+        )
+        with closing(measurer):
+            return loop.tune(here, measurer, rates)
+
+    def rates(self, store: TrialStore, target: Target) -> Rates:
+        """The class's rates as the log has them, measured on one of its workers first where it does not."""
+        from autotensor.search.fleet.on_worker import calibrate
+        from autotensor.search.machine.calibration import known_rates
+        from autotensor.search.machine.machine_entry import know_machine
+
+        machine = know_machine(store, replace(self.machine_class.place, target=target))
+        rates = known_rates(store, machine, target)
+        if not rates.guessed:
+            return rates
+        _, found = self.engine.submit(calibrate, target.to_json(), tag=self.machine_class.tag).result()
+        store.put_calibration(machine, [Calibration(name, v, unit) for name, (v, unit) in found.items()])
+        return known_rates(store, machine, target)
+
+    def sizes(self) -> Counter[str]:
+        """Workers by the tags that they offer."""
+        return Counter(t for tags in self.engine.workers().values() for t in tags)
+
+    def close(self) -> None:
+        """Leaves the scheduler and its workers as they are."""
+        self.engine.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _checked(self, target: Target) -> Target:
+        own = self.machine_class.target
+        if target.kind != own.kind or target.num_cores > own.num_cores:
+            raise InputError(
+                f"target {target.key()} does not run on class {self.machine_class}.",
+                fix="A fleet times processors' code, of at most so many threads.",
+            )
+        return target
+
+
+@contextmanager
+def joined(fleet: str | Fleet | None) -> Iterator[Fleet | None]:
+    """The fleet inside the block; one that was given as an address is left at its end."""
+    if isinstance(fleet, str):
+        with Fleet(fleet) as found:
+            yield found
+    else:
+        yield fleet
+
+
+__all__ = ["Fleet", "joined"]

@@ -1,0 +1,51 @@
+"""Which schedulers may be spoken to: those that know their callers by certificates, and this machine's own.
+
+Whoever reaches a scheduler runs Python on all its workers, so a plain one is for the loopback alone.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from autotensor.base.errors import InputError
+
+
+def checked_address(address: str) -> str:
+    """The address as dask takes it, with its scheme.
+
+    >>> checked_address("localhost:8786"), checked_address("tls://scheduler:8786")
+    ('tcp://localhost:8786', 'tls://scheduler:8786')
+
+    Raises InputError for what is no address, and for a plain scheduler that is not on the loopback.
+    """
+    full = address if "://" in address else f"tcp://{address}"
+    try:
+        parts = urlsplit(full)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or port is None or parts.scheme not in ("tcp", "tls"):
+        raise InputError(f"{address!r} is no scheduler's address.", fix="Write tls://HOST:PORT.")
+    if parts.scheme == "tcp" and not is_loopback(host):
+        raise InputError(
+            f"the scheduler {address!r} is plain and not on this machine: whoever reaches it runs programs on "
+            "every worker.",
+            fix=f"Start it with certificates and write tls://{parts.netloc} (docs/fleet.md).",
+        )
+    return full
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as an address has it, is this machine and reached from nowhere else.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("10.0.0.4")
+    (True, True, True, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+__all__ = ["checked_address", "is_loopback"]

@@ -1,0 +1,192 @@
+"""The Measurer of one class of machines: batches go to whichever worker of it is free.
+
+    submit ──Batch──▶ engine ──▶ a worker of the class ──Answer──▶ of the class, in health? ──▶ results
+               ▲                                                        │
+               └────── its workers were killed, mistagged or off ◀──────┘
+
+A batch is measured whole on one worker, for its times are compared; its answer is told once or not at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from autotensor.base import log
+from autotensor.base.errors import MeasureError
+from autotensor.base.target import Target
+from autotensor.schedule.trace import Trace
+from autotensor.search.fleet.engine import Engine, WorkerLost, own_tag
+from autotensor.search.fleet.health import Health
+from autotensor.search.fleet.machine_class import MachineClass
+from autotensor.search.fleet.on_worker import Answer, Batch, measure
+from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, OutOfTime
+from autotensor.te.workload import Workload
+
+MOST_SENDS = 10  # of a batch, each to workers that were killed, mistagged or off
+PATIENCE_S = 120.0  # without any worker that could take a batch
+LOOK_EVERY_S = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A batch on its way."""
+
+    batch: Batch
+    tag: str
+    answer: Future[list[MeasureResult]]
+    sends: int = 0
+    alone_since: float | None = None  # when no worker offered its tag, of time.monotonic
+    sent: Future[tuple[str, Answer]] | None = None
+
+
+class FleetMeasurer:
+    """Measures for one target on the workers of one class. The engine is not closed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        machine_class: MachineClass,
+        target: Target,
+        options: MeasureOptions,
+        *,
+        modules: Sequence[str] = (),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """modules: imported by workers' children first. Two batches a worker: one waits while one runs."""
+        self.engine, self.machine_class, self.health = engine, machine_class, Health()
+        self.in_flight = max(2, 2 * len(self._members(machine_class.tag)))
+        self._target, self._options, self._modules = target.to_json(), options, tuple(modules)
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._open: set[_Asked] = set()
+        self._raced_by: dict[str, str] = {}  # worker of a workload's latest race
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look_after, name="autotensor fleet", daemon=True)
+        self._watch.start()
+
+    def submit(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> Future[list[MeasureResult]]:
+        return self._ask(self._batch(workload, traces, repeat, gated), self.machine_class.tag)
+
+    def elsewhere(
+        self, workload: Workload, traces: Sequence[Trace], repeat: int
+    ) -> Future[list[MeasureResult]] | None:
+        """The latest race of a workload once more, on another worker of the class; None if there is none."""
+        first = self._raced_by.get(workload.key)
+        others = [w for w in self._members(self.machine_class.tag) if w != first]
+        if first is None or not others:
+            return None
+        return self._ask(self._batch(workload, traces, repeat, ()), own_tag(min(others)))
+
+    def close(self) -> None:
+        """Takes back what is still asked for."""
+        self._over.set()
+        self._watch.join()
+        for asked in list(self._open):
+            asked.answer.cancel()
+
+    def _batch(
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None, gated: Collection[int]
+    ) -> Batch:
+        texts = tuple(t.to_json() for t in traces)
+        return Batch(
+            workload.text,
+            workload.name,
+            texts,
+            self._target,
+            self._options,
+            self._modules,
+            repeat,
+            tuple(gated),
+        )
+
+    def _ask(self, batch: Batch, tag: str) -> Future[list[MeasureResult]]:
+        asked = _Asked(batch, tag, Future())
+        with self._lock:
+            self._open.add(asked)
+        asked.answer.add_done_callback(lambda _: self._done(asked))
+        self._send(asked)
+        return asked.answer
+
+    def _send(self, asked: _Asked) -> None:
+        asked.sends += 1
+        asked.sent = self.engine.submit(measure, asked.batch, tag=asked.tag)
+        asked.sent.add_done_callback(lambda sent: self._came(asked, sent))
+
+    def _done(self, asked: _Asked) -> None:
+        with self._lock:
+            self._open.discard(asked)
+        if asked.answer.cancelled() and asked.sent is not None:
+            asked.sent.cancel()
+
+    def _came(self, asked: _Asked, sent: Future[tuple[str, Answer]]) -> None:
+        """What a worker said, or why it said nothing."""
+        if asked.answer.done() or sent.cancelled():
+            return
+        error = sent.exception()
+        if isinstance(error, WorkerLost):
+            return self._again(asked, error.what)
+        if error is not None:
+            return self._fail(asked, error if isinstance(error, MeasureError) else MeasureError(str(error)))
+        worker, answer = sent.result()
+        if why := self._refused(worker, answer):
+            log.warn(f"worker {worker} on {answer.who.host.name} {why}; it is asked for nothing more.")
+            self.engine.withdraw(worker, self.machine_class.tag)
+            return self._again(asked, why)
+        if answer.error:
+            return self._fail(asked, (OutOfTime if answer.late else MeasureError)(answer.error))
+        if asked.batch.repeat is not None:
+            self._raced_by[Workload.from_text(asked.batch.workload, asked.batch.name).key] = worker
+        with suppress(InvalidStateError):  # cancelled meanwhile
+            asked.answer.set_result([replace(r, who=answer.who) for r in answer.results])
+
+    def _refused(self, worker: str, answer: Answer) -> str:
+        """Why an answer is none of the class; "" if it is."""
+        if answer.tag != self.machine_class.tag:
+            return f"is of class {answer.tag}, not of {self.machine_class.tag} as it says"
+        if answer.sentinel_s is None:
+            return ""
+        with self._lock:
+            off = self.health.hear(worker, answer.sentinel_s)
+        return "" if off is None else f"is {abs(off):.1%} {'slower' if off > 0 else 'faster'} than its class"
+
+    def _again(self, asked: _Asked, why: str) -> None:
+        if asked.sends >= MOST_SENDS:
+            return self._fail(asked, MeasureError(f"a batch was sent {asked.sends} times; the last: {why}"))
+        self._send(asked)
+
+    def _fail(self, asked: _Asked, error: MeasureError) -> None:
+        with suppress(InvalidStateError):
+            asked.answer.set_exception(error)
+
+    def _members(self, tag: str) -> list[str]:
+        return [w for w, tags in self.engine.workers().items() if tag in tags]
+
+    def _look_after(self) -> None:
+        """Gives up batches that no worker can take any more."""
+        while not self._over.wait(LOOK_EVERY_S):
+            with self._lock:
+                waiting = list(self._open)
+            offered = frozenset[str]().union(*self.engine.workers().values())
+            for asked in waiting:
+                if asked.tag in offered:
+                    asked.alone_since = None
+                    continue
+                asked.alone_since = asked.alone_since or monotonic()
+                if monotonic() - asked.alone_since > self._patience_s and asked.sent is not None:
+                    asked.sent.cancel()
+                    left = f"no worker has offered {asked.tag} for {self._patience_s:.0f} s"
+                    self._fail(asked, MeasureError(left))
+
+
+__all__ = ["FleetMeasurer"]

@@ -1,0 +1,42 @@
+"""Which workers of a class are not as fast as the class: what their sentinels say.
+
+    each worker's latest sentinel ──against the middle of the others'──▶ off by 3 % or more: named
+
+Of two that differ nobody can say which is off, so it takes three to judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+OFF = 0.03
+JUDGES = 2  # others that a worker is compared with, at least
+
+
+@dataclass(slots=True)
+class Health:
+    """The latest sentinels of one class, in seconds by worker; those in quarantine are not among them."""
+
+    latest: dict[str, float] = field(default_factory=dict)
+
+    def hear(self, worker: str, seconds: float) -> float | None:
+        """Notes a sentinel. None if the worker keeps with its class, or nobody can tell; else by how much it
+        is off, as a share (negative: faster); it is forgotten then.
+
+        >>> health = Health()
+        >>> [health.hear(w, s) for w, s in (("a", 1.0), ("b", 1.01), ("c", 1.05))]
+        [None, None, 0.045]
+        """
+        others = [s for w, s in self.latest.items() if w != worker]
+        self.latest[worker] = seconds
+        if len(others) < JUDGES:
+            return None
+        off = seconds / median(others) - 1.0
+        if abs(off) < OFF:
+            return None
+        del self.latest[worker]
+        return round(off, 3)
+
+
+__all__ = ["OFF", "Health"]

@@ -1,0 +1,143 @@
+"""What runs on a worker. What comes and goes is text, numbers and frozen data.
+
+measure(batch)     one batch, with the children and references of earlier ones; now and then the sentinel
+calibrate(target)  what this machine can do
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+
+from autotensor.base.errors import MeasureError
+from autotensor.base.target import Target
+from autotensor.resolve import safe_default
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
+from autotensor.schedule.trace import Trace
+from autotensor.search.fleet.machine_class import MachineClass, class_here, who_here
+from autotensor.search.machine import calibration
+from autotensor.search.machine.equal_kernels import sample_kernels
+from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, OutOfTime, Who
+from autotensor.search.measuring.measurer import LocalMeasurer
+from autotensor.search.measuring.race_rule import FINAL_SAMPLES
+from autotensor.te.workload import Workload
+
+THREADS = "AUTOTENSOR_FLEET_THREADS"  # in a worker's environment: threads of a kernel
+SENTINEL_EVERY = 20  # batches of a worker, from its first one on
+SENTINEL = 1  # which of `sample_kernels`: arithmetic, some hundred us
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is asked of a worker."""
+
+    workload: str
+    name: str
+    traces: tuple[str, ...]
+    target: str
+    options: MeasureOptions
+    modules: tuple[str, ...] = ()
+    repeat: int | None = None
+    gated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker says; `error` and no results when nothing could be measured."""
+
+    tag: str  # of the class that the worker is of, whatever it offered
+    who: Who
+    results: tuple[MeasureResult, ...] = ()
+    error: str = ""
+    late: bool = False  # the reference was given up
+    sentinel_s: float | None = None  # of one call
+
+
+class _Bench:
+    """A worker's measurer; another target or other options take its place."""
+
+    def __init__(self) -> None:
+        self.measurer: LocalMeasurer | None = None
+        self.asked: tuple[object, ...] = ()
+        self.batches = 0
+
+    def measurer_for(self, batch: Batch) -> LocalMeasurer:
+        asked = (batch.target, batch.options, batch.modules)
+        if self.measurer is None or asked != self.asked:
+            if self.measurer is not None:
+                self.measurer.close()
+            self.measurer = LocalMeasurer(
+                Target.from_json(batch.target),
+                batch.options,
+                modules=batch.modules,
+                numerics=algorithm_tolerance,
+            )
+            self.asked = asked
+        return self.measurer
+
+
+_bench = _Bench()  # of this process
+
+
+def describe() -> tuple[MachineClass, Who]:
+    """Who this worker is."""
+    return own_class(), who_here()
+
+
+def own_class() -> MachineClass:
+    threads = os.environ.get(THREADS, "")
+    return class_here(int(threads) if threads else None)
+
+
+def measure(batch: Batch) -> Answer:
+    """One batch on this machine; what cannot be measured is told, not raised."""
+    tag, who = own_class().tag, who_here()
+    workload = Workload.from_text(batch.workload, batch.name)
+    traces = [Trace.from_json(t) for t in batch.traces]
+    try:
+        measurer = _bench.measurer_for(batch)
+        due = _bench.batches % SENTINEL_EVERY == 0
+        _bench.batches += 1
+        sentinel = sentinel_s(measurer) if due else None
+        results = measurer.measure(workload, traces, batch.repeat, batch.gated)
+    except MeasureError as error:
+        return Answer(tag, who, error=str(error), late=isinstance(error, OutOfTime))
+    return Answer(tag, who, tuple(results), sentinel_s=sentinel)
+
+
+def sentinel_s(measurer: LocalMeasurer) -> float:
+    """Seconds of a kernel that never changes. Raises MeasureError where it does not work."""
+    kernel = sample_kernels()[SENTINEL]
+    (result,) = measurer.measure(kernel, [safe_default(kernel, measurer.target)], FINAL_SAMPLES[0])
+    if not result.ok:
+        raise MeasureError(f"the sentinel cannot be measured: {result.error}")
+    return median(result.seconds)
+
+
+def calibrate(target: str) -> calibration.Values:
+    """Rates of this machine, by name, with units."""
+    return calibration.measure(Target.from_json(target))
+
+
+def check_equal_kernels(target: Target, budget_s: float) -> tuple[int, int, float]:
+    """A/A: pairs raced, pairs of which a difference was claimed, the smallest difference that would show."""
+    from autotensor.search.machine.selfcheck import self_check
+
+    found = self_check(target, budget_s)
+    return found.pairs, found.claimed, found.told_from
+
+
+__all__ = [
+    "SENTINEL_EVERY",
+    "THREADS",
+    "Answer",
+    "Batch",
+    "calibrate",
+    "describe",
+    "measure",
+    "own_class",
+    "sentinel_s",
+]
