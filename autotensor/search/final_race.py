@@ -97,8 +97,8 @@ def warn_if_differing(task: Task, first: Sequence[TrialRecord], again: Sequence[
     """Says so when two machines of a class disagree about who won."""
     if first and again and first[0].trace_hash != again[0].trace_hash:
         log.warn(
-            f"two machines of a class disagree about {task.label}: trace {first[0].trace_hash[:8]} won on host "
-            f"{first[0].host}, {again[0].trace_hash[:8]} on host {again[0].host}; the log has both races."
+            f"two machines of a class disagree about {task.label}: trace {first[0].trace_hash[:8]} won on "
+            f"host {first[0].host}, {again[0].trace_hash[:8]} on host {again[0].host}; the log has both races."
         )
 
 

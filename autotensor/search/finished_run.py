@@ -35,7 +35,8 @@ def known_run(
 ) -> TuneReport | None:
     """The report of a run of which nothing is left to do; None when there is.
 
-    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new. code: as in `TuningRun`.
+    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
+    code: as in `TuningRun`.
     """
     began = time.monotonic()
     merged = merge(tasks)

@@ -33,7 +33,7 @@ class TuningRun:
     seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
     stopped: Callable[[], bool] = lambda: False  # asked between batches; True ends the run (Ctrl-C)
     place: Place | None = None  # where the measurer measures; None: here
-    # key of the sources of a fleet's workers: with others it is another run, and rows of earlier ones are seeds
+    # key of a fleet's sources: with others it is another run, for which the rows of this one are seeds
     code: str = ""
 
     @property

@@ -144,7 +144,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="URL",
-            help="A scheduler, as tls://HOST:8786: its workers of this machine's class search. See docs/fleet.md.",
+            help="A scheduler, as tls://HOST:8786: its workers of this machine's class search.",
         ),
     ] = None,
     seed: Seed = 0,

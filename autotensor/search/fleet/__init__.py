@@ -1,1 +1,1 @@
-"""Measuring on many machines: classes, workers, their health; dask.distributed behind one door. See `fleet_measurer.py`."""
+"""Measuring on many machines: classes, workers, their health; dask as engine. See `fleet_measurer.py`."""

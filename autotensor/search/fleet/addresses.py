@@ -29,8 +29,8 @@ def checked_address(address: str) -> str:
         raise InputError(f"{address!r} is no scheduler's address.", fix="Write tls://HOST:PORT.")
     if parts.scheme == "tcp" and not is_loopback(host):
         raise InputError(
-            f"the scheduler {address!r} is plain and not on this machine: whoever reaches it runs programs on "
-            "every worker.",
+            f"the scheduler {address!r} is plain and not on this machine: whoever reaches it runs programs "
+            "on every worker.",
             fix=f"Start it with certificates and write tls://{parts.netloc} (docs/fleet.md).",
         )
     return full

@@ -28,7 +28,7 @@ class DaskEngine:
     """A scheduler's client; `close` leaves the scheduler and its workers as they are."""
 
     def __init__(self, address: str) -> None:
-        """Raises InputError for a plain scheduler elsewhere and without dask, MeasureError if none answers."""
+        """Raises InputError for a plain scheduler elsewhere or without dask, MeasureError if none answers."""
         checked = checked_address(address)
         try:
             from distributed import Client

@@ -1,6 +1,6 @@
 """What machines must have in common so that their times may be compared, and the tag that says so.
 
-A worker offers the tag as a resource of dask; an address would not do: a worker that was restarted has another.
+A worker offers the tag as a resource of dask; an address would not do: a restarted worker has another.
 """
 
 from __future__ import annotations

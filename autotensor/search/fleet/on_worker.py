@@ -7,8 +7,6 @@ calibrate(target)  what this machine can do
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 
