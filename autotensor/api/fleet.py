@@ -9,7 +9,6 @@ Runs of other classes go on beside it. This process alone writes the log.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -106,10 +105,6 @@ class Fleet:
         _, found = self.engine.submit(calibrate, target.to_json(), tag=self.machine_class.tag).result()
         store.put_calibration(machine, [Calibration(name, v, unit) for name, (v, unit) in found.items()])
         return known_rates(store, machine, target)
-
-    def sizes(self) -> Counter[str]:
-        """Workers by the tags that they offer."""
-        return Counter(t for tags in self.engine.workers().values() for t in tags)
 
     def close(self) -> None:
         """Leaves the scheduler and its workers as they are."""

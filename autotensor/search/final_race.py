@@ -98,7 +98,7 @@ def warn_if_differing(task: Task, first: Sequence[TrialRecord], again: Sequence[
     if first and again and first[0].trace_hash != again[0].trace_hash:
         log.warn(
             f"two machines of a class disagree about {task.label}: trace {first[0].trace_hash[:8]} won on "
-            f"host {first[0].host}, {again[0].trace_hash[:8]} on host {again[0].host}; the log has both races."
+            f"host {first[0].host}, {again[0].trace_hash[:8]} on host {again[0].host}; both races are kept."
         )
 
 

@@ -52,9 +52,16 @@ def test_every_verb_has_help(verb):
     said = cli(verb, "--help")
     assert said.code == 0
     assert said.out.startswith(f"Usage: autotensor {verb}")
-    if verb != "db":
+    if verb not in ("db", "fleet"):
         assert f"Examples:\n    autotensor {verb}" in said.out
         assert "--json" in said.out
+
+
+@pytest.mark.parametrize("verb", ["worker", "status", "check"])
+def test_every_fleet_verb_has_help(verb):
+    said = cli("fleet", verb, "--help")
+    assert said.code == 0
+    assert f"Examples:\n    autotensor fleet {verb}" in said.out
 
 
 @pytest.mark.parametrize("verb", DB_VERBS)

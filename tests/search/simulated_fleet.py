@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fakes import TARGET, chance
@@ -35,8 +36,6 @@ class Worker:
     offers: set[str]
     speed: float = 1.0  # times of everything, beside its class
     batches: int = 0
-    deaths: int = 0
-    dying: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -65,9 +64,12 @@ class SimulatedEngine:
         self,
         workers: list[Worker],
         batch_s: float = 0.0,
-        answer: Callable[[Batch, Worker], tuple[MeasureResult, ...]] = times,
+        kills: int = 0,
+        kill_every: int = 3,
     ) -> None:
-        self.all, self.batch_s, self.answer = {w.name: w for w in workers}, batch_s, answer
+        """kills: so many workers die with a batch half done, each time one is taken that kill_every divides."""
+        self.all, self.batch_s = {w.name: w for w in workers}, batch_s
+        self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0
         self.done: list[tuple[str, Batch]] = []  # what was answered, by whom
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -93,10 +95,6 @@ class SimulatedEngine:
         with self._changed:
             self.all[worker].offers.discard(tag)
 
-    def kill(self, name: str) -> None:
-        """What it works on is lost; it comes back at once."""
-        self.all[name].dying.set()
-
     def close(self) -> None:
         with self._changed:
             self._over = True
@@ -106,13 +104,14 @@ class SimulatedEngine:
 
     def _work(self, worker: Worker) -> None:
         while (job := self._next(worker)) is not None:
-            killed = worker.dying.wait(self.batch_s) if self.batch_s else worker.dying.is_set()
-            if killed:
-                self._died(worker, job)
+            if self._is_fatal():
+                time.sleep(self.batch_s / 2)
+                self._died(job)
                 continue
+            time.sleep(self.batch_s)
             due = worker.batches % SENTINEL_EVERY == 0
             worker.batches += 1
-            results = self.answer(job.batch, worker)
+            results = times(job.batch, worker)
             sentinel = 1e-3 * worker.speed if due else None
             self.done.append((worker.name, job.batch))
             said = Answer(worker.is_of.tag, who(worker), results, sentinel_s=sentinel)
@@ -129,9 +128,14 @@ class SimulatedEngine:
                 self._changed.wait(0.2)
         return None
 
-    def _died(self, worker: Worker, job: Job) -> None:
-        worker.dying.clear()
-        worker.deaths += 1
+    def _is_fatal(self) -> bool:
+        with self._changed:
+            self._taken += 1
+            fatal = self.deaths < self.kills and self._taken % self.kill_every == 0
+            self.deaths += fatal
+        return fatal
+
+    def _died(self, job: Job) -> None:
         job.deaths += 1
         if job.deaths > DEATHS_ALLOWED:
             job.answer.set_exception(WorkerLost(f"{job.deaths} workers died"))
@@ -154,26 +158,4 @@ def crew(count: int, of: MachineClass | None = None, prefix: str = "w") -> list[
 
 def mistagged(worker: Worker, is_of: MachineClass) -> Worker:
     """It offers one class and is of another."""
-    return replace(worker, is_of=is_of, dying=threading.Event())
-
-
-class Killer:
-    """Kills workers in turn, so many times, while a run goes on."""
-
-    def __init__(self, engine: SimulatedEngine, times: int) -> None:
-        self.engine, self.left = engine, times
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._kill, daemon=True)
-        self._thread.start()
-
-    def _kill(self) -> None:
-        names = list(self.engine.all)
-        while self.left and not self._over.wait(2.5 * self.engine.batch_s / len(names)):
-            self.engine.kill(names[self.left % len(names)])
-            self.left -= 1
-
-    def stop(self) -> int:
-        """How many workers lost a batch."""
-        self._over.set()
-        self._thread.join()
-        return sum(w.deaths for w in self.engine.all.values())
+    return replace(worker, is_of=is_of)

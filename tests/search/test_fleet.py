@@ -37,7 +37,11 @@ HERE = Path(__file__).parent
 
 
 def tuned(
-    engine: SimulatedEngine, store: TrialStore, trials: int, tasks: int = 8, tag: str | None = None
+    engine: SimulatedEngine,
+    store: TrialStore,
+    trials: int,
+    tasks: int = 8,
+    tag: str | None = None,
 ) -> TuneReport:
     fleet = Fleet(engine, tag)
     options = TuneOptions(trials=trials, model="prior", effort="full")
@@ -85,7 +89,7 @@ def test_killed_workers_lose_and_double_nothing(kills: int) -> None:
     with closing(SimulatedEngine(crew(4), batch_s=0.03)) as engine:
         killer = Killer(engine, kills)
         assert tuned(engine, store, trials, tasks=16).trials == trials
-        assert killer.stop() >= kills // 2
+        assert killer.stop() == kills
     nothing_lost_or_doubled(store, trials)
 
 
@@ -156,7 +160,7 @@ def test_a_class_that_nobody_named_is_asked_for() -> None:
 
 
 def test_other_code_is_another_class_and_its_rows_are_seeds() -> None:
-    """Workers of two versions: a run has one of them; with the other it is a new run that begins with seeds."""
+    """Workers of two versions: a run has one of them; with the other it is a new run."""
     store, new = connect(":memory:"), replace(CODE, sources="456")
     with closing(SimulatedEngine([*crew(1, None, "a"), *crew(1, class_of(code=new), "b")])) as engine:
         first = tuned(engine, store, 64, tasks=1, tag=class_of().tag)
@@ -238,25 +242,29 @@ def test_without_workers_it_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) 
             answer.result(10)
 
 
-@pytest.mark.parametrize("trials", [1200, pytest.param(6000, marks=pytest.mark.slow)])
-def test_a_coordinator_of_fifty_workers_keeps_up(trials: int) -> None:
-    store = connect(":memory:")
-    with closing(SimulatedEngine(crew(50))) as engine:
+def test_fifty_workers_do_not_wait_for_the_fleet() -> None:
+    """What the fleet itself does for a trial: texts, tags, futures, health. The search and log are apart."""
+    traces = [safe_default(WORKLOAD, TARGET)] * 8
+    with closing(SimulatedEngine(crew(50))) as engine, closing(measurer(engine)) as asked:
         began = time.process_time()
-        report = tuned(engine, store, trials, tasks=len(SHAPES))
+        answers = [asked.submit(WORKLOAD, traces) for _ in range(100)]
+        assert all(len(a.result(60)) == 8 for a in answers)
         seconds = time.process_time() - began  # simulated workers' included
-    assert report.trials == trials
-    assert trials / seconds >= 300
+    assert 100 * 8 / seconds >= 300
 
 
-def test_four_workers_do_what_one_does_in_a_quarter_of_the_time() -> None:
+def test_four_workers_measure_four_times_as_much() -> None:
+    """Batches by themselves: a whole run also waits for its search, which is one process's."""
+    traces = [safe_default(WORKLOAD, TARGET)] * 8
+
     def seconds(count: int) -> float:
-        with closing(SimulatedEngine(crew(count), batch_s=0.25)) as engine:
+        with closing(SimulatedEngine(crew(count), batch_s=0.1)) as engine, closing(measurer(engine)) as asked:
             began = time.monotonic()
-            tuned(engine, connect(":memory:"), 160, tasks=16)
+            answers = [asked.submit(WORKLOAD, traces) for _ in range(32)]
+            assert all(len(a.result(60)) == 8 for a in answers)
             return time.monotonic() - began
 
-    assert seconds(1) / seconds(4) >= 3.0
+    assert seconds(1) / seconds(4) >= 3.5
 
 
 @pytest.mark.parametrize("plain", ["scheduler:8786", "tcp://10.0.0.4:8786", "tcp://[2001:db8::1]:8786"])
