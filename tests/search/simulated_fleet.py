@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,7 +67,7 @@ class SimulatedEngine:
         kills: int = 0,
         kill_every: int = 3,
     ) -> None:
-        """kills: so many workers die with a batch half done, each time one is taken that kill_every divides."""
+        """kills: so many workers die with a batch half done, one whenever kill_every were taken."""
         self.all, self.batch_s = {w.name: w for w in workers}, batch_s
         self.kills, self.kill_every, self.deaths, self._taken = kills, kill_every, 0, 0
         self.done: list[tuple[str, Batch]] = []  # what was answered, by whom

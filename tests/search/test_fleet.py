@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes import TARGET
-from simulated_fleet import CODE, Killer, SimulatedEngine, class_of, crew, mistagged
+from simulated_fleet import CODE, SimulatedEngine, class_of, crew, mistagged
 from zoo import gemm
 
 from autotensor.api.fleet import Fleet
@@ -74,28 +74,27 @@ def nothing_lost_or_doubled(store: TrialStore, trials: int) -> None:
 def test_all_trials_arrive_and_say_who_measured() -> None:
     store = connect(":memory:")
     with closing(SimulatedEngine(crew(4), batch_s=0.01)) as engine:
-        report = tuned(engine, store, 128)
-        assert report.trials == 128
-        nothing_lost_or_doubled(store, 128)
+        report = tuned(engine, store, 64)
+        assert report.trials == 64
+        nothing_lost_or_doubled(store, 64)
         assert {h.name for h in store.hosts()} >= {"w0", "w1", "w2", "w3"}
         assert {t.code for t in store.trials()} == {CODE.key}
         assert {w for w, _ in engine.done} == {"w0", "w1", "w2", "w3"}
-        assert tuned(engine, store, 128).reused == 128
+        assert tuned(engine, store, 64).reused == 64
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_workers_lose_and_double_nothing(kills: int) -> None:
-    store, trials = connect(":memory:"), 32 * kills
-    with closing(SimulatedEngine(crew(4), batch_s=0.03)) as engine:
-        killer = Killer(engine, kills)
-        assert tuned(engine, store, trials, tasks=16).trials == trials
-        assert killer.stop() == kills
+    store, trials = connect(":memory:"), 16 * kills
+    with closing(SimulatedEngine(crew(4), batch_s=0.03, kills=kills, kill_every=2)) as engine:
+        assert tuned(engine, store, trials).trials == trials
+        assert engine.deaths == kills
     nothing_lost_or_doubled(store, trials)
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int) -> None:
-    trials, address = 320, str(tmp_path / "log.db")
+    trials, address = 32 + 32 * kills, str(tmp_path / "log.db")
     program = f"import test_fleet as t; t.coordinate({address!r}, {trials})"
     paths = os.pathsep.join([str(HERE), str(HERE.parent / "kit"), *sys.path])
     for n in range(kills):
