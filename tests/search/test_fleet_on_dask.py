@@ -18,7 +18,7 @@ import pytest
 import autotensor as at
 from autotensor import te
 from autotensor.api.fleet import Fleet
-from autotensor.base.errors import MeasureError
+from autotensor.base.errors import InputError, MeasureError
 from autotensor.models import MODELS
 from autotensor.search.options import TuneOptions
 from tuning_db import SessionKind, connect
@@ -97,7 +97,7 @@ def test_a_small_model_with_a_killed_worker(
             killed.append(max(scheduler[1][0].children(), key=lambda p: p.memory_info().rss).pid)
             os.kill(killed[0], signal.SIGKILL)
 
-    graph = MODELS["mlp"].build()
+    graph = MODELS.get("mlp").build()
     plan = at.plan_model(graph, "llvm -threads=1")
     report = at.tune_model(
         plan, TuneOptions(trials=48), db=address, fleet=scheduler[0], listener=kill_once, progress=False
@@ -109,3 +109,10 @@ def test_a_small_model_with_a_killed_worker(
         rows = [(t.workload, t.trace_hash) for t in store.trials(session=search.id)]
         assert len(rows) == len(set(rows)) == 48
         assert not store.open_intents()
+
+
+def test_without_certificates_it_is_one_sentence() -> None:
+    with pytest.raises(
+        InputError, match=r"tls://localhost:9 needs certificates, and dask's configuration names"
+    ):
+        Fleet("tls://localhost:9")

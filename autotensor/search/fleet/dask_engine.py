@@ -28,17 +28,24 @@ class DaskEngine:
     """A scheduler's client; `close` leaves the scheduler and its workers as they are."""
 
     def __init__(self, address: str) -> None:
-        """Raises InputError for a plain scheduler elsewhere or without dask, MeasureError if none answers."""
+        """Raises InputError for a plain scheduler elsewhere, without certificates for another and without dask,
+        MeasureError if none answers."""
         checked = checked_address(address)
         try:
             from distributed import Client
+            from distributed.security import Security
         except ModuleNotFoundError:
             raise InputError(
                 "a fleet needs dask.distributed.", fix="pip install 'autotensor[cluster]'."
             ) from None
+        if checked.startswith("tls:") and not Security().get_connection_args("client").get("ssl_context"):
+            raise InputError(
+                f"{address} needs certificates, and dask's configuration names none.",
+                fix="Set distributed.comm.tls (docs/fleet.md).",
+            )
         try:
             self._client: Client = Client(checked, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, TypeError) as error:  # TypeError: dask's, for tls:// without certificates
+        except OSError as error:
             raise MeasureError(f"no scheduler answers at {address}: {error}") from error
         self._keys = (f"autotensor-{uuid4().hex}-{n}" for n in itertools.count())
 
