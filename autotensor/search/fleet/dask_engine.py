@@ -28,7 +28,7 @@ class DaskEngine:
     """A scheduler's client; `close` leaves the scheduler and its workers as they are."""
 
     def __init__(self, address: str) -> None:
-        """Raises InputError for a plain scheduler elsewhere, without certificates for another and without dask,
+        """Raises InputError for a plain scheduler elsewhere, for lack of certificates or of dask,
         MeasureError if none answers."""
         checked = checked_address(address)
         try:
