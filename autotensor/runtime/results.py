@@ -43,7 +43,7 @@ class _Lent(np.ndarray[Any, np.dtype[Any]]):
     """
 
     def __del__(self) -> None:
-        if (block := self.base) is not None:
+        if isinstance(block := self.base, ctypes.Array):  # else it is a view of one that was lent
             _take_back(block)
 
 

@@ -89,6 +89,16 @@ def test_what_is_held_never_changes(steps: list[tuple[str, int]]) -> None:
     assert all((array == value).all() for array, value in held)
 
 
+def test_a_view_of_what_is_below_a_result_is_not_taken_back() -> None:
+    made, _ = results.result_at((SIDE, SIDE), F32)
+    below = made.base
+    del made
+    part = below[: results.LEAST + 8192]
+    del part, below
+    gc.collect()
+    assert list(results._idle) == [SIDE * SIDE * 4]
+
+
 def test_what_is_kept_idle_is_bounded() -> None:
     kept = [results.result_at((1024 * 1024,), F32)[0] for _ in range(12)]
     kept += [results.result_at((1024 * 1024 + k,), F32)[0] for k in range(40)]
