@@ -122,7 +122,7 @@ def check_model(name: str, processor: str, folder: Path) -> None:
     graph = model.build()
     arrays = model.inputs(np.random.default_rng(0))
     plan = at.plan_model(graph, target=target_of(processor))
-    artifact = link_model(plan, default_traces(plan))
+    artifact = link_model(plan, default_traces(plan), prepared=True)
     given = [arrays[spec.name] for spec in artifact.role("input")]
     found = aarch64.run(artifact, folder, given, PROCESSORS[processor])
     here = at.compile_model(graph)(*given)  # which other tests compare
