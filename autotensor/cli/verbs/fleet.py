@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotensor.base.python_path import python_path
 from autotensor.cli.options import AsJson, Threads, example, new_app
 from autotensor.cli.output import put_json, say, table, tell
 
@@ -51,11 +52,12 @@ def worker(
         tell(f"Equal kernels: {claimed} of {pairs} told apart; differences show from {told:.1%} on.")
     tell(f"Worker {called} of class {mine}.")
     os.environ[THREADS] = str(mine.target.num_cores)
+    os.environ["PYTHONPATH"] = python_path()
     tags = f"{EXCLUSIVE}=1 {mine.tag}=1 {own_tag(called)}=1"
     words = ["--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
     words += ["--name", called, "--resources", tags]
     words += ["--host", "127.0.0.1"] if address.startswith("tcp:") else []
-    program = [sys.executable, "-m", "distributed.cli.dask_worker", address, *words]
+    program = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", address, *words]
     os.execv(program[0], program)
 
 
