@@ -322,10 +322,11 @@ def features_of(target: Target) -> frozenset[str]:
 def switched(target: Target) -> str:
     """Features as LLVM takes them: a list that was stated is all that the processor has, so what its name
     would add is switched off first."""
-    if not target.features:
-        return ""
+    listed = target.features.split(",")
+    if not all(f.startswith(("+", "-")) for f in listed):
+        return target.features  # "", or what LLVM refuses
     named = features_named(family_of(target.triple or host().triple), target.arch)
-    stated = {f[1:] for f in target.features.split(",")}
+    stated = {f[1:] for f in listed}
     return ",".join([*(f"-{name}" for name in sorted(named - stated)), target.features])
 
 
