@@ -27,17 +27,9 @@ def aligned_empty(
     shape: tuple[int, ...], dtype: str | DType | np.dtype[Any], alignment: int = ALIGNMENT
 ) -> Array:
     """A new row-major array whose first byte is at a multiple of `alignment`; contents undefined."""
-    return aligned_empty_at(shape, _numpy(dtype), alignment)[0]
-
-
-def aligned_empty_at(
-    shape: tuple[int, ...], dtype: np.dtype[Any], alignment: int = ALIGNMENT
-) -> tuple[Array, int]:
-    """`aligned_empty` and its address, which is at hand here and slow to ask for later."""
-    raw = np.empty(math.prod(shape) * dtype.itemsize + alignment, np.uint8)
-    start = address(raw)
-    offset = -start % alignment
-    return np.ndarray(shape, dtype, raw, offset), start + offset  # `raw.data` would cost 0.4 us more
+    numpy = _numpy(dtype)
+    raw = np.empty(math.prod(shape) * numpy.itemsize + alignment, np.uint8)
+    return np.ndarray(shape, numpy, raw, -address(raw) % alignment)  # `raw.data` would cost 0.4 us more
 
 
 def bytes_together(

@@ -33,7 +33,6 @@ from autotensor.runtime.arrays import (
     address,
     aligned_copy,
     aligned_empty,
-    aligned_empty_at,
     bytes_together,
     views_together,
 )
@@ -43,7 +42,7 @@ from autotensor.runtime.files.prepared_cache import Pages, prepared_pages
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import direct_call, threads
-from autotensor.runtime.results import LEAST, result_at
+from autotensor.runtime.results import LEAST, result_array
 from autotensor.runtime.timer import Residency, sample
 
 _IDLE_BLOCKS = 32  # each may hold a whole model's activations; more calls at once than this allocate anew
@@ -134,17 +133,17 @@ class Module(CompiledFunction):
         if out is not None or named:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         elif len(arrays) == count + len(self._outputs) > count:
-            arrays = (*self._at_lines(arrays[:count]), *arrays[count:])
+            arrays = self._at_lines(arrays)
             if self._runs_directly(arrays):
                 return None
             given, results = arrays[:count], arrays[count:]
         elif len(arrays) != count:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         elif self._short is not None:
-            arrays = tuple(self._at_lines(arrays))
-            made = tuple(array for array, _ in self._new_results(arrays))
+            arrays = self._at_lines(arrays)
+            made = self._new_results(arrays)
             if self._runs_directly((*arrays, *made)):
-                return made[0] if len(made) == 1 else made
+                return made[0] if len(made) == 1 else tuple(made)
         outputs = self._run(given, results)
         return self._answer(outputs, results, out)
 
@@ -180,7 +179,7 @@ class Module(CompiledFunction):
             block = self._block(nthreads)
         try:
             given, results = adopted(self.name, given, results)
-            given = self._at_lines(given)
+            given = self._at_lines(tuple(given))
             outputs = self._fill(block, given, results)
             if self._prepare_each_call and self._loaded.prepare:
                 threads.launch(self._loaded.prepare, block.address, nthreads, 1, self._provider)
@@ -203,30 +202,29 @@ class Module(CompiledFunction):
             return results
         fill(self.name, slots, self._inputs, (), given, ())
         made = self._new_results(given)
-        for slot, (_, at) in zip(self._outputs, made, strict=True):
-            slots[slot.index] = at
-        return [array for array, _ in made]
+        for slot, array in zip(self._outputs, made, strict=True):
+            slots[slot.index] = address(array)
+        return made
 
-    def _at_lines(self, given: Sequence[Any]) -> Sequence[Any]:
-        """The inputs, those that the kernel reads again and again as copies where they do not begin with a
-        line of the cache (see `codegen/reread.py`)."""
+    def _at_lines(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same arrays, inputs first; those that the kernel reads again and again as copies where they do
+        not begin with a line of the cache (see `codegen/reread.py`)."""
         if not self._reread:
             return given
         placed = list(given)
         for k in self._reread:
             array, slot = given[k], self._inputs[k]
             if type(array) is np.ndarray and slot.takes(array) and address(array) % ALIGNMENT:
-                placed[k], _ = result_at(slot.shape, slot.dtype)
+                placed[k] = result_array(slot.shape, slot.dtype)
                 placed[k][...] = array
-        return placed
+        return tuple(placed)
 
-    def _new_results(self, given: Sequence[Any]) -> list[tuple[Array, int]]:
+    def _new_results(self, given: Sequence[Any]) -> list[Array]:
         if self._results_are_small:
-            return [aligned_empty_at(s.shape, s.dtype) for s in self._outputs]
-        beside, made = list(given), []
+            return [aligned_empty(s.shape, s.dtype) for s in self._outputs]
+        made: list[Array] = []
         for slot in self._outputs:
-            made.append(result_at(slot.shape, slot.dtype, beside))
-            beside.append(made[-1][0])
+            made.append(result_array(slot.shape, slot.dtype, (*given, *made)))
         return made
 
     def _block(self, nthreads: int) -> _ArgumentBlock:
@@ -285,7 +283,7 @@ class Module(CompiledFunction):
         timed."""
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)
-        given = self._at_lines(given)
+        given = self._at_lines(tuple(given))
         block = self._block(self._threads)
         keep = self._fill(block, given, results)
         if self._prepare_each_call and self._loaded.prepare:

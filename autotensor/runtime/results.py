@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty, aligned_empty_at
+from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 LEAST = 128 * 1024  # bytes; the C library keeps smaller ones itself
 MOST = 32 * 1024 * 1024  # bytes that are kept idle of one size
@@ -47,16 +47,14 @@ class _Lent(np.ndarray[Any, np.dtype[Any]]):
             _take_back(block)
 
 
-def result_at(
-    shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[Array] = ()
-) -> tuple[Array, int]:
-    """A row-major array at a multiple of 64 bytes, and its address; contents undefined.
+def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[Array] = ()) -> Array:
+    """A row-major array at a multiple of 64 bytes; contents undefined.
 
     `beside`: arrays that the kernel reads or writes in the same call; others than NumPy's are passed over.
     """
     size = math.prod(shape) * dtype.itemsize
     if not LEAST <= size <= MOST:
-        return aligned_empty_at(shape, dtype)
+        return aligned_empty(shape, dtype)
     try:
         block = _idle[size].pop()
     except (KeyError, IndexError):
@@ -64,9 +62,8 @@ def result_at(
             aligned_empty((size + 2 * _PAGE,), "uint8").data
         )
     low = [address(a) % _PAGE for a in beside if type(a) is np.ndarray and a.nbytes >= LEAST]
-    start = ctypes.addressof(block)
-    skipped = -start % _PAGE + _middle_of_the_widest_gap(low)
-    return np.ndarray(shape, dtype, _Lent((size,), np.uint8, memoryview(block), skipped)), start + skipped
+    skipped = -ctypes.addressof(block) % _PAGE + _middle_of_the_widest_gap(low)
+    return np.ndarray(shape, dtype, _Lent((size,), np.uint8, memoryview(block), skipped))
 
 
 def _middle_of_the_widest_gap(low: list[int]) -> int:

@@ -29,9 +29,12 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
     """
     options = tuple(n for n in ROWS if n <= op.axes[-2].extent)
     cpu = cpu_of(target)
-    fitting = [n for n in options if n == 1 or (_held(op, seen, n) <= HELD * cpu.vector_registers
-                                                and _in_one_set(op, seen, n) < cpu.ways)]  # fmt: skip
-    most = nearest(tuple(fitting), cpu.stencil_rows)
+
+    def fits(rows: int) -> bool:
+        held = _held(op, seen, rows) <= HELD * cpu.vector_registers
+        return rows == 1 or (held and _in_one_set(op, seen, rows) < cpu.ways)
+
+    most = nearest(tuple(filter(fits, options)), cpu.stencil_rows)
     (*_, row), bits = op.buffers[0].shape, op.buffers[0].dtype.bits
     ragged = whole and row * bits % (8 * LINE) != 0
     saved = _loads(op, seen, 1) - _loads(op, seen, most) / most

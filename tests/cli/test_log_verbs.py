@@ -10,16 +10,14 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from cli_tools import add_trials, cli
+from cli_tools import add_two_machines, cli, mlp_plan
 
-import autotensor as at
-from autotensor.models import MODELS
 from tuning_db import StoreError, connect
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return at.plan_model(MODELS.get("mlp").build())
+    return mlp_plan()
 
 
 @pytest.fixture
@@ -27,8 +25,7 @@ def log(tmp_path, monkeypatch, plan):
     """Three trials of mlp/0 here, one of mlp/1 on another machine (which was much faster)."""
     path = tmp_path / "log.db"
     with connect(path) as store:
-        add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
-        add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
+        add_two_machines(store, plan)
     monkeypatch.setenv("AUTOTENSOR_DB", str(path))
     monkeypatch.chdir(tmp_path)
     return path

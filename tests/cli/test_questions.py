@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import add_trials, cli
+from cli_tools import add_trials, add_two_machines, cli, mlp_plan
 from postgres_server import running
 
-import autotensor as at
-from autotensor.models import MODELS
 from tuning_db import StoreError, connect
 from tuning_db.records import Code, Host, Opening, Parent, Run, SessionKind
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return at.plan_model(MODELS.get("mlp").build())
+    return mlp_plan()
 
 
 @pytest.fixture
@@ -30,8 +28,7 @@ def log(tmp_path, monkeypatch, plan):
     """Two runs: of mlp with three trials and a race of it, of nothing named with one trial elsewhere."""
     path = tmp_path / "log.db"
     with connect(path) as store:
-        add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
-        add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
+        add_two_machines(store, plan)
         search = store.sessions()[0]
         store.put_run(Run(search.run_key, model="mlp", tasks=({"name": "mlp/0"},)))
         race = store.start_session(

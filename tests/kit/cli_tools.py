@@ -13,9 +13,11 @@ from pathlib import Path
 
 from shelves import traces
 
+from autotensor.api.models import ModelPlan, plan_model
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target, default_threads, parse
 from autotensor.cli.main import main
+from autotensor.models import MODELS
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore, connect
 from tuning_db.records import Machine, Sample, TrialRecord, Verification
@@ -77,6 +79,17 @@ def know(store: TrialStore, fingerprint: str, cpu: str = "") -> None:
     h = host_machine()
     store.ensure_machine(Machine(fingerprint, cpu or h.cpu_model, h.features, h.cores, h.caches, "cpu", ""))
     store.put_calibration(fingerprint, RATES)
+
+
+def mlp_plan() -> ModelPlan:
+    """The tasks of the smallest model."""
+    return plan_model(MODELS.get("mlp").build())
+
+
+def add_two_machines(store: TrialStore, plan: ModelPlan) -> None:
+    """Three trials of the model's first task here, one of its second on another machine, much faster."""
+    add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
+    add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
 
 
 def add_trials(

@@ -214,6 +214,15 @@ for i in range(1, 6):
     )
 
 
+def test_so_is_one_that_protects_what_it_takes_otherwise() -> None:
+    left = Select(I * 8 + J < 1, Load(A, (I * 8 + J,)), Load(A, (I * 8 + J - 1,)))
+    found = text(partition(loop(I, 6, loop(J, 8, store(B, I * 8 + J, left), VECTORIZED))))
+    assert (
+        found.split("for i in range(1, 6):")[1].strip()
+        == "for j in vectorized(8):\n    B[i*8+j] = A[i*8+j-1]"
+    )
+
+
 def test_a_select_whose_loads_are_in_bounds_cuts_nothing() -> None:
     body = loop(I, 6, store(B, I, Select(I >= 1, Load(A, (I,)), Load(A, (I + 1,)))))
     assert partition(body) == body

@@ -28,22 +28,23 @@ def _nothing_idle() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int8", "bool", "float16"])
 def test_a_result_is_aligned_and_of_its_type(name: str) -> None:
-    made, at = results.result_at((3, 128 * 1024), np.dtype(name))
-    assert (made.shape, made.dtype, made.ctypes.data, at % 64) == ((3, 128 * 1024), np.dtype(name), at, 0)
+    made = results.result_array((3, 128 * 1024), np.dtype(name))
+    assert (made.shape, made.dtype, made.ctypes.data % 64) == ((3, 128 * 1024), np.dtype(name), 0)
     assert made.flags.c_contiguous
     assert made.flags.writeable
     assert type(made) is np.ndarray
 
 
 def test_a_block_serves_again() -> None:
-    made, first = results.result_at((SIDE, SIDE), F32)
+    made = results.result_array((SIDE, SIDE), F32)
+    first = made.ctypes.data
     del made
-    assert results.result_at((SIDE * SIDE,), F32)[1] == first
+    assert results.result_array((SIDE * SIDE,), F32).ctypes.data == first
 
 
 @pytest.mark.parametrize("size", [results.LEAST - 1, results.MOST + 1])
 def test_small_and_huge_results_are_the_systems_affair(size: int) -> None:
-    made, _ = results.result_at((size,), np.dtype(np.uint8))
+    made = results.result_array((size,), np.dtype(np.uint8))
     del made
     assert not results._idle
 
@@ -61,14 +62,16 @@ def test_small_and_huge_results_are_the_systems_affair(size: int) -> None:
     ],
 )  # fmt: skip
 def test_a_view_holds_the_block(view: object) -> None:
-    made, first = results.result_at((SIDE, SIDE), F32)
+    made = results.result_array((SIDE, SIDE), F32)
+    first = made.ctypes.data
     held = view(made)  # type: ignore[operator]
     del made
-    other, second = results.result_at((SIDE, SIDE), F32)
+    other = results.result_array((SIDE, SIDE), F32)
+    second = other.ctypes.data
     assert second != first
     del held
     gc.collect()
-    assert results.result_at((SIDE, SIDE), F32)[1] == first
+    assert results.result_array((SIDE, SIDE), F32).ctypes.data == first
     del other
 
 
@@ -78,7 +81,7 @@ def test_what_is_held_never_changes(steps: list[tuple[str, int]]) -> None:
     held: list[tuple[np.ndarray, float]] = []
     for turn, (what, which) in enumerate(steps):
         if what == "make":
-            made, _ = results.result_at((2 + which % 2, SIDE, SIDE), F32)
+            made = results.result_array((2 + which % 2, SIDE, SIDE), F32)
             made[...] = turn
             held.append((made, turn))
         elif held and what == "view":
@@ -90,7 +93,7 @@ def test_what_is_held_never_changes(steps: list[tuple[str, int]]) -> None:
 
 
 def test_a_view_of_what_is_below_a_result_is_not_taken_back() -> None:
-    made, _ = results.result_at((SIDE, SIDE), F32)
+    made = results.result_array((SIDE, SIDE), F32)
     below = made.base
     del made
     part = below[: results.LEAST + 8192]
@@ -100,11 +103,11 @@ def test_a_view_of_what_is_below_a_result_is_not_taken_back() -> None:
 
 
 def test_what_is_kept_idle_is_bounded() -> None:
-    kept = [results.result_at((1024 * 1024,), F32)[0] for _ in range(12)]
-    kept += [results.result_at((1024 * 1024 + k,), F32)[0] for k in range(40)]
+    kept = [results.result_array((1024 * 1024,), F32) for _ in range(12)]
+    kept += [results.result_array((1024 * 1024 + k,), F32) for k in range(40)]
     kept.clear()
     assert sum(len(blocks) for blocks in results._idle.values()) <= results._SIZES * results._BLOCKS
-    big = [results.result_at((results.MOST // 4,), F32)[0] for _ in range(3)]
+    big = [results.result_array((results.MOST // 4,), F32) for _ in range(3)]
     big.clear()
     assert len(results._idle[results.MOST]) == 1
 
@@ -114,7 +117,7 @@ def test_threads_never_share_a_block() -> None:
 
     def work(value: int) -> None:
         for _ in range(200):
-            made, _ = results.result_at((SIDE, SIDE), F32)
+            made = results.result_array((SIDE, SIDE), F32)
             made[...] = value
             wrong.extend(made[made != value])
 

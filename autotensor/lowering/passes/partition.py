@@ -15,9 +15,9 @@ to the top of its body, as it does for the parts of a fused loop. The number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import (
@@ -40,14 +40,11 @@ from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.index_limits import end, holds, may_hold
-from autotensor.lowering.passes.protect_loads import in_bounds
+from autotensor.lowering.passes.loop_guards import LONG, Unsafe, conjuncts, guards, guards_of_loads, written
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 FEW = 8  # turns of a loop that may be written one by one
 SHORT = 32  # statements in a loop up to which masks of loads are worth a copy of them
-LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
-
-Unsafe = Mapping[Stmt, Sequence[Compare]]  # what guards loads inside a statement, by way of Selects
 
 
 @dataclass
@@ -58,7 +55,7 @@ class _Budget:
 
     def of_loads(self, body: Stmt) -> Unsafe:
         """Guards of loads for whose sake a loop around `body` may be cut: none where much else is in it."""
-        return self.unsafe if _written(body) <= SHORT else {}
+        return self.unsafe if written(body) <= SHORT else {}
 
 
 def partition(body: Stmt, copies: int = COPIES) -> Stmt:
@@ -69,7 +66,7 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
     if not any_node(body, _may_guard):
         return body
     known = bounds(NO_RANGES)
-    return simplify(_visit(body, known, _Budget(copies, dict(_unsafe(body, known)))))
+    return simplify(_visit(body, known, _Budget(copies, guards_of_loads(body, known))))
 
 
 def _may_guard(node: Node) -> bool:
@@ -172,7 +169,7 @@ def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | Non
     if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
         return None
     unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
-    for cond, inner in _conditions(body, known, {}):
+    for cond, inner in guards(body, known, {}):
         rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
         if not any(isinstance(v, Symbol) for v in free_vars(cond)):
             continue
@@ -191,7 +188,7 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
     inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     ends = [
         stop
-        for cond, inner in _conditions(body, known, budget.of_loads(body))
+        for cond, inner in guards(body, known, budget.of_loads(body))
         if var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, var, inside, inner, always=True)) is not None
         and free_vars(stop) and all(isinstance(v, Symbol) for v in free_vars(stop))
@@ -261,7 +258,7 @@ def _open_parts(
     inside = frozenset(s.var for s in loops) | frozenset(s.var for s in lets)
     found = [
         (cond, stop)
-        for cond, inner in _conditions(loop.body, known, budget.of_loads(loop.body))
+        for cond, inner in guards(loop.body, known, budget.of_loads(loop.body))
         if loop.var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, loop.var, inside, inner, always=True)) is not None
     ]  # fmt: skip
@@ -317,7 +314,7 @@ def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | No
         case Alloc(_, body):
             return _last(body, var, inside, known)
         case If(cond, then, None):
-            ends = [end(c, var, inside, known, always=False) for c in _conjuncts(cond)]
+            ends = [end(c, var, inside, known, always=False) for c in conjuncts(cond)]
             here = next((e for e in ends if e is not None), None)
             return _last(then, var, inside, known) if here is None else here
         case Seq(stmts):
@@ -349,7 +346,7 @@ def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsaf
         and free_vars(cond) & tile
         and not free_vars(cond) & running
         and inner.decide(cond) is None
-        for cond, inner in _conditions(loop.body, known, unsafe)
+        for cond, inner in guards(loop.body, known, unsafe)
     )
 
 
@@ -371,7 +368,7 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
             return _active(body, var, whole, known)
         case If(cond, then, None):
             inner = _active(then, var, whole, known)
-            for c in _conjuncts(cond):
+            for c in conjuncts(cond):
                 if var in free_vars(c) and inner is not None:
                     may = may_hold(c, var, known)
                     met = inner.meet(may)
@@ -406,12 +403,8 @@ def _loop(loop: For, part: Interval) -> For:
 def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     """`if var in main: body without guards, else: body`; the else once more when both ends stick out."""
     parts = _parts(whole, main)
-    inside = {
-        part: _visit(body, known.with_range(var, part), budget)
-        for part in sorted(
-            parts, key=lambda p: (p.lo or 0) - (p.hi or 0)
-        )  # the longest first, see _visit_all
-    }
+    longest_first = sorted(parts, key=lambda p: (p.lo or 0) - (p.hi or 0))  # as in _visit_all
+    inside = {p: _visit(body, known.with_range(var, p), budget) for p in longest_first}
     out: Stmt | None = None
     for part in reversed(parts):
         assert part.hi is not None
@@ -424,7 +417,7 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
 def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, unsafe: Unsafe) -> Interval | None:
     """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
     main = whole
-    for cond, inner in _conditions(body, known, unsafe):
+    for cond, inner in guards(body, known, unsafe):
         if var not in free_vars(cond) or inner.decide(cond) is not None:
             continue
         found = holds(cond, var, inner)
@@ -433,100 +426,3 @@ def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, unsafe: Un
             if met.lo is not None and met.hi is not None and met.lo <= met.hi:
                 main = met
     return None if main == whole else main
-
-
-def _conditions(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:
-    """All comparisons that guard statements or loads inside, with what is known where they stand."""
-    match s:
-        case For(var, begin, extent, _, body):
-            return _conditions(body, known.in_loop(var, begin, extent), unsafe)
-        case Let(var, value, body):
-            return _conditions(body, known.in_let(var, value), unsafe)
-        case If(cond, then, otherwise):
-            here = [] if _is_long(then) else [(c, known) for c in _conjuncts(cond)]
-            more = [] if otherwise is None else _conditions(otherwise, known, unsafe)
-            return [*here, *_conditions(then, known, unsafe), *more]
-        case Seq(stmts):
-            return [c for x in stmts for c in _conditions(x, known, unsafe)]
-        case Alloc(_, body):
-            return _conditions(body, known, unsafe)
-        case _:
-            masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
-            own = [c for mask in masks for c in _conjuncts(mask)]
-            return [(c, known) for c in (*own, *unsafe.get(s, ()))]
-
-
-def _unsafe(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ...]]]:
-    """Statements, and what their Selects compare before a load that is not surely in bounds: it needs that as
-    a mask (see `protect_loads.py`) wherever it is not known to hold."""
-    match s:
-        case For(var, begin, extent, _, body):
-            yield from _unsafe(body, known.in_loop(var, begin, extent))
-        case Let(var, value, body):
-            yield from _unsafe(body, known.in_let(var, value))
-        case If(cond, then, otherwise):
-            yield from _unsafe(then, known.assuming(cond))
-            if otherwise is not None:
-                yield from _unsafe(otherwise, known.assuming(cond, False))
-        case Seq(stmts):
-            for x in stmts:
-                yield from _unsafe(x, known)
-        case Alloc(_, body):
-            yield from _unsafe(body, known)
-        case _ if any_node(s, lambda n: isinstance(n, Select)):
-            yield (
-                s,
-                tuple(
-                    c
-                    for select in collect(s, Select)
-                    for c in _conjuncts(select.cond)
-                    if not all(in_bounds(x, known) for x in collect(select.then, Load))
-                ),
-            )
-
-
-@lru_cache(maxsize=4096)
-def _written(s: Stmt) -> int:
-    """Statements that `s` becomes as code."""
-    match s:
-        case For(_, _, extent, kind, body):
-            times = int(extent.value) if kind is ForKind.UNROLLED and isinstance(extent, Const) else 1
-            return times * _written(body)
-        case Seq(stmts):
-            return sum(_written(x) for x in stmts)
-        case If(_, then, otherwise):
-            return _written(then) + (0 if otherwise is None else _written(otherwise))
-        case Let(_, _, body) | Alloc(_, body):
-            return _written(body)
-        case _:
-            return 1
-
-
-@lru_cache(maxsize=4096)
-def _turns(s: Stmt) -> int:
-    """Statements that one run of `s` carries out, about; a vector counts as one."""
-    match s:
-        case For(_, _, extent, kind, body):
-            times = int(extent.value) if isinstance(extent, Const) else LONG
-            return _turns(body) * (1 if kind is ForKind.VECTORIZED else times)
-        case Seq(stmts):
-            return sum(_turns(x) for x in stmts)
-        case Let(_, _, body) | Alloc(_, body) | If(_, body, _):
-            return _turns(body)
-        case _:
-            return 1
-
-
-def _is_long(s: Stmt) -> bool:
-    """Whether a test in front of it costs nothing: then no loop is cut for its sake."""
-    return _turns(s) >= LONG
-
-
-def _conjuncts(cond: Expr) -> list[Compare]:
-    match cond:
-        case Binary(Op.AND, a, b):
-            return [*_conjuncts(a), *_conjuncts(b)]
-        case Compare():
-            return [cond]
-        case _:
-            return []

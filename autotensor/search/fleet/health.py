@@ -2,7 +2,7 @@
 
     each worker's latest sentinel ──against the middle of the others'──▶ off by 3 % or more: named
 
-Of two that differ nobody can say which is off, so it takes three to judge.
+Two workers that differ do not show which of them is off: a judgement needs three.
 """
 
 from __future__ import annotations

@@ -1,0 +1,126 @@
+"""What guards stand inside a statement: conditions of Ifs, masks of loads, and masks that loads will get.
+
+guards(loop, known, …)         [(i.0*8 + i.1 < 50, what is known there), …]    `partition` cuts loops by them
+guards_of_loads(body, known)   {B[i] = select(i >= 1, A[i - 1], 0): [i >= 1]}   A[i - 1] needs it as a mask
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from autotensor.ir.bounds import NEGATED, Bounds
+from autotensor.ir.expr import Binary, Compare, Const, Expr, Load, Op, Select
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
+from autotensor.ir.visit import any_node, collect
+from autotensor.lowering.passes.protect_loads import in_bounds
+
+LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
+
+Unsafe = Mapping[Stmt, Sequence[Compare]]  # what guards loads inside a statement, by way of Selects
+
+
+def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:
+    """All comparisons that guard statements or loads inside, with what is known where they stand."""
+    match s:
+        case For(var, begin, extent, _, body):
+            return guards(body, known.in_loop(var, begin, extent), unsafe)
+        case Let(var, value, body):
+            return guards(body, known.in_let(var, value), unsafe)
+        case If(cond, then, otherwise):
+            here = [] if _is_long(then) else [(c, known) for c in conjuncts(cond)]
+            more = [] if otherwise is None else guards(otherwise, known, unsafe)
+            return [*here, *guards(then, known, unsafe), *more]
+        case Seq(stmts):
+            return [c for x in stmts for c in guards(x, known, unsafe)]
+        case Alloc(_, body):
+            return guards(body, known, unsafe)
+        case _:
+            masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
+            own = [c for mask in masks for c in conjuncts(mask)]
+            return [(c, known) for c in (*own, *unsafe.get(s, ()))]
+
+
+def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
+    """Statements, and what their Selects compare before a load that is not surely in bounds: it needs that as
+    a mask (see `protect_loads.py`) wherever it is not known to hold."""
+    return dict(_unsafe_in(s, known))
+
+
+def _unsafe_in(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ...]]]:
+    match s:
+        case For(var, begin, extent, _, body):
+            yield from _unsafe_in(body, known.in_loop(var, begin, extent))
+        case Let(var, value, body):
+            yield from _unsafe_in(body, known.in_let(var, value))
+        case If(cond, then, otherwise):
+            yield from _unsafe_in(then, known.assuming(cond))
+            if otherwise is not None:
+                yield from _unsafe_in(otherwise, known.assuming(cond, False))
+        case Seq(stmts):
+            for x in stmts:
+                yield from _unsafe_in(x, known)
+        case Alloc(_, body):
+            yield from _unsafe_in(body, known)
+        case _ if any_node(s, lambda n: isinstance(n, Select)):
+            yield s, tuple(c for select in collect(s, Select) for c in _protecting(select, known))
+
+
+def _protecting(select: Select, known: Bounds) -> list[Compare]:
+    """What must hold for a side with a load that may be out of bounds to be taken."""
+
+    def is_unsafe(side: Expr) -> bool:
+        return not all(in_bounds(load, known) for load in collect(side, Load))
+
+    found = conjuncts(select.cond) if is_unsafe(select.then) else []
+    match select.cond:
+        case Compare(op, a, b) if is_unsafe(select.otherwise):
+            return [*found, Compare(NEGATED[op], a, b)]
+    return found
+
+
+@lru_cache(maxsize=4096)
+def written(s: Stmt) -> int:
+    """Statements that `s` becomes as code."""
+    match s:
+        case For(_, _, extent, kind, body):
+            times = int(extent.value) if kind is ForKind.UNROLLED and isinstance(extent, Const) else 1
+            return times * written(body)
+        case Seq(stmts):
+            return sum(written(x) for x in stmts)
+        case If(_, then, otherwise):
+            return written(then) + (0 if otherwise is None else written(otherwise))
+        case Let(_, _, body) | Alloc(_, body):
+            return written(body)
+        case _:
+            return 1
+
+
+@lru_cache(maxsize=4096)
+def _turns(s: Stmt) -> int:
+    """Statements that one run of `s` carries out, about; a vector counts as one."""
+    match s:
+        case For(_, _, extent, kind, body):
+            times = int(extent.value) if isinstance(extent, Const) else LONG
+            return _turns(body) * (1 if kind is ForKind.VECTORIZED else times)
+        case Seq(stmts):
+            return sum(_turns(x) for x in stmts)
+        case Let(_, _, body) | Alloc(_, body) | If(_, body, _):
+            return _turns(body)
+        case _:
+            return 1
+
+
+def _is_long(s: Stmt) -> bool:
+    """Whether a test in front of it costs nothing: then no loop is cut for its sake."""
+    return _turns(s) >= LONG
+
+
+def conjuncts(cond: Expr) -> list[Compare]:
+    match cond:
+        case Binary(Op.AND, a, b):
+            return [*conjuncts(a), *conjuncts(b)]
+        case Compare():
+            return [cond]
+        case _:
+            return []
