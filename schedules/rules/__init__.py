@@ -23,6 +23,7 @@ from schedules.rules import (
     joined_axes,
     late_choice,
     long_reduction,
+    mirrored,
     narrow_groups,
     nested_sums,
     one_pass,
@@ -49,6 +50,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
+    # behind late_choice, and before all reductions, which would compute all places
+    SketchRule("mirrored", mirrored.mirrored),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),

@@ -373,7 +373,7 @@ class _TileSketch(SketchWriter):
         self.write(*parts.mark)
         if terms_left_out(op, v):
             self.write(Pragma(inner, reduction[0], "skip_zeros", "1"))
-        if inner == self.stage.name and read_by_choice(self.state, self.stage):
+        if read_by_choice(self.state, self.stage):
             self.write(Pragma(inner, reduction[0], "skip_unread", "1"))
 
     def _groups(self, inner: str, use: DotUse) -> Parts:
