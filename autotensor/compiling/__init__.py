@@ -1,0 +1,1 @@
+"""Many kernels compiled at once."""
