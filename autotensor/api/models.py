@@ -223,9 +223,7 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
     shared = _overlapping(plan)
     places = {(t.workload.key, traces[t.workload.key].hash): t for t in plan.tasks}
     jobs = {
-        place: Job(
-            t.workload, traces[place[0]], plan.target, t.name, shared.get(place[0], frozenset())
-        )
+        place: Job(t.workload, traces[place[0]], plan.target, t.name, shared.get(place[0], frozenset()))
         for place, t in places.items()
         if place not in compiled
     }

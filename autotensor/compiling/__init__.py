@@ -1,1 +1,1 @@
-"""Many kernels compiled at once."""
+"""The new kernels of a model, compiled on all cores: by this process and by children."""

@@ -1,4 +1,4 @@
-"""The kernels of a model compiled by all cores: this process takes them from the front, children from the end.
+"""Jobs done on all cores: this process takes them from the front of the list, children from its end.
 
     k0 k1 k2 …        … k17 k18        what the cache has is not among them
     └─▶ this process      child ◀─┘
@@ -48,9 +48,7 @@ class Job:
         return made_of(self.workload, self.trace, self.target, self.name, self.overlapping)
 
     def compile(self, cache: ObjectCache) -> Artifact:
-        return compile_workload(
-            self.workload, self.trace, self.target, self.name, cache, self.overlapping
-        )
+        return compile_workload(self.workload, self.trace, self.target, self.name, cache, self.overlapping)
 
     def request(self) -> str:
         """What a child is told; see compile_worker.py."""
