@@ -19,7 +19,8 @@ from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
-from autotensor.compiler import compile_workload, made_of
+from autotensor.compiler import made_of
+from autotensor.compiling.compile_jobs import Job, compile_jobs
 from autotensor.graph.groups import Group
 from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
@@ -220,13 +221,14 @@ def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifac
 def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
     """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
     shared = _overlapping(plan)
-    for t in plan.tasks:
-        trace = traces[t.workload.key]
-        place = (t.workload.key, trace.hash)
-        if place not in compiled:
-            own = shared.get(t.workload.key, frozenset())
-            made = compile_workload(t.workload, trace, plan.target, t.name, default_cache(), own)
-            compiled[place] = refuse_unfit(made)
+    places = {(t.workload.key, traces[t.workload.key].hash): t for t in plan.tasks}
+    jobs = {
+        place: Job(t.workload, traces[place[0]], plan.target, t.name, shared.get(place[0], frozenset()))
+        for place, t in places.items()
+        if place not in compiled
+    }
+    made = compile_jobs(list(jobs.values()), default_cache())
+    compiled |= {place: refuse_unfit(m) for place, m in zip(jobs, made, strict=True)}
 
 
 def _overlapping(plan: ModelPlan) -> Mapping[str, frozenset[str]]:
