@@ -66,6 +66,21 @@ INTRINSICS: dict[str, Mma] = {
     )
 }
 
+# Products of 16 bits that a multiprocessor adds up in a cycle, by compute capability; what is not listed is taken
+# for the least that there was. Source: white papers of A100, GA102 and AD102; of H100's 2048 these instructions
+# reach 62 % (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
+PRODUCTS_A_CYCLE = {80: 1024, 86: 512, 89: 512, 90: 1280}
+
+
+def of_type(dtype: str) -> Mma:
+    """The instruction whose operands are of a type that has one."""
+    return next(m for m in INTRINSICS.values() if m.dtype == dtype)
+
+
+def products_a_cycle(name: str, capability: int) -> float:
+    """Products that a multiprocessor of that capability adds up in a cycle by an instruction."""
+    return PRODUCTS_A_CYCLE.get(capability, min(PRODUCTS_A_CYCLE.values())) * INTRINSICS[name].packed / 2
+
 
 def intrinsic(name: str) -> Mma | Declared | None:
     """The instruction of that name: one of `INTRINSICS`, or "kind.name" of a target that a plug-in brings."""
