@@ -108,9 +108,8 @@ def flat_product(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
         names.add(buffer.name)
         return StageOp(buffer.name, axes, (), (value,), None, (buffer,))
 
-    along = r.columns.indices[-1] in [a.var for a in r.k]  # columns whose terms are neighbours stay so
-    rows = operand("rows", r.rows, (*r.batches, m, k))
-    columns = operand("columns", r.columns, (*r.batches, n, k) if along else (*r.batches, k, n))
+    rows = operand("rows", r.rows, (*r.batches, *_as_it_lies(r.rows, r.m, m, k)))
+    columns = operand("columns", r.columns, (*r.batches, *_as_it_lies(r.columns, r.n, n, k)))
     axes = (*r.batches, m, n)
     buffer = Buffer(fresh(f"{op.name}.flat", names), tuple(a.extent for a in axes), float32)
     terms = (
@@ -120,6 +119,11 @@ def flat_product(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     place = (*(a.var for a in r.batches), _flat(r.m), _flat(r.n))
     result = cast(op.buffers[0].dtype, Load(buffer, place))
     return rows, columns, product, StageOp(op.name, op.axes, (), (result,), None, op.buffers, op.tag)
+
+
+def _as_it_lies(load: Load, own: Sequence[IterDef], flat: IterDef, k: IterDef) -> tuple[IterDef, IterDef]:
+    """The flat axis of an operand's own and the terms, in the order of memory: neighbours stay so."""
+    return (k, flat) if load.indices[-1] in [a.var for a in own] else (flat, k)
 
 
 def _digits(axes: Sequence[IterDef], flat: Var) -> Iterator[tuple[IterDef, Expr]]:

@@ -157,6 +157,8 @@ def fragments(loop: For) -> Fragments:
     member = lane % ROWS
     half_of_rows, half_of_k = lane // ROWS % 2, lane // (2 * ROWS) * ROWS
     a_rows = _matrices(a, loop.var, {g: member, row.var: half_of_rows, loop.var: half_of_k}, 4, False)
+    if a_rows is None:
+        a_rows = _matrices(a, g, {g: zero, row.var: half_of_rows, loop.var: member + half_of_k}, 4, True)
     b_rows = _matrices(b, loop.var, {t: zero, col.var: member, loop.var: half_of_rows * ROWS}, 2, False)
     if b_rows is None:
         b_rows = _matrices(b, col.var, {t: zero, col.var: zero, loop.var: lane % (2 * ROWS)}, 2, True)
@@ -180,10 +182,10 @@ def fragments(loop: For) -> Fragments:
     )
 
 
-def _matrices(load: Load, along: Var, rows: Mapping[Expr, Expr], count: int, turned: bool) -> Matrices | None:
+def _matrices(load: Load, along: Expr, rows: Mapping[Expr, Expr], count: int, turned: bool) -> Matrices | None:
     """The operand as rows of eight elements; None if they do not lie so, aligned, in shared memory.
 
-    along: the variable that counts the elements of a row. rows: what names a lane's row.
+    along: the term that counts the elements of a row. rows: what names a lane's row.
     """
     plain, swizzle = unswizzled(load.indices[0])
     total = affine(plain)
