@@ -7,7 +7,7 @@
               C.flat[m, o]     = Σ_k f32(C.rows[m, k]) * f32(C.columns[k, o])
               C[n, y, x, o]    = C.flat[m, o]
 
-Axes that one operand alone has are its rows or columns, those of both are batches: so convolutions, batched and
+Axes that one operand alone has are its rows or columns, those of both are batches: convolutions, batched and
 transposed products are all of this form. Nothing of it need be in memory: the first two are what a block
 copies, the last is where it writes. Terms stay; sums of 16 bits are taken in float32 and rounded once.
 Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
@@ -28,6 +28,7 @@ from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import StageOp
+from autotensor.te.indices import reads_memory
 from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
 
@@ -58,6 +59,8 @@ def roles(op: StageOp) -> Roles | None:
     """The roles in a sum of products of 16-bit floats; None for any other stage."""
     found = _operands(op)
     if found is None or not op.axes or any(a.runtime is not None for a in op.all_axes):
+        return None
+    if any(reads_memory(i) for load in found for i in load.indices):
         return None
     rows, columns = sorted(found, key=lambda x: op.axes[-1].var in free_vars(x))
     mine, others = free_vars(rows), free_vars(columns)

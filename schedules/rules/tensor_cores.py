@@ -179,13 +179,15 @@ class _TensorCoreSketch(SketchWriter):
     def _cost(self, o: Option) -> tuple[float, Option]:
         """Time of the whole result under a tile, in cycles of one multiprocessor; less is better.
 
-        A turn multiplies, reads operands from shared memory and copies the next ones, each by units of its own;
-        a block that hangs over the edge works for nothing, and the last wave leaves multiprocessors idle.
+        A turn multiplies, reads operands from shared memory and copies the next ones, each by units of its
+        own; a block that hangs over the edge works for nothing, and the last wave leaves some of them idle.
         """
         wm, wn, mi, ni, warps, steps = o
         m, n, _ = self.r.extents
-        blocks = ceil(m / (wm * mi * ROWS)) * ceil(n / (wn * ni * COLUMNS)) * prod(
-            a.extent for a in self.r.batches
+        blocks = (
+            ceil(m / (wm * mi * ROWS))
+            * ceil(n / (wn * ni * COLUMNS))
+            * prod(a.extent for a in self.r.batches)
         )
         waves = max(1.0, blocks / self.target.num_cores)
         multiplied = warps * mi * ni * steps * ROWS * COLUMNS * DEPTH / self.peak
@@ -195,4 +197,3 @@ class _TensorCoreSketch(SketchWriter):
         turn = max(parts) + 0.2 * sum(parts) + MEETING
         fill = 1.0 + (self.turns - 1) * steps * DEPTH / self._depth
         return turn * self._depth / (steps * DEPTH) * fill * (ceil(waves) if waves < 4 else waves), o
-

@@ -57,7 +57,14 @@ def batched(count: int, m: int, n: int, depth: int) -> ComputeDAG:
 
 
 def convolution(
-    image: int, channels: int, out: int, window: int = 3, stride: int = 1, *, batch: int = 1, last: bool = True
+    image: int,
+    channels: int,
+    out: int,
+    window: int = 3,
+    stride: int = 1,
+    *,
+    batch: int = 1,
+    last: bool = True,
 ) -> ComputeDAG:
     """Padding and a convolution; last: whether channels are the last dimension, or the second one."""
     size, edge = (image - window + 2 * (window // 2)) // stride + 1, window // 2

@@ -229,8 +229,8 @@ class _Kernel(VectorWriter):
         self.put("}")
 
     def tensor_instruction(self, f: Fragments) -> None:
-        """One instruction of the warp, inside the loops over tiles. Every row is fetched once: as far out as can
-        be, or, where an outer loop does not move along them, for all inner ones beforehand."""
+        """One instruction of the warp, inside the loops over tiles. Rows are fetched once: as far out as can
+        be, or, where only inner loops move along them, for all these beforehand."""
         rows = {n: (r, self.fresh(n)) for n, r in (("a", f.a_rows), ("b", f.b_rows)) if r is not None}
         if rows:
             self.put("{")

@@ -66,9 +66,9 @@ INTRINSICS: dict[str, Mma] = {
     )
 }
 
-# Products of 16 bits that a multiprocessor adds up in a cycle, by compute capability; what is not listed is taken
-# for the least that there was. Source: white papers of A100, GA102 and AD102; of H100's 2048 these instructions
-# reach 62 % (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
+# Products of 16 bits that a multiprocessor adds up in a cycle, by compute capability; others are taken for
+# the slowest. Source: white papers of A100, GA102 and AD102; of H100's 2048 these instructions reach 62 %
+# (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
 PRODUCTS_A_CYCLE = {80: 1024, 86: 512, 89: 512, 90: 1280}
 
 
@@ -182,7 +182,9 @@ def fragments(loop: For) -> Fragments:
     )
 
 
-def _matrices(load: Load, along: Expr, rows: Mapping[Expr, Expr], count: int, turned: bool) -> Matrices | None:
+def _matrices(
+    load: Load, along: Expr, rows: Mapping[Expr, Expr], count: int, turned: bool
+) -> Matrices | None:
     """The operand as rows of eight elements; None if they do not lie so, aligned, in shared memory.
 
     along: the term that counts the elements of a row. rows: what names a lane's row.

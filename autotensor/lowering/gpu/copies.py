@@ -91,7 +91,7 @@ def start_copies(body: Stmt) -> Stmt:
 
 
 def _with_zeros(s: Store) -> Store:
-    """A store of what memory has, or of zeros where a condition of all lanes fails, as one of a masked load."""
+    """A store of what memory has, or of zeros where a condition of all lanes fails, with a masked load."""
     match s.value:
         case Select(cond, Load(source, origin, mask), otherwise) if _is_zero(otherwise):
             wanted = _scalar(cond)

@@ -61,7 +61,7 @@ def run(out: Path, *more: str) -> dict[str, Any]:
 
 
 def executed(failure: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """The failure's own program, as a stranger has it: pasted into a file, nothing said by the surroundings."""
+    """The failure's own program, as a stranger has it: nothing is said by what surrounds it."""
     assert len(failure["repro"].splitlines()) <= 10
     alone = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CARD_ITEM")}
     command = [sys.executable, "-c", failure["repro"]]
