@@ -24,7 +24,7 @@ from autotensor.base.target import Target
 from autotensor.compiler import compile_state
 from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.open_artifact import open_artifact
-from card.checks import Row, model_of, untuned
+from card.checks import TENSOR_CORES_FROM, Row, model_of, untuned
 from card.failures import compare
 
 REPEAT, LEAST_S = 7, 0.02
@@ -49,7 +49,7 @@ def drawn(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray[A
 def product_names(target: Target, small: bool) -> list[str]:
     sizes = (32, 64) if small else (512, 1024, 2048, 4096)
     types = ["float32"]
-    if target.kind == "cuda" and int(target.arch.removeprefix("sm_")) >= 80:
+    if target.capability >= TENSOR_CORES_FROM:
         types += ["tf32", "float16"]
     return [f"{t}-{n}" for t in types for n in sizes]
 

@@ -17,7 +17,6 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.codegen.c.resources import registers_for
 from autotensor.codegen.c.tensor_intrinsics import FIRST_CAPABILITY, LANES, of_type, products_a_cycle
-from autotensor.lowering.device_features import capability
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
@@ -50,7 +49,7 @@ MEETING = 30.0  # cycles that a barrier takes
 
 
 def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if capability(target) < FIRST_CAPABILITY or len(stage.op.buffers) != 1 or not untouched(stage):
+    if target.capability < FIRST_CAPABILITY or len(stage.op.buffers) != 1 or not untouched(stage):
         return
     r = roles(stage.op)
     if r is None or min(r.extents) < LEAST or state.attached(stage.name):
@@ -71,7 +70,7 @@ class _TensorCoreSketch(SketchWriter):
         super().__init__()
         self.state, self.stage, self.r, self.target, self.turns = state, stage, r, target, turns
         self.instruction = of_type(str(r.rows.dtype))
-        self.peak = products_a_cycle(self.instruction.name, capability(target))
+        self.peak = products_a_cycle(self.instruction.name, target.capability)
         # warps along rows and columns, instructions of a warp along each, terms of a copy
         self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)
 

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, products_a_cycle
-from autotensor.lowering.device_features import capability
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.machine.rates import Rates
@@ -74,7 +73,7 @@ def _stage(
     work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
     instruction = next((level.thread for level in s.levels if level.thread in INTRINSICS), "")
     if instruction:
-        multiplied = SM_LANES / products_a_cycle(instruction, capability(target))
+        multiplied = SM_LANES / products_a_cycle(instruction, target.capability)
         work = points * np.maximum(multiplied, _fetched_by_warps(s, count) * SM_LANES / SM_SHARED)
     busy = np.minimum(1.0, launch.threads * launch.held / ENOUGH_THREADS)
     full_waves = launch.waves(target.num_cores) * target.num_cores * launch.held
