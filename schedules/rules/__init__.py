@@ -33,6 +33,7 @@ from schedules.rules import (
     row_chain,
     siblings,
     split_k,
+    tensor_cores,
     tile_cpu,
     tile_general,
     windows,
@@ -80,6 +81,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("row_chain", row_chain.row_chain),
     # before tile_cpu: what is read once needs no register tile
     SketchRule("columns", column_sums.columns),
+    # before gpu_tile, because it offers that rule's sketches behind its own
+    SketchRule("tensor_cores", tensor_cores.tensor_cores, GPU),
     # before gpu_reduce: products read operands again and again, which threads of a block share
     SketchRule("gpu_tile", gpu_tile.gpu_tile, GPU),
     # before pointwise and gpu_bind, because the reduction in front may want the stage's loops
