@@ -17,7 +17,9 @@ from tuning_db.errors import StoreError
 from tuning_db.records import (
     RACES,
     Application,
+    By,
     Calibration,
+    Chapter,
     CheckReport,
     Claim,
     Code,
@@ -52,7 +54,9 @@ from tuning_db.values import error_signature
 __all__ = [
     "RACES",
     "Application",
+    "By",
     "Calibration",
+    "Chapter",
     "CheckReport",
     "Claim",
     "Code",

@@ -20,7 +20,9 @@ from uuid import uuid4
 from tuning_db.errors import StoreError
 from tuning_db.records import (
     Application,
+    By,
     Calibration,
+    Chapter,
     CheckReport,
     Claim,
     Code,
@@ -361,6 +363,25 @@ class TrialStore(ABC):
     @abstractmethod
     def progress(self, session: str) -> tuple[Progress, ...]:
         """One entry for every (workload, target) a session has trials of."""
+
+    # --- many sessions at once ---
+
+    @abstractmethod
+    def history(self, workload_key: str, by: By = By.SESSION) -> tuple[Chapter, ...]:
+        """The verified trials of a workload in groups, the one that began first first, with the best of each.
+
+        Cost: reads the workload's trials.
+        """
+
+    @abstractmethod
+    def finalists(
+        self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
+    ) -> tuple[TrialRecord, ...]:
+        """Of every task on every machine, the verified trial that this run, these versions of the sources or
+        this machine came to: the fastest of the last race, without one the fastest of all.
+
+        Races inside a model do not count. Cost: reads the trials of a run or machine; by code, of the log.
+        """
 
     # --- rates of a machine; trials in use ---
 

@@ -1,9 +1,10 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
 Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
-`session_verbs.py`, those about trials here. What several verbs ask, and how rows become records, is in
-`queries.py`; how many trials are written at once in `batches.py`; nothing of SQLAlchemy leaves these files.
-Keys are turned into row ids inside a transaction, and remembered (`keys.py`).
+`session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. What several
+verbs ask, and how rows become records, is in `queries.py`; how many trials are written at once in
+`batches.py`; nothing of SQLAlchemy leaves these files. Keys are turned into row ids inside a transaction,
+and remembered (`keys.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tuning_db.contract import (
 )
 from tuning_db.engine import IN_MEMORY
 from tuning_db.errors import StoreError
+from tuning_db.histories import HistoryVerbs
 from tuning_db.keys import CHUNK, chunks
 from tuning_db.queries import (
     COUNTS,
@@ -66,7 +68,7 @@ from tuning_db.session_verbs import SessionVerbs
 from tuning_db.values import now
 
 
-class SqlStore(SessionVerbs, TrialStore):
+class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
     """A tuning log in SQLite or PostgreSQL."""
 
     # --- trials ---
