@@ -67,7 +67,7 @@ def _chapters(by: Any) -> Any:
     """The groups of the workload whose key is `wanted`, in the order in which they began."""
     t = m.Trial
     residency = func.coalesce(t.residency, "")
-    group = {"partition_by": (by, t.machine_id, t.target_id, residency)}
+    group: dict[str, Any] = {"partition_by": (by, t.machine_id, t.target_id, residency)}
     place = func.row_number().over(**group, order_by=(t.median_s, t.id))
     trials = (
         select(
@@ -84,8 +84,8 @@ def _chapters(by: Any) -> Any:
         .where(m.Workload.key == bindparam("wanted"), VERIFIED)
         .subquery()
     )  # fmt: skip
-    *wanted, place, first = trials.c
-    return select(*wanted).where(place == 1).order_by(trials.c.since, first)
+    *wanted, nth, first = trials.c
+    return select(*wanted).where(nth == 1).order_by(trials.c.since, first)
 
 
 _raced = case((m.Session.kind == SessionKind.RACE.value, m.Session.started))  # NULL: no race

@@ -107,7 +107,9 @@ def test_runs_and_machines_are_compared_alike() -> None:
         (found,) = compare(store, "zen3", "zen5")
         assert (found.workload, found.verdict) == ("w", Verdict.SLOWER)
         assert found.ratio.middle == pytest.approx(2.0, rel=0.15)
-        assert compare(store, here, f"{OLD} on zen5") == ()  # runs of two machines have no task in common
+        assert (
+            compare(store, here, f"run of {OLD} on zen5") == ()
+        )  # runs of two machines have no task in common
         assert [c.workload for c in compare(store, here, here)] == ["v", "w"]
         assert regressions(store) == ()  # one commit only
 
@@ -117,9 +119,7 @@ def test_what_is_compared_has_to_be_named_well() -> None:
         store.put_code(Code("aaaa1112", "0.1", "aaaa1112"))
         with pytest.raises(InputError, match="no run, commit or machine 'dddd'"):
             compare(store, "dddd", NEW)
-        with pytest.raises(
-            InputError, match="'aaaa' may be run aaaa1111 on zen3 or commit aaaa1111 or commit aaaa1112"
-        ):
+        with pytest.raises(InputError, match="'aaaa' may be commit aaaa1111 or commit aaaa1112"):
             compare(store, "aaaa", NEW)
         with pytest.raises(InputError, match="is a machine and 'bbbb2222' a commit"):
             compare(store, "zen3", NEW)

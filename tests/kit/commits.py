@@ -43,7 +43,7 @@ def add_races(
     environment = store.ensure_environment({"python": "3"})
     store.put_code(Code(commit, "0.1", commit))
     store.ensure_target(TARGET, "{}")
-    run = f"{commit} on {machine}"
+    run = f"run of {commit} on {machine}"
     session = store.start_session(
         run_key=run, seed=0, machine=machine, environment=environment, kind=SessionKind.RACE
     )

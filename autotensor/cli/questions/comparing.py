@@ -33,10 +33,8 @@ SHOWN = {
 }
 COMMITS = ("commit", "version", "dirty", "sessions", "first", "last")
 
-First = Annotated[
-    str | None, typer.Argument(metavar="A", help="A run, commit or machine; how it begins will do.")
-]
-Second = Annotated[str | None, typer.Argument(metavar="B", help="What is compared with it.")]
+A = typer.Argument(metavar="A", help="A run, commit or machine; how it begins will do.")
+B = typer.Argument(metavar="B", help="What is compared with it.")
 AtLeast = Annotated[
     str, typer.Option("--at-least", metavar="SHARE", help="What differs by less is even. 0.5% or 0.005.")
 ]
@@ -46,7 +44,12 @@ AtLeast = Annotated[
     "compare", epilog=example("autotensor db compare 1f0c 77ab", "autotensor db compare v0.1 v0.2 --csv")
 )
 def compare(
-    a: First, b: Second, at_least: AtLeast = "0.5%", db: Db = None, json: AsJson = False, csv: AsCsv = False
+    a: Annotated[str, A],
+    b: Annotated[str, B],
+    at_least: AtLeast = "0.5%",
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
 ) -> None:
     """Compare two runs, commits or machines, task by task.
 
@@ -65,8 +68,8 @@ def compare(
     epilog=example("autotensor db regressions", "autotensor db regressions 1f0c 77ab --at-least 2%"),
 )
 def regressions(
-    a: First = None,
-    b: Second = None,
+    a: Annotated[str | None, A] = None,
+    b: Annotated[str | None, B] = None,
     at_least: AtLeast = "0.5%",
     db: Db = None,
     json: AsJson = False,
