@@ -35,6 +35,7 @@ from tuning_db.records import (
     Machine,
     Opening,
     Progress,
+    Pruned,
     Round,
     Run,
     Session,
@@ -437,6 +438,30 @@ class TrialStore(ABC):
 
         What was merged of it before is not looked at again. Raises StoreError if it is this very log, or
         holds another workload under a key of this one.
+        """
+
+    @abstractmethod
+    def prune(
+        self,
+        keep: int,
+        before: datetime | None = None,
+        makers: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> tuple[Pruned, ...]:
+        """Delete trials that nothing needs; gives each workload's trials, and how many of them went.
+
+        What stays: the `keep` fastest verified ones of every task on every machine, all races, what stands or
+        was built into something, sessions without an end, an example of every kind of failure, whatever these
+        makers made, the newest trial, and all that any of these was made from. before: only older ones go.
+        dry_run: nothing is deleted. Killed in the middle, the log is whole, and pruning again goes on.
+        Raises StoreError for a `keep` below one.
+        """
+
+    @abstractmethod
+    def compact(self) -> tuple[int, int]:
+        """Give back the space of what was deleted; gives the bytes before and after.
+
+        Others wait until it is done. Cost: writes all of the log anew.
         """
 
     @abstractmethod

@@ -504,6 +504,16 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of a workload's trials when a log was pruned, or would."""
+
+    workload: str
+    name: str
+    trials: int  # before
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """One measured rate of a machine, e.g. `Calibration("peak_f32", 117e9, "FLOP/s")`."""
 
