@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from tuning_db.engine import Opened
 from tuning_db.models import Base
+
+TABLES = tuple(table.name for table in Base.metadata.sorted_tables)
 
 
 def compact(log: Opened) -> tuple[int, int]:
@@ -34,10 +36,13 @@ def _pages(raw: Any) -> int:
 
 
 def _server(log: Opened) -> tuple[int, int]:
-    tables = [table.name for table in Base.metadata.sorted_tables]
-    total = text("SELECT SUM(pg_total_relation_size(CAST(name AS regclass))) FROM unnest(:tables) AS name")
     with log.write.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
-        before = int(c.execute(total, {"tables": tables}).scalar_one())
-        for name in tables:
+        before = _bytes(c)
+        for name in TABLES:
             c.execute(text(f"VACUUM (FULL, ANALYZE) {name}"))
-        return before, int(c.execute(total, {"tables": tables}).scalar_one())
+        return before, _bytes(c)
+
+
+def _bytes(c: Connection) -> int:
+    size = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
+    return sum(int(c.execute(size, {"name": name}).scalar_one()) for name in TABLES)

@@ -27,18 +27,16 @@ from tuning_db.records import Pruned
 
 RANGE = 10_000  # trials in one transaction
 
-# What is kept, one reason each; `kept` takes a trial once.
-REASONS = (
-    f"""SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY workload_id, target_id, machine_id
-        ORDER BY median_s, id) AS place FROM trial WHERE {VERIFIED}) AS ranked WHERE place <= :keep""",
-    """SELECT t.id FROM session s JOIN trial t ON t.session_id = s.id
-       WHERE s.kind IN ('race', 'model') OR s.ended IS NULL""",
-    "SELECT trial_id FROM standing WHERE trial_id IS NOT NULL UNION SELECT trial_id FROM apply_event",
-    "SELECT c.example FROM task_count c JOIN trial t ON t.id = c.example",
-    "SELECT MAX(id) FROM trial HAVING MAX(id) IS NOT NULL",
-    "SELECT id FROM trial WHERE made_by IN :makers",
-    "SELECT id FROM trial WHERE created >= :before",
-)
+# What is kept, one reason each.
+FASTEST = f"""SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY workload_id, target_id, machine_id
+    ORDER BY median_s, id) AS place FROM trial WHERE {VERIFIED}) AS ranked WHERE place <= :keep"""
+IN_SESSIONS = """SELECT t.id FROM session s JOIN trial t ON t.session_id = s.id
+    WHERE s.kind IN ('race', 'model') OR s.ended IS NULL"""
+USED = "SELECT trial_id FROM standing WHERE trial_id IS NOT NULL UNION SELECT trial_id FROM apply_event"
+EXAMPLES = "SELECT c.example FROM task_count c JOIN trial t ON t.id = c.example"
+NEWEST = "SELECT MAX(id) FROM trial HAVING MAX(id) IS NOT NULL"
+MADE = "SELECT id FROM trial WHERE made_by IN :makers"
+YOUNG = "SELECT id FROM trial WHERE created >= :before"
 # The first trial of every trace that one was made from, on its machine: what `LogHandle.lineage` gives.
 ANCESTORS = """WITH RECURSIVE line(id) AS (SELECT id FROM kept UNION
     SELECT a.id FROM line JOIN parent p ON p.child_id = line.id JOIN trial c ON c.id = p.child_id
@@ -46,9 +44,8 @@ ANCESTORS = """WITH RECURSIVE line(id) AS (SELECT id FROM kept UNION
         WHERE o.workload_id = COALESCE(p.workload_id, c.workload_id) AND o.target_id = c.target_id
         AND o.machine_id = c.machine_id AND o.trace_hash = p.trace_hash)) SELECT id FROM line"""
 # Of a range of what goes, that which did not come to be needed since that was decided.
-GONE = """SELECT t.id FROM goes g JOIN trial t ON t.id = g.id WHERE g.id > :low AND g.id <= :high
-    AND t.id NOT IN (SELECT trial_id FROM standing WHERE trial_id IS NOT NULL)
-    AND t.id NOT IN (SELECT trial_id FROM apply_event)
+GONE = f"""SELECT t.id FROM goes g JOIN trial t ON t.id = g.id WHERE g.id > :low AND g.id <= :high
+    AND t.id NOT IN ({USED})
     AND t.session_id NOT IN (SELECT id FROM session WHERE ended IS NULL)
     AND t.trace_hash NOT IN (SELECT trace_hash FROM parent WHERE child_id > :newest)"""
 DELETE = (
@@ -96,15 +93,20 @@ def _decide(c: Connection, keep: int, before: datetime | None, makers: Collectio
         c.execute(text(f"DROP TABLE IF EXISTS {name}"))
         number = "INTEGER" if c.dialect.name == "sqlite" else "BIGINT"  # the one that SQLite finds fastest
         c.execute(text(f"CREATE TEMPORARY TABLE {name} (id {number} PRIMARY KEY)"))
-    values = {"keep": keep, "makers": list(makers), "before": before}
-    types = (bindparam("makers", expanding=True), bindparam("before", type_=UtcTime()), bindparam("keep"))
-    for reason in (*REASONS, ANCESTORS):
-        named = [p for p in types if f":{p.key}" in reason]
-        if "before" in {p.key for p in named} and before is None:
-            continue
-        put = text(f"INSERT INTO kept SELECT * FROM ({reason}) AS r WHERE true ON CONFLICT DO NOTHING")
-        c.execute(put.bindparams(*named), {p.key: values[p.key] for p in named})
+    for reason in (IN_SESSIONS, USED, EXAMPLES, NEWEST):
+        _keep(c, reason)
+    _keep(c, FASTEST, bindparam("keep", keep))
+    if makers:
+        _keep(c, MADE, bindparam("makers", list(makers), expanding=True))
+    if before is not None:
+        _keep(c, YOUNG, bindparam("before", before, UtcTime()))
+    _keep(c, ANCESTORS)
     c.execute(text("INSERT INTO goes SELECT id FROM trial WHERE id NOT IN (SELECT id FROM kept)"))
+
+
+def _keep(c: Connection, reason: str, *values: Any) -> None:
+    put = text(f"INSERT INTO kept SELECT * FROM ({reason}) AS r WHERE true ON CONFLICT DO NOTHING")
+    c.execute(put.bindparams(*values))
 
 
 def _by_workload(c: Connection) -> tuple[Pruned, ...]:
