@@ -66,28 +66,43 @@ class HistoryVerbs(Transactions):
 def _chapters(by: Any) -> Any:
     """The groups of the workload whose key is `wanted`, in the order in which they began."""
     t = m.Trial
-    residency = func.coalesce(t.residency, "")
-    group: dict[str, Any] = {"partition_by": (by, t.machine_id, t.target_id, residency)}
-    place = func.row_number().over(**group, order_by=(t.median_s, t.id))
     trials = (
         select(
-            by.label("of"), func.min(t.created).over(**group).label("since"), m.Machine.fingerprint,
-            m.Target.key, residency.label("residency"), func.count().over(**group).label("trials"),
-            t.median_s, t.id, place.label("place"), func.min(t.id).over(**group).label("first"),
+            by.label("of"), t.machine_id, t.target_id, func.coalesce(t.residency, "").label("residency"),
+            t.created, t.median_s, t.id,
         )
         .select_from(t)
-        .join(m.Workload, m.Workload.id == t.workload_id)
-        .join(m.Session, m.Session.id == t.session_id)
-        .join(m.Machine, m.Machine.id == t.machine_id)
-        .join(m.Target, m.Target.id == t.target_id)
+        .outerjoin(m.Session, m.Session.id == t.session_id)
+        .outerjoin(m.Machine, m.Machine.id == t.machine_id)
         .outerjoin(m.Code, m.Code.id == t.code_id)
-        .where(m.Workload.key == bindparam("wanted"), VERIFIED)
+        .where(t.workload_id == _WANTED, VERIFIED)
         .subquery()
+        .c
     )  # fmt: skip
-    *wanted, nth, first = trials.c
-    return select(*wanted).where(nth == 1).order_by(trials.c.since, first)
+    group: dict[str, Any] = {
+        "partition_by": (trials.of, trials.machine_id, trials.target_id, trials.residency)
+    }
+    ranked = select(
+        *group["partition_by"],
+        func.min(trials.created).over(**group).label("since"),
+        func.min(trials.id).over(**group).label("first"),
+        func.count().over(**group).label("trials"),
+        func.row_number().over(**group, order_by=(trials.median_s, trials.id)).label("place"),
+        trials.median_s,
+        trials.id,
+    ).subquery()
+    g = ranked.c
+    return (
+        select(g.of, g.since, m.Machine.fingerprint, m.Target.key, g.residency, g.trials, g.median_s, g.id)
+        .select_from(ranked)
+        .join(m.Machine, m.Machine.id == g.machine_id)
+        .join(m.Target, m.Target.id == g.target_id)
+        .where(g.place == 1)
+        .order_by(g.since, g.first)
+    )
 
 
+_WANTED = select(m.Workload.id).where(m.Workload.key == bindparam("wanted")).scalar_subquery()
 _raced = case((m.Session.kind == SessionKind.RACE.value, m.Session.started))  # NULL: no race
 # Verified trials by task and machine: those of the last race first, then all others; the fastest first.
 # Races inside a model are left out: their seconds are comparable within the race only.

@@ -258,6 +258,48 @@ def test_schema(log):
     assert "| `build_s` | s | lowering and compiling |" in cli("db", "schema", "--markdown").out
 
 
+def test_prune(log, plan):
+    """Two of mlp/0's eleven trials stay, beside those of a run without an end."""
+    many = [1e-3 + n * 1e-6 for n in range(8)]
+    with connect(log) as store:
+        rows = add_trials(store, plan.tasks[0].workload, many)
+        store.end_session(rows[0].session, "all trials are spent")
+    before = asked(log, "SELECT id FROM trial")
+    key = plan.tasks[0].workload.key
+    (row, *others) = answer("prune", "--keep", 2)
+    trials = asked(
+        log, "SELECT COUNT(*) FROM trial t JOIN workload w ON w.id = workload_id WHERE w.key = ?", key
+    )
+    assert (row["workload"], row["trials"]) == (key, *trials[0])
+    assert row["gone"] > 0 == sum(r["gone"] for r in others)
+    assert asked(log, "SELECT id FROM trial") == before  # a dry run
+    said = cli("db", "prune", "--keep", 2)
+    assert f"{row['gone']} of {len(before)} trials would be deleted. Nothing was: --yes does it." in said.err
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert cli("db", "prune", "--keep", 2, "--older", 1, "--yes").code == 0
+    assert asked(log, "SELECT id FROM trial") == before  # all are younger than a day
+    said = cli("db", "prune", "--keep", 2, "--yes")
+    assert f"{row['gone']} of {len(before)} trials were deleted;" in said.err
+    assert asked(log, "SELECT COUNT(*) FROM trial") == [(len(before) - row["gone"],)]
+    assert cli("db", "check").code == 0
+
+
+def test_compact(log):
+    said = json.loads(cli("db", "compact", "--json").out)
+    assert said["bytes"] == log.stat().st_size
+    assert " before, " in cli("db", "compact").out
+    with connect(log) as store:
+        assert store.check().ok
+
+
+def test_a_log_that_is_not_there_is_not_made(tmp_path):
+    for verb in ("prune", "compact"):
+        said = cli("db", verb, "--db", tmp_path / "none.db")
+        assert said.code == 1
+        assert "there is no tuning log at" in said.err
+    assert not (tmp_path / "none.db").exists()
+
+
 def test_sql(log):
     query = "SELECT id, status, median_s, trace_hash LIKE '%a%' AS has_a FROM trial ORDER BY id"
     rows = answer("sql", query + ";")
