@@ -235,7 +235,9 @@ def described() -> tuple[Described, ...]:
 def _of_tables() -> Iterator[Described]:
     for name, table in sorted(m.Base.metadata.tables.items()):
         for column in table.columns:
-            refers_to = next((f"→ {key.target_fullname.split('.')[0]}" for key in column.foreign_keys), "")
+            refers_to = next(
+                (f"→ {key.column.table.name}" for key in column.foreign_keys if key.column.name == "id"), ""
+            )
             said = MEANINGS.get(name, {}).get(column.name)
             unit, meaning = said or (("", refers_to) if refers_to else EVERYWHERE[column.name])
             yield Described(name, column.name, unit, meaning)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from tuning_db import Code, Machine, Sample, SessionKind, Status, TrialRecord, TrialStore, Verification
 
-TARGET = "t"
 COMMITS = ("aaaa1111", "bbbb2222")
 SAMPLES = 15  # of each contestant of a final race
 
@@ -32,6 +31,7 @@ def add_races(
     rng: random.Random,
     machine: str = "zen3",
     count: int = SAMPLES,
+    target: tuple[str, str] = ("t", "{}"),
     **changes: object,
 ) -> str:
     """A run at a commit that raced two schedules of each task, the default twice as slow; gives its key.
@@ -42,7 +42,7 @@ def add_races(
     store.ensure_machine(Machine(machine, f"CPU {machine}"))
     environment = store.ensure_environment({"python": "3"})
     store.put_code(Code(commit, "0.1", commit))
-    store.ensure_target(TARGET, "{}")
+    store.ensure_target(*target)
     run = f"run of {commit} on {machine}"
     session = store.start_session(
         run_key=run, seed=0, machine=machine, environment=environment, kind=SessionKind.RACE
@@ -55,7 +55,7 @@ def add_races(
             of_place = factor * rng.lognormvariate(0.0, 0.003)
             taken = samples(rng, best * of_place, drift, count)
             row = {
-                "session": session.id, "workload": key, "target": TARGET, "machine": machine,
+                "session": session.id, "workload": key, "target": target[0], "machine": machine,
                 "environment": environment, "trace": "[]", "trace_hash": f"{key} {trace}",
                 "status": Status.OK, "median_s": sorted(s.seconds for s in taken)[count // 2],
                 "samples": taken, "verification": Verification(1e-7, 1e-5, (0,), True), "made_by": trace,
