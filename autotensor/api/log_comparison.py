@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TaskComparison:
     """One task on two sides. The ratio is the second's time by the first's, each bound sure to 99 %."""
 
     workload: str
@@ -64,7 +64,7 @@ class Comparison:
         return self.first.trace_hash == self.second.trace_hash
 
 
-def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[Comparison, ...]:
+def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
     """What two runs, commits or machines came to, for the tasks that both have; what became slower first.
 
     a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or how it begins. Runs and commits
@@ -80,7 +80,7 @@ def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tu
 
 def regressions(
     store: TrialStore, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
-) -> tuple[Comparison, ...]:
+) -> tuple[TaskComparison, ...]:
     """The tasks of which `b` is surely slower than `a`, by more than `at_least` of the time.
 
     Without names the newest commit that measured anything, and the one before it; none if there is one only.
@@ -122,7 +122,7 @@ def _commits(store: TrialStore) -> list[Side]:
     return [Side("commit", label, codes=tuple(of_it)) for label, of_it in keys.items()]
 
 
-def _compared(store: TrialStore, a: Side, b: Side, at_least: float) -> tuple[Comparison, ...]:
+def _compared(store: TrialStore, a: Side, b: Side, at_least: float) -> tuple[TaskComparison, ...]:
     task = _task if a.kind == "machine" else _task_here
     first = {task(t): t for t in a.trials(store)}
     both = [(first[task(t)], t) for t in b.trials(store) if task(t) in first]
@@ -139,10 +139,10 @@ def _task_here(t: TrialRecord) -> tuple[str, ...]:
     return t.workload, t.target, t.machine
 
 
-def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float = AT_LEAST) -> Comparison:
+def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float = AT_LEAST) -> TaskComparison:
     """Two trials of one task."""
     ratio = relative(first, second)
-    return Comparison(
+    return TaskComparison(
         first.workload, name, first.target, first, second, ratio, _verdict(first, second, ratio, at_least)
     )
 
@@ -179,7 +179,7 @@ def residencies(t: TrialRecord) -> Collection[str]:
 
 __all__ = [
     "AT_LEAST",
-    "Comparison",
+    "TaskComparison",
     "Side",
     "Verdict",
     "compare",

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
-from autotensor.api.log_comparison import AT_LEAST, Comparison, compare, regressions
+from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.errors import InputError
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
@@ -153,7 +153,7 @@ class LogHandle:
         """The best of a workload by session, day, commit, machine, maker or conditions, oldest first."""
         return self._store.history(workload, By(by))
 
-    def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[Comparison, ...]:
+    def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
         """What two runs, commits or machines came to, task by task, judged by all samples.
 
         Raises InputError for what is not in the log.
@@ -162,7 +162,7 @@ class LogHandle:
 
     def regressions(
         self, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
-    ) -> tuple[Comparison, ...]:
+    ) -> tuple[TaskComparison, ...]:
         """The tasks that became slower, surely; without names, from the commit before the newest to it."""
         return regressions(self._store, a, b, at_least)
 

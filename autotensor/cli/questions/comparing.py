@@ -13,7 +13,7 @@ from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import micros
 
 if TYPE_CHECKING:
-    from autotensor.api.log_comparison import Comparison
+    from autotensor.api.log_comparison import TaskComparison
     from tuning_db.records import Opening
 
 app = new_app()
@@ -88,7 +88,7 @@ def regressions(
         raise typer.Exit(1)
 
 
-def rows_of(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
+def rows_of(found: Sequence[TaskComparison]) -> list[tuple[object, ...]]:
     """One for each task; without bounds where nothing is sure."""
     return [
         (
@@ -99,7 +99,7 @@ def rows_of(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def _bounds(c: Comparison) -> tuple[float | None, float | None]:
+def _bounds(c: TaskComparison) -> tuple[float | None, float | None]:
     return (c.ratio.lower, c.ratio.upper) if c.ratio.upper < float("inf") else (None, None)
 
 
