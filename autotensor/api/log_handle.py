@@ -15,11 +15,14 @@ from types import TracebackType
 from typing import Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
+from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.errors import InputError
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
 from tuning_db.exchange.frames import Frame, Where, frame
 from tuning_db.records import (
+    By,
+    Chapter,
     Code,
     FailureGroup,
     Host,
@@ -145,6 +148,23 @@ class LogHandle:
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
         """Failed trials by what they have in common, most frequent first."""
         return self._store.failures(workload)
+
+    def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:
+        """The best of a workload by session, day, commit, machine, maker or conditions, oldest first."""
+        return self._store.history(workload, By(by))
+
+    def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
+        """What two runs, commits or machines came to, task by task, judged by all samples.
+
+        Raises InputError for what is not in the log.
+        """
+        return compare(self._store, a, b, at_least)
+
+    def regressions(
+        self, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
+    ) -> tuple[TaskComparison, ...]:
+        """The tasks that became slower, surely; without names, from the commit before the newest to it."""
+        return regressions(self._store, a, b, at_least)
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
