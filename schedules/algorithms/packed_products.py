@@ -60,9 +60,7 @@ class _Product:
         return 8 // self.bits
 
 
-def packed_products(
-    state: State, stage: Stage, a: DType, b: DType, group: int
-) -> tuple[StageOp, ...] | None:
+def packed_products(state: State, stage: Stage, a: DType, b: DType, group: int) -> tuple[StageOp, ...] | None:
     """The stages of the picture above, `P.numbers` last but one; None for any other sum."""
     found = _match(state, stage.op)
     if found is None or not a.holds(found.x.buffer.dtype) or (1 << found.bits) - 1 > _most(b):

@@ -29,7 +29,6 @@ from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
