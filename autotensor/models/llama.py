@@ -27,6 +27,7 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Constant, Graph, GraphNode
+from autotensor.models import gguf_file
 from autotensor.models.cached_attention import CAPACITY, attend, entry_of, remember
 from autotensor.models.packed_rows import PackedRows, rounded_rows, side_by_side
 from autotensor.models.transformer import heads_of, rows_of, token_input, token_numbers
@@ -96,12 +97,16 @@ def size_of(config: Mapping[str, Any]) -> LlamaSize:
     )
 
 
-def load(folder: str | Path) -> tuple[LlamaSize, dict[str, Array]]:
-    """Size and weights in a Hugging Face folder: config.json, and safetensors in one file or several.
+def load(source: str | Path) -> tuple[LlamaSize, dict[str, Any]]:
+    """Size and weights in a Hugging Face folder (config.json, safetensors in one file or several), or in a
+    `.gguf` file, whose Q4_0 and Q8_0 stay packed.
 
     Raises InputError for a file that is missing or damaged, and as `size_of`.
     """
-    path = Path(folder) / "config.json"
+    if Path(source).suffix == ".gguf":
+        config, weights = gguf_file.read(Path(source))
+        return size_of(config), weights
+    path = Path(source) / "config.json"
     try:
         size = size_of(json.loads(path.read_text()))
     except OSError as error:
@@ -110,7 +115,7 @@ def load(folder: str | Path) -> tuple[LlamaSize, dict[str, Array]]:
         raise InputError(f"llama: {str(path)!r} is not JSON: {error}.") from error
     except KeyError as error:
         raise InputError(f"llama: {str(path)!r} lacks {error}.") from error
-    return size, load_weights(folder)
+    return size, load_weights(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +151,8 @@ def build(
 ) -> Graph:
     """The graph. weights: `embed_tokens.weight` [words, hidden], …; None draws them from the seed.
 
-    Matrices that are given packed (`PackedRows`) stay so. Floats do, too; but bits = 4 or 8 rounds them to the
-    nearest numbers of so many bits with a scale for each group of a row. rounded: bits of the numbers to which
+    Matrices that are given packed (`PackedRows`) stay so. bits = 4 or 8 rounds the others to the nearest
+    numbers of so many bits, which share a scale by groups of a row. rounded: bits of the numbers to which
     activations are rounded where they meet packed matrices, 8 or 16; 0 leaves them in float32.
     position + tokens is at most capacity, for which the rotary embedding has angles.
     """

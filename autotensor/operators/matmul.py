@@ -80,8 +80,8 @@ def _unpacked(w: Array, bits: int) -> Array:
 def _dense_nbits_reference(
     x: Array, w: Array, scale: Array, zero: Array | None = None, bits: int = 4, rounded: int = 0
 ) -> Array:
-    (n, groups), q = w.shape[:2], _unpacked(w, bits).astype(scale.dtype)
-    weights = (q - (1 << bits - 1 if zero is None else zero[..., None])) * scale[..., None]
+    (n, groups), q = w.shape[:2], _unpacked(w, bits).astype(x.dtype)
+    weights = (q - (1 << bits - 1 if zero is None else zero[..., None])) * scale[..., None].astype(x.dtype)
     whole = np.pad(x, ((0, 0), (0, groups * q.shape[2] - x.shape[1]))).reshape(len(x), groups, -1)
     if rounded:
         most, peak = (1 << rounded - 1) - 1, np.abs(whole).max(axis=2, keepdims=True)
