@@ -29,7 +29,7 @@ from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Constant, Graph, GraphNode
 from autotensor.models import gguf_file
 from autotensor.models.cached_attention import CAPACITY, attend, entry_of, remember
-from autotensor.models.packed_rows import PackedRows, rounded_rows, side_by_side
+from autotensor.models.packed_rows import PackedRows, drawn_rows, rounded_rows, side_by_side
 from autotensor.models.transformer import heads_of, rows_of, token_input, token_numbers
 from autotensor.models.weights import Array, Naming, Weights, WeightSource, load_weights
 
@@ -131,9 +131,12 @@ class Storage:
         if isinstance(given, PackedRows) and given.shape == (rows, columns):
             w.noted(name, rows, columns)
             return given
-        floats = w(name, rows, columns)
-        nobody = w.weights is not None and given is None  # asks for numbers that are not there
-        return floats if nobody or not self.bits else rounded_rows(floats.array, self.bits, self.group, name)
+        if not self.bits or (w.weights is not None and given is None):  # who has no weights asks for shapes
+            return w(name, rows, columns)
+        if w.weights is None and not name.startswith("embed_tokens."):  # whose floats are looked up, too
+            w.noted(name, rows, columns)
+            return drawn_rows(name, rows, columns, self.bits, self.group, w.seed)
+        return rounded_rows(w(name, rows, columns).array, self.bits, self.group, name)
 
 
 def build(

@@ -33,7 +33,7 @@ class PackedRows:
 
     @property
     def group(self) -> int:
-        return self.shape[1] // self.q.shape[1]
+        return int(self.q.shape[2]) * 8 // self.bits
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The matrix in float32, for NumPy."""
@@ -58,14 +58,8 @@ def rounded_rows(w: Array, bits: int, group: int, what: str) -> PackedRows:
     what: its name, for messages. Raises InputError where groups do not divide its rows.
     Source: Q4_0 and Q8_0 of ggml (quantize_row_q4_0_ref, quantize_row_q8_0_ref).
     """
-    if bits not in BITS or group not in GROUPS:
-        raise InputError(
-            f"weights of {bits} bits in groups of {group} are not known.",
-            fix="Known: 4 and 8 bits; 32, 64 and 128.",
-        )
     rows, columns = w.shape
-    if columns % group:
-        raise InputError(f"{what} has rows of {columns}, no multiple of its groups of {group}.")
+    check(bits, group, columns, what)
     by_group = w.astype(np.float32).reshape(rows, columns // group, group)
     largest = np.abs(by_group).argmax(axis=2)[..., None]
     peak = np.take_along_axis(by_group, largest, axis=2)
@@ -75,6 +69,30 @@ def rounded_rows(w: Array, bits: int, group: int, what: str) -> PackedRows:
     inverse = np.divide(1, step, out=np.zeros_like(step), where=step != 0)
     numbers = np.clip(np.rint(by_group * inverse) + zero, 0, 2 * zero - 1).astype(np.uint8)
     return packed(numbers, scale[..., 0], bits)
+
+
+def drawn_rows(name: str, rows: int, columns: int, bits: int, group: int, seed: int) -> PackedRows:
+    """A random matrix of the variance of `weights.draw`, without the floats.
+
+    Numbers are evenly spread around the zero point, scales are all the same.
+    """
+    rng, zero = np.random.default_rng([seed, *name.encode()]), 1 << bits - 1
+    check(bits, group, columns, name)
+    numbers = rng.integers(1, 2 * zero, (rows, columns // group, group), np.uint8)
+    spread = np.sqrt((zero * zero - zero) / 3)  # of 1 - zero … zero - 1
+    scale = np.full(numbers.shape[:2], np.sqrt(2 / columns) / spread, np.float16)
+    return packed(numbers, scale, bits)
+
+
+def check(bits: int, group: int, columns: int, what: str) -> None:
+    """Raises InputError where rows of so many columns cannot be packed so."""
+    if bits not in BITS or group not in GROUPS:
+        raise InputError(
+            f"weights of {bits} bits in groups of {group} are not known.",
+            fix="Known: 4 and 8 bits; 32, 64 and 128.",
+        )
+    if columns % group:
+        raise InputError(f"{what} has rows of {columns}, no multiple of its groups of {group}.")
 
 
 def side_by_side(parts: Sequence[PackedRows]) -> PackedRows | None:

@@ -21,7 +21,7 @@ from functools import partial, reduce
 from autotensor.base.dtype import DType, int8, int16, int32, uint8, uint16
 from autotensor.codegen.dot_instructions import DotInstruction
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, cast, const
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, Var, cast, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import free_vars, widened
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
@@ -155,7 +155,7 @@ def _number(op: StageOp, e: Expr) -> tuple[Load, int] | None:
 def _rows(op: StageOp, w: Load) -> tuple[IterDef, ...] | None:
     """The axes, from end to end, at which w is read in front of its last dimension."""
     axis_of = {a.var: a for a in op.axes}
-    rows = tuple(axis_of[i] for i in w.indices[:-1] if i in axis_of)
+    rows = tuple(axis_of[i] for i in w.indices[:-1] if isinstance(i, Var) and i in axis_of)
     whole = tuple(a.extent for a in rows) == w.buffer.shape[:-1] and len({*rows}) == len(rows)
     return rows if whole else None
 

@@ -135,7 +135,7 @@ def test_a_file_without_words(tmp_path):
         path, {n: a for n, a in drawn().items() if n != "embed_tokens.weight"}, gguf.GGMLQuantizationType.F16
     )
     size, weights = llama.load(path)
-    with pytest.raises(InputError, match="weights lack 'embed_tokens.weight'"):
+    with pytest.raises(InputError, match=r"weights lack 'embed_tokens\.weight'"):
         llama.build(weights=weights, size=size)
 
 
