@@ -25,7 +25,10 @@ from autotensor.graph.in_place_values import overlapping_arguments, updating_gro
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
-from autotensor.graph.open_graphs import OpenGraph
+from autotensor.graph.symbols.generalise import OpenLayout, check_least, generalised
+from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.graph.symbols.samples import Samples
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
@@ -52,6 +55,7 @@ class ModelPlan:
     # kept in the artifact's meta, e.g. whose weights these are
     facts: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
+    opened: OpenLayout | None = None  # of a model whose extents are known at run time
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
         """What is to be searched; `inside`: seconds of all runs of each workload in one inference."""
@@ -76,6 +80,9 @@ def plan_model(
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
+    model = ready_model(model)
+    if isinstance(model, GraphFamily):
+        return _plan_family(model, chosen, dict(facts or {}))
     passes = GPU_PASSES if chosen.is_gpu else PASSES
     ready = own_outputs(optimize(as_graph(model, name), passes))
     if updates:
@@ -85,6 +92,21 @@ def plan_model(
         if chosen.kind == "llvm":  # blocks of rows, for which a core has caches
             groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
     return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
+
+
+def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) -> ModelPlan:
+    """One plan for all numbers of a family's symbols."""
+    if target.kind != "llvm":
+        raise TargetError(
+            f"target {target.kind!r} takes shapes that are numbers; those of model {family.name!r} are known at "
+            "run time.",
+            fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
+        )
+    samples = Samples(family.symbols)
+    plans = [plan_model(family.at(choice), target, family.name) for choice in samples.choices]
+    groups, opened = generalised(family.name, samples, [(p.graph, p.groups) for p in plans])
+    check_least(family, opened)
+    return replace(plans[0], groups=groups, tasks=tasks_of(groups), facts=facts, opened=opened)
 
 
 def check_target(target: Target) -> Target:
@@ -179,7 +201,7 @@ def link_model(
     known = compiled if compiled is not None else {}
     compile_tasks(plan, traces, known)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
-    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared)
+    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared, plan.opened)
     return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
 
 
@@ -201,7 +223,8 @@ def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
     if not source or not all(kernels):
         return ""
     names = [graph.name, [c.name for c in graph.constants]]  # which the graph's key leaves out
-    around = json.dumps([names, sorted(plan.updates.items()), plan.facts], sort_keys=True)
+    symbols = [str(s) for s in plan.opened.symbols] if plan.opened else []
+    around = json.dumps([names, sorted(plan.updates.items()), plan.facts, symbols], sort_keys=True)
     return object_key("model", source, graph.key, around, *kernels)
 
 
