@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from autotensor.autodiff.reverse_mode import gradients
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
+    from autotensor.api.open_models import open_graph
     from autotensor.graph.build import call, input, ops, parameter
     from autotensor.graph.ir import Graph
     from autotensor.imperative.traced_functions import compile
@@ -59,6 +60,7 @@ _HOMES = {
     "load": "autotensor.api.loading",
     "log": "autotensor.api.log_handle",
     "lower": "autotensor.api.kernels",
+    "open_graph": "autotensor.api.open_models",
     "ops": "autotensor.graph.build",
     "parameter": "autotensor.graph.build",
     "plan_model": "autotensor.api.models",
@@ -90,6 +92,7 @@ __all__ = [
     "load",
     "log",
     "lower",
+    "open_graph",
     "ops",
     "parameter",
     "plan_model",

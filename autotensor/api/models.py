@@ -67,7 +67,7 @@ class ModelPlan:
 
 
 def plan_model(
-    model: Graph | GraphNode | Sequence[GraphNode],
+    model: Graph | GraphFamily | GraphNode | Sequence[GraphNode],
     target: str | Target | None = None,
     name: str = "model",
     updates: Mapping[str, str] | None = None,

@@ -10,20 +10,19 @@ It is a ByShape that grows: saved, it is one of the shapes that it has met.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotensor.api.models import as_graph
 from autotensor.base.errors import InputError, TargetError
 from autotensor.graph.ir import Graph
-from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.graph_families import Choice, GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
 from autotensor.ir.expr import Expr
-from autotensor.runtime.extents import name_of
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape, Shapes
 from autotensor.runtime.open_artifact import Function
-from autotensor.te.symbols import symbols_of
+from autotensor.te.symbols import number, symbols_of
 
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
 
@@ -43,8 +42,8 @@ def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> 
             fix='n = te.var("n", range=(1, 64)); at.open_graph(make, n).',
         )
 
-    def graph(numbers: Mapping[str, int]) -> Graph:
-        return as_graph(make(*(numbers[name_of(s.name)] for s in found)), name)
+    def graph(choice: Choice) -> Graph:
+        return as_graph(make(*(number(e, choice) for e in extents)), name)
 
     return GraphFamily(name, found, graph)
 

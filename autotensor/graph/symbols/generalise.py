@@ -22,12 +22,10 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.storage import place, storage
-from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.graph_families import GraphFamily, said
 from autotensor.graph.symbols.samples import Samples
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
-from autotensor.runtime.extents import value_of
-from autotensor.te.open_shapes import formula
-from autotensor.te.symbols import Extent
+from autotensor.te.symbols import Extent, number
 from autotensor.te.workload import Workload, dag_from_json, expr_to_json
 
 Cut = tuple[Graph, Sequence[Group]]  # a graph, and its groups
@@ -58,9 +56,8 @@ def check_least(family: GraphFamily, opened: OpenLayout) -> None:
     """Raises GraphError unless the model exists at its least extents, with results of the shapes that follow."""
     least = {s: s.least for s in opened.symbols}
     graph = family.at(least)
-    values = {s.name: s.least for s in opened.symbols}
     for name, node in zip(graph.output_names, graph.outputs, strict=True):
-        wanted = tuple(value_of(formula(n), values) for n in opened.shapes[name])
+        wanted = tuple(number(n, least) for n in opened.shapes[name])
         if node.shape != wanted:
             raise GraphError(
                 f"model {family.name!r}: at its least extents, result {name!r} is {list(node.shape)}, at "
@@ -98,7 +95,7 @@ class _Family:
 
     def said(self, n: int) -> str:
         """A choice, for people."""
-        return ", ".join(f"{s.name} = {value}" for s, value in self.samples.choices[n].items())
+        return said(self.samples.choices[n])
 
     def extent(self, numbers: Sequence[int], what: str) -> Extent:
         found = self.samples.expression(numbers)
