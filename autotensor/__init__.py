@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from autotensor.api.model_compiling import compile_model
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import plan_model
+    from autotensor.api.open_models import open_graph
     from autotensor.api.training import training_step
     from autotensor.api.verifying.verify import verify
     from autotensor.autodiff.reverse_mode import gradients
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
-    from autotensor.api.open_models import open_graph
     from autotensor.graph.build import call, input, ops, parameter
     from autotensor.graph.ir import Graph
     from autotensor.imperative.traced_functions import compile

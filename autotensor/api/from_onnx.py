@@ -60,8 +60,8 @@ def from_onnx(
 ) -> Graph | GraphFamily:
     """An ONNX model as a graph: to compile_model, plan_model or tune_model.
 
-    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}. Extents may be
-    te.var("n", range=(1, 8)): what is compiled then takes the whole range.
+    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}. An extent
+    may be te.var("n", range=(1, 8)): what is compiled then takes the whole range.
     values: inputs that are given once and for all, such as the shape that a Reshape takes.
     Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
     that are not supported.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,20 @@ from autotensor.graph.in_place_values import overlapping_arguments, updating_gro
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
-from autotensor.graph.symbols.generalise import OpenLayout, check_least, generalised
-from autotensor.graph.symbols.graph_families import GraphFamily
-from autotensor.graph.symbols.open_graphs import OpenGraph
-from autotensor.graph.symbols.samples import Samples
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
+from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
+from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.graph.symbols.samples import Samples
 from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
+from autotensor.te.workload import Workload
 from schedules.generate import is_one_nest
 from tuning_db import TrialStore
 
@@ -83,14 +84,11 @@ def plan_model(
     model = ready_model(model)
     if isinstance(model, GraphFamily):
         return _plan_family(model, chosen, dict(facts or {}))
-    passes = GPU_PASSES if chosen.is_gpu else PASSES
-    ready = own_outputs(optimize(as_graph(model, name), passes))
+    graph = as_graph(model, name)
     if updates:
-        ready, groups = updating_groups(ready, updates)
+        ready, groups = updating_groups(_ready(graph, chosen), updates)
     else:
-        groups = partition(ready, windows=not chosen.is_gpu)
-        if chosen.kind == "llvm":  # blocks of rows, for which a core has caches
-            groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
+        ready, groups = _cut(graph, chosen, lambda w: is_one_nest(w.dag, chosen))
     return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
 
 
@@ -98,15 +96,42 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
     """One plan for all numbers of a family's symbols."""
     if target.kind != "llvm":
         raise TargetError(
-            f"target {target.kind!r} takes shapes that are numbers; those of model {family.name!r} are known at "
-            "run time.",
+            f"target {target.kind!r} takes shapes that are numbers; those of model {family.name!r} are known "
+            "at run time.",
             fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
         )
     samples = Samples(family.symbols)
-    plans = [plan_model(family.at(choice), target, family.name) for choice in samples.choices]
-    groups, opened = generalised(family.name, samples, [(p.graph, p.groups) for p in plans])
+    decided: list[bool] = []  # at the greatest extents, for all others
+
+    def decide(workload: Workload) -> bool:
+        decided.append(is_one_nest(workload.dag, target))
+        return decided[-1]
+
+    cuts = [_cut(family.at(samples.choices[0]), target, decide)]
+    for choice in samples.choices[1:]:
+        cuts.append(_cut(family.at(choice), target, _repeated(decided)))
+    groups, opened = generalised(family.name, samples, cuts)
     check_least(family, opened)
-    return replace(plans[0], groups=groups, tasks=tasks_of(groups), facts=facts, opened=opened)
+    return ModelPlan(cuts[0][0], groups, tasks_of(groups), target, facts, opened=opened)
+
+
+def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
+    """Decides as it was decided, in the same order."""
+    again = iter(decided)
+    return lambda _: next(again, False)
+
+
+def _ready(graph: Graph, target: Target) -> Graph:
+    return own_outputs(optimize(graph, GPU_PASSES if target.is_gpu else PASSES))
+
+
+def _cut(graph: Graph, target: Target, is_worth_it: Callable[[Workload], bool]) -> Cut:
+    """The graph as it is computed, and its groups. is_worth_it: whether a workload is to be one kernel."""
+    ready = _ready(graph, target)
+    groups = partition(ready, windows=not target.is_gpu)
+    if target.kind == "llvm":  # blocks of rows, for which a core has caches
+        groups = joined(ready, groups, is_worth_it)
+    return ready, groups
 
 
 def check_target(target: Target) -> Target:

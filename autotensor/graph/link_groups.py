@@ -225,9 +225,7 @@ class _Constants:
     def with_told(self, numbers: Sequence[int]) -> _Constants:
         """With the numbers that a call tells, here of the greatest extents."""
         told = {EXTENTS: np.array(numbers, np.int64)}
-        return replace(
-            self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS)
-        )
+        return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
 
 
 def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]) -> _Constants:
@@ -443,12 +441,8 @@ def _steps(
         all_places = tuple(place(s) for s in artifact.args)
         lates = {k: found for k, s in enumerate(artifact.args) if (found := late(s)) is not None}
         reached = [_box_of(p, boxes) for p in all_places]
-        writes = [
-            p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("output", "workspace")
-        ]
-        reads = [
-            p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("input", "workspace")
-        ]
+        writes = [p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("output", "workspace")]
+        reads = [p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("input", "workspace")]
         meets = any(w.meets(p) for w in written for p in (*reads, *writes)) or any(
             r.meets(p) for r in read for p in writes
         )
@@ -464,7 +458,9 @@ def _steps(
 def _boxes(memory: MemoryPlan) -> list[Place]:
     """Where the boxes of a plan lie, in order."""
     sizes = [memory.values[box[0]].size for box in memory.boxes]
-    return [Place(ARENA, begin, size) for begin, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+    return [
+        Place(ARENA, begin, size) for begin, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
+    ]
 
 
 def _box_of(place: Place, boxes: Sequence[Place]) -> Place:

@@ -190,7 +190,7 @@ def plan_text(name: str, calls: Sequence[Call], n_args: int) -> str:
         for j, (arg, offset) in enumerate(call.slots):
             value = f"%a{arg}"
             if offset:
-                value, by = f"%p{k}.{j}", offset
+                value, by = f"%p{k}.{j}", str(offset)
                 if isinstance(offset, Late):
                     by = f"%o{k}.{j}"
                     lines += [

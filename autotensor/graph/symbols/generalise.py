@@ -1,4 +1,4 @@
-"""From the groups of several numbers to those of all: what is the same stays, what differs follows the symbols.
+"""From the groups of several numbers to those of all: what is equal stays, what differs follows the symbols.
 
     dense at n = 8, 7, 5, 3        t0: i0 in 8*16 | 7*16 | 5*16 | 3*16     ──▶  t0: i0 in n*16
 
@@ -25,10 +25,11 @@ from autotensor.graph.storage import place, storage
 from autotensor.graph.symbols.graph_families import GraphFamily, said
 from autotensor.graph.symbols.samples import Samples
 from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
+from autotensor.te.open_shapes import formula
 from autotensor.te.symbols import Extent, number
 from autotensor.te.workload import Workload, dag_from_json, expr_to_json
 
-Cut = tuple[Graph, Sequence[Group]]  # a graph, and its groups
+Cut = tuple[Graph, tuple[Group, ...]]  # a graph, and its groups
 BY_SHAPE = "Compile it for each set of shapes that is needed, and put these into one: at.by_shape."
 
 
@@ -42,6 +43,14 @@ class OpenLayout:
     windows: Mapping[tuple[int, int], Extent]  # where what a group reads begins in the value that it is of
     kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in its order
 
+    def plain(self) -> dict[str, Any]:
+        """The symbols and the model's shapes as JSON, as `te/open_shapes.py` has them of one computation."""
+        open_ = {n: s for n, s in self.shapes.items() if not all(isinstance(e, int) for e in s)}
+        return {
+            "symbols": [[s.name, s.least, s.most] for s in self.symbols],
+            "shapes": {name: [formula(e) for e in shape] for name, shape in open_.items()},
+        }
+
 
 def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple[Group, ...], OpenLayout]:
     """The groups of the first cut, whose workloads have the symbols, and what else follows these.
@@ -53,7 +62,7 @@ def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple
 
 
 def check_least(family: GraphFamily, opened: OpenLayout) -> None:
-    """Raises GraphError unless the model exists at its least extents, with results of the shapes that follow."""
+    """Raises GraphError unless the model exists at its least extents, with results of the shapes it told."""
     least = {s: s.least for s in opened.symbols}
     graph = family.at(least)
     for name, node in zip(graph.output_names, graph.outputs, strict=True):
@@ -102,19 +111,22 @@ class _Family:
         if found is None:
             told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
             raise GraphError(
-                f"model {self.name!r}: {what} has an extent that is no sum of products of the symbols: {told}.",
+                f"model {self.name!r}: {what} has an extent that is no sum of products of the symbols: "
+                f"{told}.",
                 fix=BY_SHAPE,
             )
         return found
 
     def shapes(self) -> dict[str, tuple[Extent, ...]]:
         graphs = [graph for graph, _ in self.cuts]
-        named = {n: [g.inputs[k] for g in graphs] for k, n in enumerate(graphs[0].input_names)}
-        named |= {n: [g.outputs[k] for g in graphs] for k, n in enumerate(graphs[0].output_names)}
-        return {
-            name: tuple(self.extent(list(numbers), repr(name)) for numbers in zip(*(x.shape for x in nodes)))
-            for name, nodes in named.items()
+        named: dict[str, list[GraphNode]] = {
+            n: [g.inputs[k] for g in graphs] for k, n in enumerate(graphs[0].input_names)
         }
+        named |= {n: [g.outputs[k] for g in graphs] for k, n in enumerate(graphs[0].output_names)}
+        return {name: self.shape(repr(name), [x.shape for x in nodes]) for name, nodes in named.items()}
+
+    def shape(self, what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[Extent, ...]:
+        return tuple(self.extent(numbers, what) for numbers in zip(*shapes, strict=True))
 
     def windows(self) -> dict[tuple[int, int], Extent]:
         found = {}
@@ -140,24 +152,33 @@ class _Family:
         """A constant of which others have the beginning only, as tables of positions are cut: all read the
         whole one."""
         arrays = [_array(g.inputs[k]) for g in same]
-        whole = arrays[0]
-        if all(a.shape == whole.shape and np.array_equal(a, whole) for a in arrays):
+        if all(a.shape == arrays[0].shape and np.array_equal(a, arrays[0]) for a in arrays):
             return
-        shapes = [next(i for i in t["inputs"] if i[0] == g.arg_names[k]) for t, g in zip(texts, same)]
-        as_stored = all(tuple(s[1]) == a.shape for s, a in zip(shapes, arrays, strict=True))
-        in_rows = all(s[1][1:] == shapes[0][1][1:] for s in shapes)
-        for a in arrays:
-            corner = tuple(slice(0, n) for n in a.shape)
-            rows = max((d for d, n in enumerate(whole.shape) if a.shape[d : d + 1] != (n,)), default=0)
-            leads = prod(a.shape[:rows]) == prod(whole.shape[:rows]) == 1
-            if a.ndim != whole.ndim or not np.array_equal(a, whole[corner]) or not (as_stored or (in_rows and leads)):
-                raise GraphError(
-                    f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(whole.shape)} that is "
-                    "another one at other extents.",
-                    fix=BY_SHAPE,
-                )
-        for s in shapes:
-            s[1] = shapes[0][1]
+        name = same[0].arg_names[k]
+        read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # [name, shape, type] each
+        if not all(_begins(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
+            raise GraphError(
+                f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that is "
+                "another one at other extents.",
+                fix=BY_SHAPE,
+            )
+        for r in read:
+            r[1] = read[0][1]
+
+
+def _begins(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:
+    """Whether a kernel for the part may be given the whole: what it reads at an index is there, too.
+
+    *_read: the shapes as which kernels read the bytes of both. In their own shape any corner will do; in
+    another one the part must be what the whole's memory begins with.
+    """
+    if part.ndim != whole.ndim or not np.array_equal(part, whole[tuple(slice(0, n) for n in part.shape)]):
+        return False
+    if (tuple(whole_read), tuple(part_read)) == (whole.shape, part.shape):
+        return True
+    cut = [d for d, (n, m) in enumerate(zip(whole.shape, part.shape, strict=True)) if n != m]
+    leads = not cut or (len(cut) == 1 and prod(whole.shape[: cut[0]]) == 1)
+    return leads and part_read[1:] == whole_read[1:]
 
 
 @dataclass(frozen=True)
@@ -218,7 +239,9 @@ def _bytes(node: GraphNode) -> int:
 
 def _flow(graph: Graph, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
     """From where each group, and the model's results, have what they read."""
-    made = {o: (n, k) for n, g in enumerate(groups) for k, o in enumerate(g.outputs)}
+    made: dict[GraphNode, tuple[int, int]] = {
+        o: (n, k) for n, g in enumerate(groups) for k, o in enumerate(g.outputs)
+    }
     inputs = {x: n for n, x in enumerate(graph.inputs)}
 
     def source(node: GraphNode) -> Any:

@@ -34,11 +34,12 @@ class GraphFamily:
         try:
             return self.make(choice)
         except AutotensorError as error:
-            raise GraphError(f"model {self.name!r} at {said(choice)}: {error.what}", fix=error.fix) from error
+            what = f"model {self.name!r} at {said(choice)}: {error.what}"
+            raise GraphError(what, fix=error.fix) from error
 
 
 def over_shapes(name: str, shapes: Any, make: Callable[[Any], Graph]) -> Graph | GraphFamily:
-    """What `make` gives for these shapes (or single extents) by name; a family if there are symbols in them."""
+    """What `make` gives for these shapes (or extents) by name; a family if there are symbols in them."""
     given = shapes.items() if isinstance(shapes, Mapping) else ()
     symbols = symbols_of(*(e for _, shape in given for e in (shape if _is_shape(shape) else (shape,))))
     if not symbols:
@@ -59,4 +60,3 @@ def _is_shape(given: Any) -> bool:
 def said(choice: Choice) -> str:
     """The extents of a choice, for people: "n = 8, m = 16"."""
     return ", ".join(f"{name_of(s.name)} = {value * unit_of(s.name)}" for s, value in choice.items())
-

@@ -14,7 +14,6 @@ from typing import Any
 from autotensor.graph.memory import MemoryPlan
 from autotensor.graph.symbols.generalise import OpenLayout
 from autotensor.runtime.extents import Formula, OpenArena
-from autotensor.te.open_shapes import formula
 
 
 @dataclass
@@ -59,12 +58,7 @@ class ToldNumbers:
     def plain(self) -> dict[str, Any]:
         """As JSON: the meta of the model under OPEN_SHAPES."""
         return {
-            "symbols": [[s.name, s.least, s.most] for s in self.layout.symbols],
-            "shapes": {
-                name: [formula(n) for n in shape]
-                for name, shape in self.layout.shapes.items()
-                if not all(isinstance(n, int) for n in shape)
-            },
+            **self.layout.plain(),
             "arena": {
                 "name": self.arena,
                 "boxes": [list(b) for b in self.boxes],
