@@ -158,8 +158,8 @@ class _Family:
         read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # [name, shape, type] each
         if not all(_begins(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
             raise GraphError(
-                f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that is "
-                "another one at other extents.",
+                f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that "
+                "is another one at other extents.",
                 fix=BY_SHAPE,
             )
         for r in read:
