@@ -2,6 +2,7 @@
 
     log = at.log("team.db")                          read-only; close it, or use it in a with statement
     log.runs(model="resnet18")                       frozen records, named by keys
+    log.report("resnet18").save("report.html")       one page, see docs/report.md
     log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
 
 What is here stays: names and fields are kept from version to version, however the database changes.
@@ -16,6 +17,9 @@ from typing import Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
 from autotensor.base.errors import InputError
+from autotensor.insight.report.figures import figures
+from autotensor.insight.report.report import Report
+from autotensor.insight.report.run_rows import find_run
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
 from tuning_db.exchange.frames import Frame, Where, frame
@@ -145,6 +149,15 @@ class LogHandle:
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
         """Failed trials by what they have in common, most frequent first."""
         return self._store.failures(workload)
+
+    def report(self, run: str | None = None, against: str | None = None) -> Report:
+        """What a run did: print it, `save("report.html")` it, or let a notebook show it.
+
+        run: its key, how that begins, or its model; None: the last. against: another, shown beside it.
+        Raises InputError when there is no such run.
+        """
+        first = figures(self._store, find_run(self._store, run))
+        return Report(first, None if against is None else figures(self._store, find_run(self._store, against)))
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.

@@ -15,6 +15,7 @@ import altair as alt
 
 from autotensor.insight.plot import COLOURS
 from autotensor.insight.report.chart_rows import Rows
+from autotensor.insight.report.tally import OUTCOMES
 
 Chart = Any  # altair's charts
 
@@ -26,13 +27,15 @@ RATE = "format(datum.value / 1e9, ',.3~f')"
 PALETTE = [c for c in COLOURS if c != "#8c6d31"]
 
 
-def charts(rows: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
-    """Specifications by the names of their rows, which they hold."""
+def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
+    """Specifications by the names of their rows, which they hold; panels: of tasks beside each other."""
     made = {}
     for name, draw in CHARTS.items():
         if rows[name]:
             others = {extra: rows[extra] for extra in ALSO.get(name, ())}
             spec = draw(rows).to_dict(validate=False)
+            if "facet" in spec:
+                spec["columns"] = panels
             made[name] = spec | {"datasets": {name: rows[name], **others}}
     return made
 
@@ -48,7 +51,7 @@ def times(rows: Mapping[str, Rows]) -> Chart:
             alt.Tooltip("trial:Q", title="winner, trial"),
         ],
     )
-    time = alt.Axis(labelExpr=SECONDS, title="in one inference; bar: default, narrow bar: winner with bounds, tick: machine's limit")
+    time = alt.Axis(labelExpr=SECONDS, tickCount=7, title="seconds of one inference")
     before = data.mark_bar(color=BEFORE, size=16, opacity=0.55).encode(x=alt.X("before_s:Q", axis=time))
     after = data.mark_bar(color=AFTER, size=8).encode(x="after_s:Q")
     bounds = data.mark_rule(color="#e69f00", strokeWidth=2.5).encode(x="low_s:Q", x2="high_s:Q")
@@ -59,7 +62,7 @@ def times(rows: Mapping[str, Rows]) -> Chart:
 def shares(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("shares"), height=alt.Step(ROW), width="container").encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
-        x=alt.X("share:Q", axis=alt.Axis(format=".0%", title="of the time of all kernels")),
+        x=alt.X("share:Q", axis=alt.Axis(format=".0%", tickCount=7, title="of the time of all kernels")),
         tooltip=[
             alt.Tooltip("task:N"),
             alt.Tooltip("share:Q", format=".1%"),
@@ -102,7 +105,7 @@ def kernels(rows: Mapping[str, Rows]) -> Chart:
 
 def fall(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("fall"), width="container", height=220).encode(
-        x=alt.X("trials:Q", title="trials, of all tasks in the order of measuring"),
+        x=alt.X("trials:Q", axis=alt.Axis(tickCount=10, title="trials, of all tasks in the order of measuring")),
         y=alt.Y("seconds:Q", scale=alt.Scale(zero=False), axis=alt.Axis(labelExpr=SECONDS, title="all kernels together")),
     )
     line = data.mark_line(interpolate="step-after", color="#8892a0", strokeWidth=2)
@@ -117,13 +120,14 @@ def fall(rows: Mapping[str, Rows]) -> Chart:
 def convergence(rows: Mapping[str, Rows]) -> Chart:
     """A panel for each task; a click on an origin lets its trials stand out."""
     chosen = alt.selection_point(fields=["made_by"], bind="legend", name="origin")
+    seconds = alt.Axis(labelExpr=SECONDS, title=None, tickCount=4)
+    y = alt.Y("seconds:Q", scale=alt.Scale(type="log", nice=False), axis=seconds)
     base = alt.Chart().encode(
-        x=alt.X("number:Q", title=None, axis=alt.Axis(grid=False, tickMinStep=1, tickCount=5)),
-        y=alt.Y("seconds:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(labelExpr=SECONDS, title=None, tickCount=4)),
+        x=alt.X("number:Q", title=None, axis=alt.Axis(grid=False, tickMinStep=1, tickCount=5)), y=y
     )
     trials = (
         base.transform_filter("datum.what == 'trial'")
-        .mark_circle(size=16)
+        .mark_circle(size=24)
         .encode(
             color=_by_maker(rows),
             opacity=alt.condition(chosen, alt.value(0.75), alt.value(0.06)),
@@ -134,20 +138,22 @@ def convergence(rows: Mapping[str, Rows]) -> Chart:
     best = base.transform_filter("datum.what == 'best'").mark_line(
         interpolate="step-after", color="#8892a0", strokeWidth=1.5
     )
-    levels = (
-        base.transform_filter("datum.what == 'default' || datum.what == 'bound'")
+    levels = (  # no x: across the panel
+        alt.Chart()
+        .transform_filter("datum.what == 'default' || datum.what == 'bound'")
         .mark_rule(strokeWidth=1.2)
         .encode(
-            x=alt.X(),
+            y=y,
             strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=["default", "bound"], range=[[6, 3], [2, 2]])),
             color=alt.value("#8892a0"),
         )
     )
     width, height = PANEL
+    tasks = list(dict.fromkeys(row["task"] for row in rows["convergence"]))
     return (
         alt.layer(best, levels, trials, data=alt.NamedData("convergence"))
         .properties(width=width, height=height)
-        .facet(facet=alt.Facet("task:N", title=None, sort=None, header=alt.Header(labelLimit=width)), columns=3)
+        .facet(facet=alt.Facet("task:N", title=None, sort=tasks, header=alt.Header(labelLimit=width)))
         .resolve_scale(x="independent", y="independent")
     )
 
@@ -163,7 +169,7 @@ def rules(rows: Mapping[str, Rows]) -> Chart:
 def failures(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("failures"), height=alt.Step(ROW), width="container").encode(
         y=alt.Y("failure:N", sort=None, title=None, axis=alt.Axis(labelLimit=420)),
-        x=alt.X("trials:Q", axis=alt.Axis(tickMinStep=1)),
+        x=alt.X("trials:Q", axis=alt.Axis(tickMinStep=1, tickCount=8)),
         color=alt.Color("status:N", title=None, sort=None, scale=alt.Scale(range=[LIMIT, *PALETTE[1:3], *PALETTE[4:], "#7f7f7f"])),
         tooltip=["status:N", "signature:N", "trials:Q", alt.Tooltip("example:Q", title="such a trial")],
     )
@@ -173,11 +179,11 @@ def failures(rows: Mapping[str, Rows]) -> Chart:
 
 def drift(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("drift"), width="container", height=170).encode(
-        x=alt.X("first:Q", title="trial", scale=alt.Scale(zero=False)),
+        x=alt.X("first:Q", title="trial", axis=alt.Axis(tickCount=8), scale=alt.Scale(zero=False)),
         tooltip=["first:Q", "last:Q", *(alt.Tooltip(f"{n}:Q", format=".3f") for n in ("low", "middle", "high"))],
     )
     band = data.mark_area(opacity=0.25, color=AFTER).encode(
-        y=alt.Y("low:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="reference's time, as multiples of its median")),
+        y=alt.Y("low:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="× its median", tickCount=5)),
         y2="high:Q",
     )
     return band + data.mark_line(color=AFTER, point=True).encode(y="middle:Q")
@@ -198,7 +204,7 @@ def spreads(rows: Mapping[str, Rows]) -> Chart:
 def _matrix(name: str, title: str) -> Chart:
     """How many trials of each kind came to what; darker where it is more of its kind."""
     data = alt.Chart(alt.NamedData(name), height=alt.Step(ROW + 4), width=alt.Step(96)).encode(
-        x=alt.X("outcome:N", title=None, sort=None, axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False)),
+        x=alt.X("outcome:N", title=None, sort=list(OUTCOMES), axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("kind:N", title=title, sort=None, axis=alt.Axis(labelLimit=320, domain=False, ticks=False)),
         tooltip=["kind:N", "outcome:N", "trials:Q", alt.Tooltip("share:Q", format=".1%")],
     )

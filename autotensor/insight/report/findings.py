@@ -155,26 +155,25 @@ def why(t: TaskFigures) -> str:
     other = [r for r in t.reasons if r not in needed]
     sentences = []
     if needed:
-        sentences.append(f"It needs {_listed([_need(r) for r in needed[:3]])}.")
-    if other:
+        sentences.append(f"It needs {_listed([_need(r) for r in needed[:2]])}.")
+    elif other:
         mild = [f"{short(r.what)} {r.winner} instead of {r.default}" for r in other[:3]]
-        begin = "Besides, it has" if needed else "No single decision carries it: it has"
-        sentences.append(f"{begin} {_listed(mild)}.")
+        sentences.append(f"No single decision carries it; it has {_listed(mild)}.")
     if t.code:
-        counts = [f"{mine:,.0f} {_words(name)} instead of {usual:,.0f}" for name, (usual, mine) in t.code.items()]
-        sentences.append(f"Its machine code has {_listed(counts[:4])}.")
+        counts = [f"{_words(name)} {usual:,.0f} → {mine:,.0f}" for name, (usual, mine) in t.code.items()]
+        sentences.append(f"Its machine code beside the default's: {', '.join(counts[:4])}.")
     return " ".join(sentences) or "It differs from the default in nothing that the log names."
 
 
 def _need(r: Reason) -> str:
-    cost = f"the best of {r.trials} trials with {r.default} takes {r.ratio:.2f} times as long"
-    return f"{short(r.what)} {r.winner} ({cost})"
+    those = "the only trial" if r.trials == 1 else f"the best of {r.trials} trials"
+    return f"{short(r.what)} {r.winner} ({those} with {r.default} takes {r.ratio:.2f} times as long)"
 
 
 def _words(name: str) -> str:
-    return {"fma": "FMAs", "carried": "vectors carried by the stack", "longest_loop": "instructions in the longest loop"}.get(
-        name, name
-    )
+    """What a figure of the machine code counts."""
+    known = {"fma": "FMAs", "carried": "vectors on the stack", "longest_loop": "longest loop"}
+    return known.get(name, name)
 
 
 def _listed(parts: list[str]) -> str:

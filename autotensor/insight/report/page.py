@@ -49,7 +49,7 @@ def page(first: Figures, second: Figures | None = None) -> str:
     except ImportError as e:
         raise InputError(f"reports need {e.name}, which is not installed.", fix=INSTALL) from e
     shown = [first] if second is None else [first, second]
-    columns = [Column("AB"[n], f, findings(f), charts(chart_rows(f))) for n, f in enumerate(shown)]
+    columns = [Column("AB"[n], f, findings(f), charts(chart_rows(f), 4 - len(shown))) for n, f in enumerate(shown)]
     drawn = {f"{c.letter}-{name}": spec for c in columns for name, spec in c.charts.items()}
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined

@@ -227,7 +227,7 @@ def reasons(
     found = []
     if winner.sketch_hash != default.sketch_hash:
         alike = [t for t in good if t.sketch_hash == default.sketch_hash]
-        words = [rules.get(t.sketch_hash, f"sketch {t.sketch_hash[:8]}") for t in (winner, default)]
+        words = [f"{rules.get(t.sketch_hash, 'sketch')} {t.sketch_hash[:6]}" for t in (winner, default)]
         found.append(Reason("structure", words[0], words[1], _at_best(alike, best), len(alike)))
     mine, usual = json.loads(winner.decisions), json.loads(default.decisions)
     kin = [(t, json.loads(t.decisions)) for t in good if t.sketch_hash == winner.sketch_hash]
