@@ -19,8 +19,9 @@ from autotensor.insight.report.tally import OUTCOMES
 
 Chart = Any  # altair's charts
 
-BEFORE, AFTER, LIMIT = "#9aa7b8", "#0072b2", "#d55e00"
+BEFORE, AFTER, LIMIT = "#9aa7b8", "#1a80bb", "#d55e00"
 ROW = 24  # pixels of a bar
+ROOM = 1.1  # of the longest bar, for the number behind it
 PANEL = (248, 130)  # pixels of one task's convergence
 SECONDS = "format(datum.value, '.3~s') + 's'"  # 0.0015 ▶ 1.5ms
 RATE = "format(datum.value / 1e9, ',.3~f')"
@@ -36,6 +37,8 @@ def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
             spec = draw(rows).to_dict(validate=False)
             if "facet" in spec:
                 spec["columns"] = panels
+            else:
+                spec["autosize"] = {"type": "fit-x", "contains": "padding"}
             made[name] = spec | {"datasets": {name: rows[name], **others}}
     return made
 
@@ -62,7 +65,11 @@ def times(rows: Mapping[str, Rows]) -> Chart:
 def shares(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("shares"), height=alt.Step(ROW), width="container").encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
-        x=alt.X("share:Q", axis=alt.Axis(format=".0%", tickCount=7, title="of the time of all kernels")),
+        x=alt.X(
+            "share:Q",
+            axis=alt.Axis(format=".0%", tickCount=7, title="of the time of all kernels"),
+            scale=alt.Scale(domain=[0, ROOM * max(row["share"] for row in rows["shares"])], nice=False),
+        ),
         tooltip=[
             alt.Tooltip("task:N"),
             alt.Tooltip("share:Q", format=".1%"),
@@ -76,13 +83,16 @@ def shares(rows: Mapping[str, Rows]) -> Chart:
 def kernels(rows: Mapping[str, Rows]) -> Chart:
     """Every kernel from before (hollow) to after (full), under what the machine can do."""
     x = alt.X("intensity:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(title="operations for each byte of inputs and outputs", tickCount=6, grid=False))
-    rate = alt.Axis(labelExpr=RATE, title="GFLOP/s", tickCount=6)
+    rates = [row[n] for row in rows["kernels"] for n in ("before", "after")]
+    rates += [max((row["rate"] for row in rows["roofs"]), default=max(rates))]
+    scale = alt.Scale(type="log", nice=False, domain=[min(rates) / 2, max(rates) * 1.5])
+    y = alt.Y("rate:Q", scale=scale, axis=alt.Axis(labelExpr=RATE, title="GFLOP/s", tickCount=6))
     roofs = (
         alt.Chart(alt.NamedData("roofs"))
-        .mark_line(strokeWidth=1.5)
+        .mark_line(strokeWidth=1.5, clip=True)
         .encode(
             x=x,
-            y=alt.Y("rate:Q", scale=alt.Scale(type="log"), axis=rate),
+            y=y,
             detail="roof:N",
             strokeDash=alt.StrokeDash("roof:N", title=None, sort=None),
             color=alt.value("#8892a0"),
