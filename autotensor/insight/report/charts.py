@@ -37,15 +37,13 @@ def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
             spec = draw(rows).to_dict(validate=False)
             if "facet" in spec:
                 spec["columns"] = panels
-            else:
-                spec["autosize"] = {"type": "fit-x", "contains": "padding"}
             made[name] = spec | {"datasets": {name: rows[name], **others}}
     return made
 
 
 def times(rows: Mapping[str, Rows]) -> Chart:
     """Before as a broad bar, after as a narrow one on it, bounds of the winner's time, the machine's limit."""
-    data = alt.Chart(alt.NamedData("times"), height=alt.Step(ROW)).encode(
+    data = alt.Chart(alt.NamedData("times")).encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
         tooltip=[
             alt.Tooltip("task:N"),
@@ -59,11 +57,11 @@ def times(rows: Mapping[str, Rows]) -> Chart:
     after = data.mark_bar(color=AFTER, size=8).encode(x="after_s:Q")
     bounds = data.mark_rule(color="#e69f00", strokeWidth=2.5).encode(x="low_s:Q", x2="high_s:Q")
     limit = data.mark_tick(color=LIMIT, thickness=2.5, size=18).encode(x="bound_s:Q")
-    return (before + after + bounds + limit).properties(width="container")
+    return (before + after + bounds + limit).properties(width="container", height=ROW * len(rows["times"]))
 
 
 def shares(rows: Mapping[str, Rows]) -> Chart:
-    data = alt.Chart(alt.NamedData("shares"), height=alt.Step(ROW), width="container").encode(
+    data = alt.Chart(alt.NamedData("shares")).encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
         x=alt.X(
             "share:Q",
@@ -77,7 +75,8 @@ def shares(rows: Mapping[str, Rows]) -> Chart:
         ],
     )
     words = data.mark_text(align="left", dx=4).encode(text=alt.Text("share:Q", format=".1%"))
-    return data.mark_bar(color=AFTER, size=14) + words
+    bars = data.mark_bar(color=AFTER, size=14)
+    return (bars + words).properties(width="container", height=ROW * len(rows["shares"]))
 
 
 def kernels(rows: Mapping[str, Rows]) -> Chart:
@@ -177,14 +176,16 @@ def rules(rows: Mapping[str, Rows]) -> Chart:
 
 
 def failures(rows: Mapping[str, Rows]) -> Chart:
-    data = alt.Chart(alt.NamedData("failures"), height=alt.Step(ROW), width="container").encode(
+    data = alt.Chart(alt.NamedData("failures")).encode(
         y=alt.Y("failure:N", sort=None, title=None, axis=alt.Axis(labelLimit=420)),
         x=alt.X("trials:Q", axis=alt.Axis(tickMinStep=1, tickCount=8)),
         color=alt.Color("status:N", title=None, sort=None, scale=alt.Scale(range=[LIMIT, *PALETTE[1:3], *PALETTE[4:], "#7f7f7f"])),
         tooltip=["status:N", "signature:N", "trials:Q", alt.Tooltip("example:Q", title="such a trial")],
     )
     words = data.mark_text(align="left", dx=4).encode(text="trials:Q", color=alt.value("#8892a0"))
-    return data.mark_bar(size=14) + words
+    return (data.mark_bar(size=14) + words).properties(
+        width="container", height=ROW * len(rows["failures"])
+    )
 
 
 def drift(rows: Mapping[str, Rows]) -> Chart:

@@ -6,7 +6,6 @@ Needs playwright, and the Chromium of a system or playwright's own (marker `brow
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from autotensor.api.log_handle import log
 from tuning_db import connect
 
 pytestmark = pytest.mark.browser
-DRAWN_S = 10.0  # of processor time would be a second; machines that test are busy
+DRAWN_S = 4.0  # all charts, from opening the file on
+FRAME_S = 0.016
 BACKGROUND = {"light": "rgb(251, 251, 250)", "dark": "rgb(17, 21, 27)"}
 
 
@@ -40,6 +40,8 @@ def opened(browser: Any, path: Path, scheme: str, said: list[str]) -> Any:
     tab.on("console", lambda m: said.append(f"{m.type}: {m.text}"))
     tab.on("pageerror", lambda e: said.append(f"error: {e}"))
     tab.on("request", lambda r: said.append(f"asked for {r.url}") if r.url != path.as_uri() else None)
+    tab.metrics = context.new_cdp_session(tab)
+    tab.metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
     tab.goto(path.as_uri())
     tab.wait_for_selector("html[data-drawn]", timeout=120_000)
     return tab
@@ -89,22 +91,24 @@ def test_ten_thousand_trials_are_drawn_and_scrolled_without_stutter(tmp_path, br
     with log(str(path)) as handle:
         assert handle.report().save(page) <= 3 << 20
     said: list[str] = []
-    began = time.perf_counter()
     tab = opened(browser, page, "light", said)
-    assert time.perf_counter() - began < DRAWN_S
-    slowest = tab.evaluate(
+    drawing = busy_s(tab)
+    tab.evaluate(
         """async () => {
-            let slowest = 0, before = performance.now();
             for (let n = 0; n < 60; n++) {
                 window.scrollBy(0, 100);
                 await new Promise(requestAnimationFrame);
-                const now = performance.now();
-                slowest = Math.max(slowest, now - before);
-                before = now;
             }
-            return slowest;
         }"""
     )
-    assert slowest < 250.0  # milliseconds of a frame, on a machine that draws without a card
-    assert said == []
+    assert drawing < DRAWN_S
+    assert (busy_s(tab) - drawing) / 60 < FRAME_S
+    assert [s for s in said if "data:" not in s] == []
     tab.context.close()
+
+
+def busy_s(tab: Any) -> float:
+    """Processor time of the page's main thread so far: others on the machine do not count."""
+    metrics = tab.metrics.send("Performance.getMetrics")["metrics"]
+    found: float = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+    return found
