@@ -28,7 +28,7 @@ JOIN session s ON s.id = t.session_id
 JOIN workload w ON w.id = t.workload_id
 JOIN target g ON g.id = t.target_id
 LEFT JOIN sketch k ON k.id = t.sketch_id
-WHERE s.uuid = :session
+WHERE s.uuid = :session AND t.id > :after
 ORDER BY t.id"""
 
 _PARENTS = """
@@ -63,9 +63,10 @@ class Tried:
     signature: str  # of its error
 
 
-def tried(store: TrialStore, session: str) -> tuple[Tried, ...]:
-    """All trials of a session, by its uuid."""
-    return tuple(_tried(row) for rows in store.rows(_TRIED, {"session": session}, ROWS) for row in rows)
+def tried(store: TrialStore, session: str, after: int = 0) -> tuple[Tried, ...]:
+    """Trials of a session, by its uuid; those with an id above `after`, to read what is new."""
+    asked = {"session": session, "after": after}
+    return tuple(_tried(row) for rows in store.rows(_TRIED, asked, ROWS) for row in rows)
 
 
 def parents(store: TrialStore, session: str) -> Mapping[int, tuple[Parent, ...]]:

@@ -54,6 +54,11 @@ def find_run(store: TrialStore, name: str | None) -> Run:
     raise InputError(f"{said} with {name!r}.", fix="`autotensor db runs` lists them.")
 
 
+def sessions_of(store: TrialStore, run: Run, kind: SessionKind | None = None) -> tuple[Session, ...]:
+    """A run's sessions of a kind, or of any, oldest first."""
+    return tuple(s for s in store.sessions(kind) if s.run_key == run.key)
+
+
 def run_rows(store: TrialStore, run: Run) -> RunRows:
     """Everything of a run on the machine on which it was begun last."""
     sessions = store.sessions()
@@ -99,4 +104,4 @@ def _next_search(store: TrialStore, later: Sequence[Session], tasks: Collection[
     return None
 
 
-__all__ = ["RunRows", "find_run", "run_rows"]
+__all__ = ["RunRows", "find_run", "run_rows", "sessions_of"]
