@@ -156,8 +156,9 @@ class LogHandle:
         run: its key, how that begins, or its model; None: the last. against: another, shown beside it.
         Raises InputError when there is no such run.
         """
-        first = figures(self._store, find_run(self._store, run))
-        return Report(first, None if against is None else figures(self._store, find_run(self._store, against)))
+        first = find_run(self._store, run)
+        second = None if against is None else find_run(self._store, against)
+        return Report(figures(self._store, first), None if second is None else figures(self._store, second))
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.

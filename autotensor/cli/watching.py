@@ -1,12 +1,12 @@
 """What `autotensor watch` shows: a table that renews itself on a terminal, lines elsewhere.
 
-    resnet18: 412 trials, 12 failed, 3 rejected
-    running, 4:12, 2.1 trials/s
-    all kernels together: 105 ms with the defaults, 81.2 ms now (1.29 times as fast)
+resnet18: 412 trials, 12 failed, 3 rejected
+running, 4:12, 2.1 trials/s
+all kernels together: 105 ms with the defaults, 81.2 ms now (1.29 times as fast)
 
-    task                                     trials  default  best     last gain
-    ───────────────────────────────────────  ──────  ───────  ───────  ──────────
-    ▸ conv2d 3x3 56x56x64->64 +add+relu          31  5.7 ms   4.22 ms  12 descent      ▸: measured now
+task                                     trials  default  best     last gain
+───────────────────────────────────────  ──────  ───────  ───────  ──────────
+▸ conv2d 3x3 56x56x64->64 +add+relu          31  5.7 ms   4.22 ms  12 descent      ▸: measured now
 """
 
 from __future__ import annotations

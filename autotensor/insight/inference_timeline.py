@@ -39,7 +39,9 @@ def inference_timeline(
     return Timeline(tuple(spans), title, tuple(names))
 
 
-def _of_kernel(kernel: Mapping[str, Any], threads: Spans, inference: int, peak: float | None) -> Iterator[Span]:
+def _of_kernel(
+    kernel: Mapping[str, Any], threads: Spans, inference: int, peak: float | None
+) -> Iterator[Span]:
     """One span on the kernels' row, one on each thread's."""
     first, last = min(began for _, began, _ in threads), max(ended for _, _, ended in threads)
     about: dict[str, Any] = {"inference": inference, "workload": kernel["workload"]}

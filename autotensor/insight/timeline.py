@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autotensor.ir.notebook import ShownInNotebooks
+
 WIDTH = 64  # characters of a bar chart
 
 
@@ -31,7 +33,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(ShownInNotebooks):
     """The spans of one run, in order of their starts."""
 
     spans: tuple[Span, ...]

@@ -3,6 +3,8 @@
     watched = WatchedRun(store, run)
     while watched.look(): …            reads what is new; False once nobody works on it any more
     watched.tasks, watched.rate …      where it stands
+
+It only reads; whoever tunes does not notice.
 """
 
 from __future__ import annotations

@@ -72,9 +72,7 @@ class KernelClock:
 
     def spans(self) -> list[Spans]:
         """One inference: of every kernel, which threads worked from when to when, by `time.perf_counter`."""
-        return [
-            launch_spanned(entry, ctypes.addressof(slots), self.nthreads) for entry, slots in self._calls
-        ]
+        return [launch_spanned(entry, ctypes.addressof(slots), self.nthreads) for entry, slots in self._calls]
 
 
 def kernel_clock(

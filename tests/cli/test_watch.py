@@ -119,9 +119,12 @@ def test_ctrl_c_ends_without_a_word(held, tmp_path):
 
 def test_a_terminal_gets_its_cursor_back(held, tmp_path):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "autotensor", "watch", "--db", str(tmp_path / "log.db"), "--every", "0.1"]
+    words = ["watch", "--db", str(tmp_path / "log.db"), "--every", "0.1"]
+    command = [sys.executable, "-m", "autotensor", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-    process = subprocess.Popen(command, stdout=theirs, stdin=theirs, stderr=theirs, env=environment, close_fds=True)
+    process = subprocess.Popen(
+        command, stdout=theirs, stdin=theirs, stderr=theirs, env=environment, close_fds=True
+    )
     os.close(theirs)
     shown = read_until(ours, b"dense")
     process.send_signal(signal.SIGINT)

@@ -88,7 +88,9 @@ def add_run(
     outcome = {"default_s": default_s, "tuned_s": sum(inside.values()), "inside": inside}
     end = session(SessionKind.END, f"end:{run.key}", options=outcome)
     for s in (search, race, end):
-        store.put_session(replace(s, ended=s.started + timedelta(seconds=50), stop_reason="all trials are spent"))
+        store.put_session(
+            replace(s, ended=s.started + timedelta(seconds=50), stop_reason="all trials are spent")
+        )
     return run
 
 
@@ -157,10 +159,14 @@ def raced(
     """The race of a task's best and its default; gives the default's seconds, and the least."""
     good = sorted((r for r in rows if r.verified), key=lambda r: r.median_s or 0.0)
     met = [rows[0], *(r for r in good if r is not rows[0])][:RACED]
+    factors = {rows[0].trace_hash: 1.0}
     again = [
-        replace(r, session=s.id, round=None, **_timed((r.median_s or 0.0) * (1.0 if r is rows[0] else slower), rng, SAMPLES))
+        replace(
+            r, session=s.id, round=None,
+            **_timed((r.median_s or 0.0) * factors.get(r.trace_hash, slower), rng, SAMPLES),
+        )
         for r in met
-    ]
+    ]  # fmt: skip
     store.add_trials(again)
     best = min(again, key=lambda r: r.median_s or 0.0)
     id = store.trial_id(s.id, best.workload, best.target, best.trace_hash)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autotensor.runtime.arrays import Array
+    from autotensor.runtime.files.artifact import Artifact
     from autotensor.runtime.kernel_times import KernelTime
-    from autotensor.runtime.module import Module
 
 app = new_app()
 
@@ -87,7 +87,7 @@ def bench(
             kernels = kernel_times(module.ready, arrays, module.threads)
             flops = float(module.artifact.meta.get("flops", 0))
             if trace is not None:
-                write_trace(trace, module, arrays, log.db)
+                write_trace(trace, module.ready, arrays, module.threads, log.db)
     found: dict[str, Any] = {
         "model": module.name,
         "threads": module.threads,
@@ -121,18 +121,18 @@ def bench(
         )  # fmt: skip
 
 
-def write_trace(path: Path, module: Module, arrays: Sequence[Array], db: str | None) -> None:
-    """Raises InputError for what is no linked model of several kernels."""
+def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: int, db: str | None) -> None:
+    """Raises InputError for what is no linked model."""
     from autotensor.base.errors import InputError
     from autotensor.cli.output import tell
     from autotensor.cli.rates import measured_peak
     from autotensor.insight.inference_timeline import inference_timeline
     from autotensor.runtime.kernel_times import kernel_clock
 
-    clock = kernel_clock(module.ready, arrays, module.threads)
+    clock = kernel_clock(model, arrays, threads)
     if not clock.kernels:
-        raise InputError(f"{module.name} has no kernels to tell apart.", fix="Bench it without --trace.")
-    timeline = inference_timeline(clock, module.name, measured_peak(db, module.artifact.target))
+        raise InputError(f"{model.name} has no kernels to tell apart.", fix="Bench it without --trace.")
+    timeline = inference_timeline(clock, model.name, measured_peak(db, model.target))
     timeline.save(path)
     tell(f"{path}: {len(clock.kernels)} kernels and their threads; open it in ui.perfetto.dev.")
 

@@ -27,7 +27,7 @@ def watch(
 ) -> None:
     """Follow a run that others tune, until it is over or Ctrl-C; the run itself goes on.
 
-    On a terminal a table renews itself. Elsewhere a line is printed whenever trials came, with --json as JSON.
+    On a terminal a table renews itself. Elsewhere a line is printed whenever trials came; --json: as JSON.
     """
     from autotensor.cli.questions.reading import reading
     from autotensor.cli.watching import follow_in_lines, follow_on_terminal

@@ -1,1 +1,1 @@
-"""What a run of the tuner did, as one page: figures from the log, sentences, charts. Start at `figures.py`."""
+"""What a run of the tuner did, as one page: figures of the log, sentences, charts. See `figures.py`."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotensor.insight.report.figures import Figures
 from autotensor.insight.report.findings import now_s
-from autotensor.insight.report.tally import SPREADS, Cell
+from autotensor.insight.report.tally import SPREADS, Cell, Failure
 from autotensor.insight.report.task_figures import TaskFigures
 from autotensor.insight.search_history import best_so_far
 
@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 MOST_POINTS = 4000  # of all tasks together: canvas draws them in a tenth of a second
 MOST_SHARES = 12  # tasks with a name of their own
 OTHERS = "all others"
-LABEL = 46  # characters of a failure's text
+LABEL = 60  # characters of a failure's text
 
 
 def chart_rows(f: Figures) -> Mapping[str, Rows]:
@@ -111,7 +111,9 @@ def _kernels(f: Figures) -> Rows:
             before = None if not r.default_s else t.limits.operations / r.default_s
             after = t.limits.operations / r.winner_s
             share = f.share(t)
-            rows.append({"task": t.name, "intensity": at, "before": before or after, "after": after, "share": share})
+            rows.append(
+                {"task": t.name, "intensity": at, "before": before or after, "after": after, "share": share}
+            )
     return rows
 
 
@@ -162,7 +164,8 @@ def _convergence(f: Figures) -> Rows:
                  "trial": p.trial}
             )  # fmt: skip
         rows += [
-            {"task": t.name, "what": "best", "number": n + 1, "seconds": best[n]} for n in [*better, len(points) - 1]
+            {"task": t.name, "what": "best", "number": n + 1, "seconds": best[n]}
+            for n in [*better, len(points) - 1]
         ]
         levels = (("default", t.history.default_s), ("bound", t.history.bound_s))
         rows += [{"task": t.name, "what": what, "number": 1, "seconds": s} for what, s in levels if s]
@@ -185,16 +188,22 @@ def _cells(cells: Sequence[Cell]) -> Rows:
     for c in cells:
         of_kind[c.kind] += c.count
     return [
-        {"kind": c.kind, "outcome": c.outcome, "trials": c.count, "share": c.count / of_kind[c.kind]} for c in cells
+        {"kind": c.kind, "outcome": c.outcome, "trials": c.count, "share": c.count / of_kind[c.kind]}
+        for c in cells
     ]
 
 
 def _failures(f: Figures) -> Rows:
     return [
-        {"failure": f"{x.status}: {x.signature[:LABEL]}{'…' * (len(x.signature) > LABEL)}" if x.signature else x.status,
-         "status": x.status, "signature": x.signature, "trials": x.count, "example": x.example}
+        {"failure": _label(x), "status": x.status, "signature": x.signature, "trials": x.count,
+         "example": x.example}
         for x in f.failures
     ]  # fmt: skip
+
+
+def _label(x: Failure) -> str:
+    text = f"{x.status}: {x.signature}" if x.signature else x.status
+    return text if len(text) <= LABEL else f"{text[: LABEL - 1]}…"
 
 
 __all__ = ["chart_rows", "thinned"]

@@ -42,7 +42,7 @@ def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
 
 
 def times(rows: Mapping[str, Rows]) -> Chart:
-    """Before as a broad bar, after as a narrow one on it, bounds of the winner's time, the machine's limit."""
+    """Before as a broad bar, after as a narrow one on it with its bounds, and the machine's limit."""
     data = alt.Chart(alt.NamedData("times")).encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
         tooltip=[
@@ -81,7 +81,11 @@ def shares(rows: Mapping[str, Rows]) -> Chart:
 
 def kernels(rows: Mapping[str, Rows]) -> Chart:
     """Every kernel from before (hollow) to after (full), under what the machine can do."""
-    x = alt.X("intensity:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(title="operations for each byte of inputs and outputs", tickCount=6, grid=False))
+    x = alt.X(
+        "intensity:Q",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(title="operations for each byte of inputs and outputs", tickCount=6, grid=False),
+    )
     rates = [row[n] for row in rows["kernels"] for n in ("before", "after")]
     rates += [max((row["rate"] for row in rows["roofs"]), default=max(rates))]
     scale = alt.Scale(type="log", nice=False, domain=[min(rates) / 2, max(rates) * 1.5])
@@ -114,8 +118,14 @@ def kernels(rows: Mapping[str, Rows]) -> Chart:
 
 def fall(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("fall"), width="container", height=220).encode(
-        x=alt.X("trials:Q", axis=alt.Axis(tickCount=10, title="trials, of all tasks in the order of measuring")),
-        y=alt.Y("seconds:Q", scale=alt.Scale(zero=False), axis=alt.Axis(labelExpr=SECONDS, title="all kernels together")),
+        x=alt.X(
+            "trials:Q", axis=alt.Axis(tickCount=10, title="trials, of all tasks in the order of measuring")
+        ),
+        y=alt.Y(
+            "seconds:Q",
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(labelExpr=SECONDS, title="all kernels together"),
+        ),
     )
     line = data.mark_line(interpolate="step-after", color="#8892a0", strokeWidth=2)
     points = (
@@ -153,7 +163,9 @@ def convergence(rows: Mapping[str, Rows]) -> Chart:
         .mark_rule(strokeWidth=1.2)
         .encode(
             y=y,
-            strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=["default", "bound"], range=[[6, 3], [2, 2]])),
+            strokeDash=alt.StrokeDash(
+                "what:N", title=None, scale=alt.Scale(domain=["default", "bound"], range=[[6, 3], [2, 2]])
+            ),
             color=alt.value("#8892a0"),
         )
     )
@@ -179,19 +191,26 @@ def failures(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("failures")).encode(
         y=alt.Y("failure:N", sort=None, title=None, axis=alt.Axis(labelLimit=420)),
         x=alt.X("trials:Q", axis=alt.Axis(tickMinStep=1, tickCount=8)),
-        color=alt.Color("status:N", title=None, sort=None, scale=alt.Scale(range=[LIMIT, *PALETTE[1:3], *PALETTE[4:], "#7f7f7f"])),
+        color=alt.Color(
+            "status:N",
+            title=None,
+            sort=None,
+            scale=alt.Scale(range=[LIMIT, *PALETTE[1:3], *PALETTE[4:], "#7f7f7f"]),
+        ),
         tooltip=["status:N", "signature:N", "trials:Q", alt.Tooltip("example:Q", title="such a trial")],
     )
     words = data.mark_text(align="left", dx=4).encode(text="trials:Q", color=alt.value("#8892a0"))
-    return (data.mark_bar(size=14) + words).properties(
-        width="container", height=ROW * len(rows["failures"])
-    )
+    return (data.mark_bar(size=14) + words).properties(width="container", height=ROW * len(rows["failures"]))
 
 
 def drift(rows: Mapping[str, Rows]) -> Chart:
     data = alt.Chart(alt.NamedData("drift"), width="container", height=170).encode(
         x=alt.X("first:Q", title="trial", axis=alt.Axis(tickCount=8), scale=alt.Scale(zero=False)),
-        tooltip=["first:Q", "last:Q", *(alt.Tooltip(f"{n}:Q", format=".3f") for n in ("low", "middle", "high"))],
+        tooltip=[
+            "first:Q",
+            "last:Q",
+            *(alt.Tooltip(f"{n}:Q", format=".3f") for n in ("low", "middle", "high")),
+        ],
     )
     band = data.mark_area(opacity=0.25, color=AFTER).encode(
         y=alt.Y("low:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="× its median", tickCount=5)),
@@ -205,7 +224,12 @@ def spreads(rows: Mapping[str, Rows]) -> Chart:
         alt.Chart(alt.NamedData("spreads"), width="container", height=170)
         .mark_bar(color=AFTER)
         .encode(
-            x=alt.X("spread:N", sort=None, title="between the slowest and the fastest sample of a trial", axis=alt.Axis(labelAngle=0)),
+            x=alt.X(
+                "spread:N",
+                sort=None,
+                title="between the slowest and the fastest sample of a trial",
+                axis=alt.Axis(labelAngle=0),
+            ),
             y=alt.Y("trials:Q", axis=alt.Axis(tickMinStep=1)),
             tooltip=["spread:N", "trials:Q"],
         )
@@ -215,7 +239,12 @@ def spreads(rows: Mapping[str, Rows]) -> Chart:
 def _matrix(name: str, title: str) -> Chart:
     """How many trials of each kind came to what; darker where it is more of its kind."""
     data = alt.Chart(alt.NamedData(name), height=alt.Step(ROW + 4), width=alt.Step(96)).encode(
-        x=alt.X("outcome:N", title=None, sort=list(OUTCOMES), axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False)),
+        x=alt.X(
+            "outcome:N",
+            title=None,
+            sort=list(OUTCOMES),
+            axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False),
+        ),
         y=alt.Y("kind:N", title=title, sort=None, axis=alt.Axis(labelLimit=320, domain=False, ticks=False)),
         tooltip=["kind:N", "outcome:N", "trials:Q", alt.Tooltip("share:Q", format=".1%")],
     )

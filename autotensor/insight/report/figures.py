@@ -1,7 +1,7 @@
 """The figures of a run: all that its report shows, as the log has it. Start reading here.
 
-    store, run ──run_rows──▶ rows ──task_figures, tally──▶ Figures ──┬─ findings.py   sentences
-                                                                    └─ charts.py     pictures ──page.py──▶ HTML
+    store, run ──run_rows──▶ rows ──task_figures, tally──▶ Figures ──┬─ findings.py  sentences ┐
+                                                                    └─ charts.py    pictures  ┴─ page.py
 
 Everything is frozen and plain, so that `document` is JSON: it is in the page, where a test or a person can
 hold it against the log.

@@ -81,7 +81,7 @@ def _effort(t: TaskFigures) -> str:
 def last_gain(t: TaskFigures) -> int:
     """Which trial was the last to be faster than all before it, from 1; 0 if none worked."""
     best = best_so_far([p.seconds for p in t.history.points])
-    return max((n for n, (b, before) in enumerate(zip(best, [None, *best], strict=False), 1) if b != before), default=0)
+    return best.index(best[-1]) + 1 if best and best[-1] is not None else 0
 
 
 # --- what failed most ---
@@ -109,7 +109,7 @@ def signature_text(x: Failure) -> str:
 
 def best_saved(f: Figures) -> TaskFigures | None:
     """The task whose tuning saved most time, surely; None where no default was beaten."""
-    sure = [t for t in f.tasks if t.result is not None and t.result.upper is not None and t.result.upper < 1.0]
+    sure = [t for t in f.tasks if t.result and t.result.upper is not None and t.result.upper < 1.0]
     return max(sure, key=lambda t: (t.before_s or 0.0) - (t.after_s or 0.0), default=None)
 
 
@@ -128,9 +128,9 @@ def _why(f: Figures) -> Finding:
     r = task.result
     saved = seconds_text((task.before_s or 0.0) - (task.after_s or 0.0))
     text = (
-        f"Its winner, trial {r.winner}, {_born(task)}, takes {seconds_text(r.winner_s)} where the default takes "
-        f"{seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved} of an "
-        f"inference, more than any other. {why(task)}"
+        f"Its winner, trial {r.winner}, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
+        f"takes {seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved} of "
+        f"an inference, more than any other. {why(task)}"
     )
     return Finding(question, task.name, text + whole)
 

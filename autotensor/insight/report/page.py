@@ -49,13 +49,15 @@ def page(first: Figures, second: Figures | None = None) -> str:
     except ImportError as e:
         raise InputError(f"reports need {e.name}, which is not installed.", fix=INSTALL) from e
     shown = [first] if second is None else [first, second]
-    columns = [Column("AB"[n], f, findings(f), charts(chart_rows(f), 4 - len(shown))) for n, f in enumerate(shown)]
+    columns = [
+        Column("AB"[n], f, findings(f), charts(chart_rows(f), 4 - len(shown))) for n, f in enumerate(shown)
+    ]
     drawn = {f"{c.letter}-{name}": spec for c in columns for name, spec in c.charts.items()}
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"time": seconds_text, "percent": percent, "instant": _instant}
-    return environment.from_string(TEMPLATE.read_text()).render(
+    text: str = environment.from_string(TEMPLATE.read_text()).render(
         columns=columns,
         pairs=() if second is None else pairs(first, second),
         title=" and ".join(dict.fromkeys(f.title for f in shown)),
@@ -67,6 +69,7 @@ def page(first: Figures, second: Figures | None = None) -> str:
         now_s=now_s,
         command=repeatable,
     )
+    return text
 
 
 def repeatable(command: str) -> str:

@@ -50,7 +50,9 @@ def find_run(store: TrialStore, name: str | None) -> Run:
     alike = [r for r in order if r.key.startswith(name)]
     if len(alike) == 1:
         return alike[0]
-    said = f"{len(alike)} runs have keys that begin" if alike else "no run has that model, or a key that begins"
+    said = (
+        f"{len(alike)} runs have keys that begin" if alike else "no run has that model, or a key that begins"
+    )
     raise InputError(f"{said} with {name!r}.", fix="`autotensor db runs` lists them.")
 
 

@@ -1,7 +1,10 @@
 """What a run's trials come to together: outcomes by who made them, failures by what they share, noise.
 
-    default   drafted   bred            OK   new best   REJECTED   WRONG_RESULT
-                                drafted 40          6          9              1   ──▶ Cell("drafted", "OK", 40), …
+               new best   OK   REJECTED   WRONG_RESULT
+    drafted           6   40          9              1      a Cell for each number that is not 0
+    descent          12   31          2
+
+Failures are grouped by status and error signature; noise is what samples and the reference tell.
 """
 
 from __future__ import annotations

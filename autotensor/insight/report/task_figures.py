@@ -3,6 +3,8 @@
                  ┌─ race ──▶ times of default and winner, their ratio with bounds
     RunRows ─────┼─ search ▶ how many tried, best so far; winner beside default, decision by decision
                  └─ parents ▶ the line from what nobody made to the winner
+
+Times of a race may be compared with each other, times of the search with each other; they are not mixed.
 """
 
 from __future__ import annotations
@@ -217,9 +219,7 @@ def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence
     return Limits(dag.flops() + products_of_integers(dag), moved, bound, rules)
 
 
-def reasons(
-    winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None
-) -> tuple[Reason, ...]:
+def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None) -> tuple[Reason, ...]:
     """What the winner does otherwise than the default, by what doing it as the default costs at best."""
     rules = {} if known is None else known.rules
     best = seconds_of(winner)

@@ -15,7 +15,7 @@ from autotensor.runtime.native import launcher, threads
 from autotensor.runtime.native.assembler import Struct, assemble
 
 WORK = Struct("ptr fn · ptr args · ptr spans")
-SPAN = Struct("i64 began · i64 ended · align 64")  # nanoseconds; one for each thread, on a cache line of its own
+SPAN = Struct("i64 began · i64 ended · align 64")  # nanoseconds; one for each thread
 
 _TEXT = r"""
 define void @spanned(ptr %c, ptr %work, i32 %tid, i32 %n) {
@@ -34,7 +34,11 @@ define void @spanned(ptr %c, ptr %work, i32 %tid, i32 %n) {
 
 
 class _Span(ctypes.Structure):
-    _fields_ = (("began", ctypes.c_int64), ("ended", ctypes.c_int64), ("_rest", ctypes.c_byte * (SPAN.bytes - 16)))
+    _fields_ = (
+        ("began", ctypes.c_int64),
+        ("ended", ctypes.c_int64),
+        ("_rest", ctypes.c_byte * (SPAN.bytes - 16)),
+    )
 
 
 class _Work(ctypes.Structure):

@@ -119,7 +119,10 @@ def test_why_the_winner_wins(both):
 
 def test_a_run_without_a_time_says_so(both):
     first, _ = both
-    empty = [replace(t, result=None, history=replace(t.history, points=()), reasons=(), lineage=()) for t in first.tasks]
+    empty = [
+        replace(t, result=None, history=replace(t.history, points=()), reasons=(), lineage=())
+        for t in first.tasks
+    ]
     f = replace(first, tasks=tuple(empty), failures=(), inside={}, default_s=None, tuned_s=None)
     assert [x.answer for x in findings(f)] == ["nothing", "nothing", "there is none yet"]
     assert last_gain(empty[0]) == 0

@@ -93,7 +93,8 @@ def test_every_chart_has_a_specification_with_its_rows(written):
     specs = json.loads(page.texts["charts"])
     assert sorted(page.charts) == sorted(specs)
     assert {name.partition("-")[2] for name in specs} == {
-        "times", "shares", "kernels", "fall", "convergence", "makers", "rules", "failures", "drift", "spreads",
+        "times", "shares", "kernels", "fall", "convergence", "makers", "rules", "failures", "drift",
+        "spreads",
     }  # fmt: skip
     for name, spec in specs.items():
         named = set(re.findall(r'"data":\s*\{"name":\s*"(\w+)"', json.dumps(spec)))
