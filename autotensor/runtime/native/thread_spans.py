@@ -46,7 +46,7 @@ class _Work(ctypes.Structure):
 
 
 def launch_spanned(fn: int, args: int, nthreads: int) -> tuple[tuple[int, float, float], ...]:
-    """As `threads.launch`; gives thread, begin and end of all that took part, in seconds of `perf_counter`."""
+    """As `threads.launch`; gives thread, begin and end of who took part, in seconds of `perf_counter`."""
     spans = (_Span * nthreads)()
     work = _Work(fn, args, ctypes.addressof(spans))
     threads.launch(_spanned(), ctypes.addressof(work), nthreads)

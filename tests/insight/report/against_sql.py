@@ -111,7 +111,8 @@ def assert_tallies(d: dict[str, Any], run: str, ask: Any) -> None:
     )
     assert [(f["status"], f["signature"], f["count"], f["example"]) for f in d["failures"]] == failed
     sampled = OF_RUN.replace("FROM trial t", "FROM trial t JOIN sample x ON x.trial_id = t.id")
-    ends = f"SELECT MAX(x.seconds), MIN(x.seconds), t.median_s {sampled}'search' AND t.median_s > 0 GROUP BY t.id"
+    of_trial = f"{sampled}'search' AND t.median_s > 0 GROUP BY t.id"
+    ends = f"SELECT MAX(x.seconds), MIN(x.seconds), t.median_s {of_trial}"
     spreads = [(most - least) / middle for most, least, middle in ask(ends, run)]
     assert d["noise"]["spread"] == pytest.approx(median(spreads))
     assert sum(d["noise"]["spreads"]) == len(spreads)
