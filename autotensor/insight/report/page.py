@@ -103,7 +103,7 @@ def _scripts() -> str:
     import vl_convert
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    found: str = vl_convert.javascript_bundle(vl_version=version)
+    found: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
     return found.replace("</script", "<\\/script")
 
 
