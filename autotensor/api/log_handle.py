@@ -2,6 +2,7 @@
 
     log = at.log("team.db")                          read-only; close it, or use it in a with statement
     log.runs(model="resnet18")                       frozen records, named by keys
+    log.report("resnet18").save("report.html")       one page, see docs/report.md
     log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
 
 What is here stays: names and fields are kept from version to version, however the database changes.
@@ -17,6 +18,9 @@ from typing import Self
 from autotensor.api.log import LogError, check_log, default_log, open_existing
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.errors import InputError
+from autotensor.insight.report.figures import figures
+from autotensor.insight.report.report import Report
+from autotensor.insight.report.run_rows import find_run
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
 from tuning_db.exchange.frames import Frame, Where, frame
@@ -165,6 +169,16 @@ class LogHandle:
     ) -> tuple[TaskComparison, ...]:
         """The tasks that became slower, surely; without names, from the commit before the newest to it."""
         return regressions(self._store, a, b, at_least)
+
+    def report(self, run: str | None = None, against: str | None = None) -> Report:
+        """What a run did: print it, `save("report.html")` it, or let a notebook show it.
+
+        run: its key, how that begins, or its model; None: the last. against: another, shown beside it.
+        Raises InputError when there is no such run.
+        """
+        first = find_run(self._store, run)
+        second = None if against is None else find_run(self._store, against)
+        return Report(figures(self._store, first), None if second is None else figures(self._store, second))
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.

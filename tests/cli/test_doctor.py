@@ -50,7 +50,7 @@ def test_doctor(log):
 
 def test_doctor_lists_all_extras_and_targets(log):
     found = json.loads(cli("doctor", "--json").out)
-    assert {"onnx", "torch", "cupy", "pyopencl", "psycopg", "distributed", "PIL", "matplotlib"} <= set(
+    assert {"onnx", "torch", "cupy", "pyopencl", "psycopg", "distributed", "PIL", "matplotlib", "altair"} <= set(
         found["optional"]
     )
     assert {"llvm", "cuda", "opencl", "interp", "vdlc"} <= set(found["targets"])
