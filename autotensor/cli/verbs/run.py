@@ -36,8 +36,8 @@ EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
-    "autotensor run voice.onnx --shape input=1x576 --shape state=2x1x128 --input sr=16000",
-    "autotensor run encoder.onnx --shape seq=64 --input ids_and_mask.npz --output answers.npz",
+    "autotensor run voice.onnx --shape input=1x576 --input sr=16000",
+    "autotensor run encoder.onnx --shape seq=64 --input ids.npz --output y.npz",
 )
 
 

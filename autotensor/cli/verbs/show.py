@@ -8,7 +8,7 @@ import typer
 
 from autotensor.cli.find import TaskOrTrial, find
 from autotensor.cli.options import AsJson, Db, Machine, example, grouped, new_app
-from autotensor.cli.output import put_json, say, tell
+from autotensor.cli.output import code, put_json, tell
 from autotensor.insight.units import micros
 
 app = new_app()
@@ -92,4 +92,4 @@ def show(
         put_json({**about, "as": form, "text": text})
         return
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
-    say(text)
+    code(text)
