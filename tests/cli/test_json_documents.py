@@ -141,18 +141,12 @@ def test_a_wrong_document_is_told() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("json")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(made)
-        patch.setenv("AUTOTENSOR_DB", cli_verbs.LOG)
-        cli_verbs.fill(made)
-    return made
+    return cli_verbs.filled(tmp_path_factory.mktemp("json"))
 
 
 @pytest.mark.parametrize("verb", cli_verbs.VERBS)
 def test_documents_are_as_the_page_says(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("AUTOTENSOR_DB", cli_verbs.LOG)
+    cli_verbs.enter(folder, monkeypatch)
     said = cli(*cli_verbs.VERBS[verb], "--json")
     assert said.code == 0, said.err
     check(verb, said.out)
@@ -163,8 +157,7 @@ def test_documents_are_as_the_page_says(verb: str, folder: Path, monkeypatch: py
 )
 def test_other_schedules(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A default, one of a card with shared memory, a failure."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("AUTOTENSOR_DB", cli_verbs.LOG)
+    cli_verbs.enter(folder, monkeypatch)
     said = cli("explain", *words, "--json")
     assert said.code == 0, said.err
     check("explain TRIAL", said.out)

@@ -31,18 +31,12 @@ WITHOUT_DATA = {"fleet"}  # asks a scheduler; its tables are those of all others
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("verbs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(made)
-        patch.setenv("AUTOTENSOR_DB", cli_verbs.LOG)
-        cli_verbs.fill(made)
-    return made
+    return cli_verbs.filled(tmp_path_factory.mktemp("verbs"))
 
 
 @pytest.fixture(autouse=True)
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("AUTOTENSOR_DB", cli_verbs.LOG)
+    cli_verbs.enter(folder, monkeypatch)
 
 
 def too_wide(text: str, width: int) -> list[str]:

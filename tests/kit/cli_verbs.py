@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from cli_tools import add_trials, cli, mlp_plan, record
 
 from tuning_db import connect
@@ -47,8 +48,21 @@ VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it i
 }  # fmt: skip
 
 
-def fill(folder: Path) -> None:
-    """Write a log with made-up times, a compiled model and data. The folder must be the current one."""
+def filled(folder: Path) -> Path:
+    """The folder, with a log of made-up times, a compiled model and data in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(folder, patch)
+        _fill(folder)
+    return folder
+
+
+def enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make it the current folder, and its log the one that verbs take."""
+    patch.chdir(folder)
+    patch.setenv("AUTOTENSOR_DB", LOG)
+
+
+def _fill(folder: Path) -> None:
     plan = mlp_plan()
     with connect(folder / LOG) as store:
         record(store, plan.tasks[0].workload)
