@@ -127,8 +127,12 @@ class Cpu:
     least_reuse: int = 8
     # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96
-    # the same where its lines compete for a set (64 rows x 64 x 8192 1.2 x as fast; Zen 5, 2026-11)
-    crowded_rows: int = 48
+    # tiles of rows that do not, where its lines compete for a set, or are on many pages (64 x 64 x 8192 1.2 x
+    # as fast by copies, Zen 5, 2026-11; 80 x 1024 x 1024 2.5 x, 512 x 512 x 512 1.15 x, 24 x 512 x 512, which
+    # are four tiles, 0.93 x, Zen 3, 2026-11)
+    crowded_tiles: int = 4
+    crowded_share: float = 0.25  # of L2 that such a panel may take: 16 x 1024 x 8192 0.65 x (Zen 3, 2026-11)
+    near_pages: int = 64  # whose addresses a core finds without asking its second table (Zen 3, 2026-11)
     near_scores: float = 7 / 8  # of L1 for the scores of a block of attention (chosen, 2026-11)
     from_l2: float = 0.92  # speed of attention whose scores leave L1 (64 queries x 128 keys; Zen 4, 2026-11)
     beyond_l2: float = 0.8  # and whose scores take more than half of L2 (chosen, 2026-11)

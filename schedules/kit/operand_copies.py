@@ -12,7 +12,7 @@ every row of tiles.
 from __future__ import annotations
 
 import enum
-from math import prod
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.cache import CacheRead
@@ -41,31 +41,18 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
     """What a rule takes without measuring."""
     if not roles.direct:
         return Supply.DIRECT
-    far = [r for r in roles.direct if is_far(op, roles, r, target)]
-    if not far:
-        return _near(op, roles, target)
-    if roles.outer * roles.inner >= cpu_of(target).copy_rows:
-        return Supply.COPIED if can_be_copied(roles) else Supply.BLOCKED
-    most = 2 * cpu_of(target).far * second_cache(target)
-    return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > most else Supply.DIRECT
-
-
-def _near(op: StageOp, roles: Roles, target: Target) -> Supply:
-    """The supply from operands that the caches between cores hold.
-
-    A panel that L2 does not hold would come from there for each tile of rows: 64 x 64 results of 8192 steps
-    are 1.3 x as fast in cuts (Zen 5, 2026-11). One that the nearest cache would hold, were not each of its
-    lines on a page of its own and all of them in the same set, is copied.
-    """
     cpu, rows, tile = cpu_of(target), roles.outer * roles.inner, best_tile(roles, target)
+    width = tile[3] * op.buffers[0].dtype.bytes
+    far = [r for r in roles.direct if is_far(op, roles, r, target)]
     depth = prod(a.extent for a in op.reduce_axes)
-    panel = depth * tile[3] * op.buffers[0].dtype.bytes
-    if panel > second_cache(target) and tile[0] * tile[1] < rows < cpu.copy_rows:
+    # a panel that L2 does not hold would come from there for each tile of rows: 64 x 64 results of 8192 steps
+    # are 1.3 x as fast in cuts (Zen 5, 2026-11)
+    if not far and depth * width > second_cache(target) and tile[0] * tile[1] < rows < cpu.copy_rows:
         return Supply.BLOCKED
-    if rows < cpu.crowded_rows or panel > target.cache_bytes[0]:
-        return Supply.DIRECT
-    crowded = can_be_copied(roles) and any(_crowded(op, r, cpu) for r in roles.direct)
-    return Supply.COPIED if crowded else Supply.DIRECT
+    if (far and rows >= cpu.copy_rows) or any(_crowded(op, r, roles, target) for r in roles.direct):
+        return Supply.COPIED if can_be_copied(roles) else Supply.BLOCKED if far else Supply.DIRECT
+    most = 2 * cpu.far * second_cache(target)
+    return Supply.BLOCKED if far and max(_bytes_of_one(op, roles, r) for r in far) > most else Supply.DIRECT
 
 
 def can_be_copied(roles: Roles) -> bool:
@@ -75,10 +62,20 @@ def can_be_copied(roles: Roles) -> bool:
     return all(r.load.buffer not in others for r in roles.direct)
 
 
-def _crowded(op: StageOp, r: Read, cpu: Cpu) -> bool:
-    """Whether steps of the reduction are a page and more apart, and their lines compete for a cache set."""
-    step = distance(r, op.reduce_axes[-1].name)
-    return step >= PAGE and lines_per_set(op.reduce_axes[-1].extent, step) > cpu.ways
+def _crowded(op: StageOp, r: Read, roles: Roles, target: Target) -> bool:
+    """Whether tiles of rows had better not read a panel, one after the other, where it lies.
+
+    It is on more pages than a core has at hand, or in few sets of the nearest cache, which would hold it. At
+    the same place of every page it is in few sets of the second cache, too, and half as many tiles suffice.
+    """
+    cpu, depth, step = cpu_of(target), op.reduce_axes[-1].extent, distance(r, op.reduce_axes[-1].name)
+    th, tw, _, columns = best_tile(roles, target)
+    tiles, width = ceil(roles.outer / th) * ceil(roles.inner / tw), columns * r.load.buffer.dtype.bytes
+    few = cpu.crowded_tiles if step % PAGE else cpu.crowded_tiles // 2
+    if tiles <= few or step <= width or depth * width > cpu.crowded_share * second_cache(target):
+        return False
+    in_few_sets = depth * width <= target.cache_bytes[0] and lines_per_set(depth, step) > cpu.ways
+    return in_few_sets or depth * min(step, PAGE) > cpu.near_pages * PAGE
 
 
 def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
