@@ -1,7 +1,7 @@
 """Counts turns of phrase that make a sentence hard to read, in documents, docstrings, comments and messages.
 
-    python tests/kit/plain_words.py              counts by part of the repository
-    python tests/kit/plain_words.py PATTERN      the lines of one pattern, with their places
+python tests/kit/plain_words.py              counts by part of the repository
+python tests/kit/plain_words.py PATTERN      the lines of one pattern, with their places
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ PATTERNS = {  # name → what counts; `*` is a word, and a sentence begins at th
     "begins with What": r"(?:^|[.:;] )(?:And )?What (?![^.]*\?)",
     "what as object": r"\b(?:of|for|with|from|by|on|to|in|than|is|are|all) what\b",
     "for as because": r"[,;:] for (?:so|it|they|there|that|nothing|no|these|those|then|this|he|who)\b",
-    "is no": r"\b(?:is|are|was|were|be) no (?!more|longer|better|less|faster|slower|such)",
+    "is no": r"(?<![Tt]here )\b(?:is|are|was|were|be) no (?!more|longer|better|less|faster|slower|such)",
     "who for whoever": r"(?:^|[.:;,] )[Ww]ho \w+s\b|\bfor who\b",
     "old words": r"\b(?:had better|lest|askew|perhaps|in turns|aught|hitherto|thereof|whence|alike)\b",
     "beside": r"\bbeside\b",
@@ -31,7 +32,7 @@ PATTERNS = {  # name → what counts; `*` is a word, and a sentence begins at th
 }
 COMPILED = {name: re.compile(text) for name, text in PATTERNS.items()}
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-ELSEWHERE = re.compile(r"\bDESIGN(?:\.md)? ?D?\d|\bD\d\d? of DESIGN|\bissue \d+\b|\bHOUSE(?:\.md)?\b")
+ELSEWHERE = re.compile(r"\bDESIGN(?:\.md)? ?D?\d|\bD\d\d? of DESIGN|(?<!'s )\bissue \d+\b|\bHOUSE(?:\.md)?\b")
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
@@ -90,24 +91,28 @@ def part(path: Path) -> str:
     return "/".join(words[:2]) if len(words) > 2 else words[0]
 
 
+@cache
+def everything() -> tuple[tuple[Path, int, str], ...]:
+    """File, line number and text of all prose."""
+    return tuple((path, line, text) for path in files() for line, text in prose(path))
+
+
 def places(pattern: re.Pattern[str]) -> Iterator[tuple[Path, int, str]]:
     """Where a pattern stands."""
-    for path in files():
-        for line, text in prose(path):
-            for match in pattern.finditer(text):
-                begin = max(0, match.start() - 60)
-                yield path, line, text[begin : match.end() + 60]
+    for path, line, text in everything():
+        for match in pattern.finditer(text):
+            begin = max(0, match.start() - 60)
+            yield path, line, text[begin : match.end() + 60]
 
 
 def counts() -> dict[str, Counter[str]]:
     """Part of the repository → pattern → how often."""
     found: dict[str, Counter[str]] = {}
-    for path in files():
+    for path, _, text in everything():
         mine = found.setdefault(part(path), Counter())
-        for _, text in prose(path):
-            mine["words"] += len(text.split())
-            for name, pattern in COMPILED.items():
-                mine[name] += len(pattern.findall(text))
+        mine["words"] += len(text.split())
+        for name, pattern in COMPILED.items():
+            mine[name] += len(pattern.findall(text))
     return found
 
 
