@@ -330,11 +330,11 @@ WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 def register(cpu: Cpu) -> Cpu:
     """Makes a record known, in place of ours for its processors; before schedules are asked for.
 
-    Raises TargetError for what is no record, when another one has its name, when one from outside is for the
-    same processor, and when a processor of ours has other vectors.
+    Raises TargetError for what is not a record, when another one has its name, when one from outside is for
+    the same processor, and when a processor of ours has other vectors.
     """
     if not isinstance(cpu, Cpu):
-        raise TargetError(f"{cpu!r} is no record of a processor.", fix="Make one: replace(ZEN4, name=…).")
+        raise TargetError(f"{cpu!r} is not a record of a processor.", fix="Make one: replace(ZEN4, name=…).")
     if cpu in RECORDS:
         return cpu
     if any(c.name == cpu.name for c in RECORDS):

@@ -78,7 +78,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     else:
         try:
             url = make_url(address)
-        except (ArgumentError, ValueError):  # ValueError: of a port that is no number
+        except (ArgumentError, ValueError):  # ValueError: of a port that is not a number
             raise StoreError(
                 f"'{place}' is not a database URL.", "Write sqlite:///path or postgresql://…"
             ) from None  # its text may hold the address
@@ -257,7 +257,7 @@ def _check_file(file: Path, readonly: bool) -> bool:
 
 def _check_header(file: Path, header: bytes) -> None:
     if not header.startswith(SQLITE_MAGIC):
-        raise StoreError(f"'{file}' is not a tuning log: it is no SQLite database.", "Name another file.")
+        raise StoreError(f"'{file}' is not a tuning log: it is not a SQLite database.", "Name another file.")
     if len(header) < 100:
         raise damaged(str(file), "its header is cut off")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:

@@ -104,7 +104,7 @@ def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
 
 
 def _clock(artifact: Artifact, target: Target) -> Clock:
-    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is no timing."""
+    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is not a timing."""
     clock = kernel_clock(
         artifact, sample_inputs(artifact.role("input"), artifact.index_range), target.num_cores
     )

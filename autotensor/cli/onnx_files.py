@@ -148,7 +148,7 @@ def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         match = _SHAPE.fullmatch(text)
         if match is None:
-            raise InputError(f"--shape {text!r} is no shape.", fix="Write NAME=128 or NAME=1x3x224x224.")
+            raise InputError(f"--shape {text!r} is not a shape.", fix="Write NAME=128 or NAME=1x3x224x224.")
         extents = tuple(int(n) for n in match["extents"].split("x"))
         found[match["name"]] = extents[0] if len(extents) == 1 else extents
     return found

@@ -22,7 +22,7 @@ class Pace:
 
     trial_s: float = TRIAL_S
     first_s: float = FIRST_S
-    known: bool = field(default=False)  # whether any batch was counted that is no task's first
+    known: bool = field(default=False)  # whether any batch was counted that is not a task's first
     first_known: bool = field(default=False)  # … that is
 
     def count(self, *, first: bool, trials: int, seconds: float) -> None:

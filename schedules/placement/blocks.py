@@ -72,7 +72,7 @@ class Front:
     def line(self) -> Roles:
         """The product of what blocks are made of: of a line of pixels, or of any rows.
 
-        Any rows where they are no pixels, where cores cannot divide the lines evenly, or where a line is not
+        Any rows where they are not pixels, where cores cannot divide the lines evenly, or where a line is not
         divided by any register tile.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores

@@ -45,7 +45,7 @@ EVEN = 0.08  # of the time that cores may wait for the last one
 WIDEST = 16  # columns of a tile
 ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
 TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
-MAX_WINDOW = 64  # elements; larger windows are no windows, and unrolled code of them no longer fits
+MAX_WINDOW = 64  # elements; larger windows are not windows, and unrolled code of them no longer fits
 
 
 @dataclass(frozen=True, slots=True)

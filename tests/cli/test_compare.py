@@ -56,7 +56,10 @@ def test_json():
     ("words", "said"),
     [
         ((FLOATS, "no.onnx", "--data", "x.npz"), "there is no model file 'no.onnx'."),
-        ((FLOATS, "resnet50", "--data", "x.npz"), "'resnet50' is no .onnx file. Both models are given as"),
+        (
+            (FLOATS, "resnet50", "--data", "x.npz"),
+            "'resnet50' is not an .onnx file. Both models are given as",
+        ),
         ((FLOATS, QUANTISED, "--data", "no.npz"), "there is no input file 'no.npz'."),
         ((FLOATS, QUANTISED, "--data", FLOATS), "cannot be read"),
         ((FLOATS, QUANTISED, "--data", "x.npy"), "--data 'x.npy' holds one array without a name. np.savez"),

@@ -188,10 +188,10 @@ def test_a_trial_of_another_machine(log: Path) -> None:
     [
         (["99"], 1, r"the log has no trial 99.*"),
         (["mlp"], 1, r"'mlp' is a model; one of its tasks is needed, or --plot FILE.png. .*"),
-        (["melp"], 1, r"'melp' is no task or trial. Write MODEL/N .*"),
+        (["melp"], 1, r"'melp' is not a task or trial. Write MODEL/N .*"),
         (["mlp/7", "--default"], 1, r"mlp has no task '7'; its tasks are mlp/0 to mlp/2."),
         (["3", "--default"], 2, r"Invalid value for '--default': a trial was named; it is for tasks. .*"),
-        (["mlp/0", "--plot", "x.jpg"], 2, r"Invalid value for '--plot': 'x.jpg' is no name of a PNG.*"),
+        (["mlp/0", "--plot", "x.jpg"], 2, r"Invalid value for '--plot': 'x.jpg' is not a name of a PNG.*"),
         (["mlp/0", "--plot", "no/x.png"], 1, r"no/x.png cannot be written: there is no directory no."),
         (["mlp/0", "--plot", "x.png", "--steps"], 2, r"Invalid value for '--plot': it goes with no .*"),
         (["mlp/2", "--plot", "x.png"], 1, r"the log has no times of .* for this target on this machine. .*"),

@@ -55,10 +55,10 @@ def test_share(text, share):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("little", "'little' is no share. Write 1% or 0.01."),
-        ("-1%", "'-1%' is no share. Write 1% or 0.01."),
-        ("", "'' is no share. Write 1% or 0.01."),
-        ("1e-3", "'1e-3' is no share. Write 1% or 0.01."),
+        ("little", "'little' is not a share. Write 1% or 0.01."),
+        ("-1%", "'-1%' is not a share. Write 1% or 0.01."),
+        ("", "'' is not a share. Write 1% or 0.01."),
+        ("1e-3", "'1e-3' is not a share. Write 1% or 0.01."),
         ("1", "'1' is not below 100 %. Write 1% for 1 percent."),
         ("150%", "'150%' is not below 100 %."),
     ],

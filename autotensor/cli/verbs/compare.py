@@ -47,7 +47,7 @@ def compare(
 
     for name in (model, quantised):
         if not is_onnx(name):
-            raise InputError(f"{name!r} is no .onnx file.", fix="Both models are given as .onnx files.")
+            raise InputError(f"{name!r} is not an .onnx file.", fix="Both models are given as .onnx files.")
     arrays = load_arrays(data)
     if not isinstance(arrays, dict):
         raise InputError(

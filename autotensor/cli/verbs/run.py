@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 TOP = 5
-MOST_ROWS = 32  # of a classifier's answer; more is no batch of images but a matrix
+MOST_ROWS = 32  # of a classifier's answer; more is not a batch of images but a matrix
 
 EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",

@@ -46,7 +46,7 @@ def show(
     """
     form = "source" if source else form
     if form not in FORMS:
-        raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
+        raise typer.BadParameter(f"{form!r} is not a form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
     from autotensor.api.log import open_existing
     from autotensor.compiler import compile_trace, lowered, nest_text, te_text
     from autotensor.ir.printer import to_text

@@ -58,7 +58,8 @@ def plain_domain(domain: str) -> str:
 def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     """A model from a file, its bytes, or a ModelProto; one that was loaded as it is.
 
-    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for unknown opsets.
+    Raises InputError when it cannot be read, Malformed when it is not a model, Unsupported for unknown
+    opsets.
     """
     if isinstance(source, Loaded):
         return source
@@ -205,5 +206,5 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
 
 def _number(text: str, where: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise Malformed(f"{where}: {text!r} is no position in a file.")
+        raise Malformed(f"{where}: {text!r} is not a position in a file.")
     return int(text)

@@ -222,7 +222,7 @@ class _Field:
 
 
 def _fields(target: Target) -> tuple[_Field, ...]:
-    """All that can be measured. What the system says is no measurement, and may not differ at all."""
+    """All that can be measured. What the system says is not a measurement, and may not differ at all."""
     cores = target.num_cores
     most = f"bandwidth.memory.t{cores}" if cores > 1 else "bandwidth.memory.core"
     handed, joined = (f"{name}.t{TEAM}" for name in ("handing", "joining"))

@@ -32,7 +32,7 @@ class OutOfTime(MeasureError):
     """The deadline came while something was still at work; nothing is wrong with the workload."""
 
 
-LEAST_SAMPLES = 3  # with fewer it is no trial
+LEAST_SAMPLES = 3  # with fewer it is not a trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def code_here() -> CodeHere:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that a git checkout is at, read from its files; "" for what is no checkout."""
+    """The commit that a git checkout is at, read from its files; "" for what is not a checkout."""
     try:
         git = folder / ".git"
         if git.is_file():  # a worktree: `gitdir: PLACE`
