@@ -4,7 +4,7 @@ SQLite, as measured: WAL, foreign keys, and `BEGIN IMMEDIATE` for every write. A
 reads and then writes lost 56 to 71 % of the commits of ten writers; IMMEDIATE lost none. Writers take turns
 by chance: SQLite's own waiting, longer each time, let some of eight starve for seconds. A file that is
 refused is looked at with plain reads only, since even opening a WAL file with SQLite may change it. A log in
-memory is SQLite on one connection, for which threads wait in turns.
+memory is SQLite on one connection, for which threads wait in turn.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engine
 
 def readonly_uri(file: Path) -> str:
     """What SQLite opens a file by that it shall only read."""
-    # a WAL file needs a -shm file beside it, which cannot be made in some folders
+    # a WAL file needs a -shm file next to it, which cannot be made in some folders
     still = not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file)
     return f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
 

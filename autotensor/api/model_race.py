@@ -1,7 +1,7 @@
 """The last race: a task's best schedules against each other where they will run, inside the whole model.
 
     for n = 1, 2, …: the model with every task's first choice
-                     the model with every task's n-th choice          kernel by kernel, in turns
+                     the model with every task's n-th choice          kernel by kernel, alternately
     ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
 
 Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours

@@ -22,7 +22,7 @@ VERBS = {
     "compile": "Compile a model with the best schedules that the log knows.",
     "run": "Run a model or .atm file on a photo, an array, or random input.",
     "bench": "Time a model or .atm file, as a whole and kernel by kernel.",
-    "verify": "Run a model kernel by kernel beside float64; name the first that is wrong.",
+    "verify": "Run a model kernel by kernel against float64; name the first that is wrong.",
     "compare": "Compare a quantised .onnx file with the one in floats: error by layer, time.",
     "models": "List the built-in models.",
     "tasks": "List what a model computes, and the best known time of each part.",

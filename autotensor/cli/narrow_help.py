@@ -24,7 +24,7 @@ def _set_formatter(command: Any) -> None:
 
 
 def _formatter(context: Any) -> type:
-    """Names of options take a third of the width at most; the text beside them has the rest."""
+    """Names of options take a third of the width at most; the text next to them has the rest."""
 
     class Formatter(context.formatter_class):  # type: ignore[misc]  # Typer's, or Click's by its version
         def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:

@@ -123,7 +123,7 @@ def code(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A line beside the result: progress, hints, warnings."""
+    """A line that is no part of the result: progress, a hint, a warning."""
     print(fold(text, columns(sys.stderr)), file=sys.stderr, flush=True)
 
 

@@ -18,7 +18,7 @@ FORGET = 0.7  # of what was known, at each new batch: tasks differ, the newest s
 
 @dataclass(slots=True)
 class Pace:
-    """Expected seconds of a trial, and of a first batch beside its trials."""
+    """Expected seconds of a trial, and of a first batch besides its trials."""
 
     trial_s: float = TRIAL_S
     first_s: float = FIRST_S

@@ -1,7 +1,7 @@
 """Builds the documentation as a site: pip install '.[docs]', then python docs/site/build_site.py FOLDER.
 
-The pages of the repository are staged where they are in the repository, so their links hold; beside them come
-pages that are made from the code (`docs/site/generated_pages.py`). Every warning of Sphinx is an error.
+The pages of the repository are staged where they are in the repository, so their links hold; next to them
+come pages that are made from the code (`docs/site/generated_pages.py`). Every warning of Sphinx is an error.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_tables():
     assert lines[8].split()[-2:] == ["same", "class"]
     assert lines[10].endswith(" %")
     assert lines[12] == "Most noise: c2 (Conv)."
-    assert "times as fast (in turns, medians)." in lines[13]
+    assert "times as fast (timed alternately, medians)." in lines[13]
 
 
 def test_json():

@@ -127,7 +127,7 @@ def test_what_is_no_model() -> None:
         match=r"cost model '[\w.]*test_parts:Dumb' gives <.*>, which lacks predict, learn or learns",
     ):
         run([PRODUCT], 8, model=Dumb)
-    with pytest.raises(InputError, match=r"<.*Recorder object at .*> is no cost model"):
+    with pytest.raises(InputError, match=r"<.*Recorder object at .*> is not a cost model"):
         TuneOptions(model=Recorder())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"has no name\. Write it with"):
         run([PRODUCT], 8, model=lambda seed, target: PriorModel())

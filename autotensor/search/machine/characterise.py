@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Characterised:
-    """A processor beside the record that is nearest to it."""
+    """A processor compared with the record that is nearest to it."""
 
     nearest: Cpu
     name: str
@@ -294,7 +294,7 @@ def _halves(p: Pass) -> float:
 
 
 def _beside(level: str, target: Target) -> Callable[[Pass], float]:
-    """FMAs that a vector from a level costs beside those that it is for: the median of tiles."""
+    """FMAs that a vector from a level costs besides those that it is for: the median of tiles."""
     shapes = [(f"kernel.{t.rows}x{t.vectors}.", t.vectors) for t in product_tiles(target)[1:]]
 
     def cost(p: Pass) -> float:

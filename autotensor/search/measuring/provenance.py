@@ -1,4 +1,4 @@
-"""Who measures, and with which code: what a tuning log keeps of a process beside its times.
+"""Who measures, and with which code: what a tuning log keeps of a process besides its times.
 
     host_here()      which computer: a name, and an identity that stays when the name changes
     code_here()      version, commit, changes that no commit holds, hash of the sources
