@@ -3,7 +3,7 @@
     cpu_of(parse("llvm -mcpu=znver5")).region        cycles that starting a team takes there
     register(replace(ZEN5, name="zen6", …))          a record from outside, as does an entry point
 
-The values of the class are those of Zen 4, where most were measured; other records say what differs. Beside
+The values of the class are those of Zen 4, where most were measured; other records say what differs. Next to
 each stands what was measured, on which processor, and when; *chosen* was not measured. A processor without a
 record takes the nearest one by `distance`. `autotensor doctor --characterise` measures a machine and prints
 its record. Numbers that are no matter of the processor (shapes on offer, how the search is led, how sums are
@@ -58,10 +58,10 @@ class Winograd:
     # by tiles (Zen 4, 2026-11)
     panel: float | None = None
     passing: float = 0.0  # the slope (Zen 4, 2026-11)
-    # cycles that cores wait for one another where they divide columns, beside the second region itself;
+    # cycles that cores wait for one another where they divide columns, besides the second region itself;
     # the two come to the 8,000 with which the costs here were fitted (Zen 4, 2026-11)
     wait: float = 5_500
-    step: float = 1.5  # FMAs that a step of a product's reduction costs beside its own (Zen 4, 2026-11)
+    step: float = 1.5  # FMAs that a step of a product's reduction costs besides its own (Zen 4, 2026-11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,14 @@ class Cpu:
     # -- register tiles of products
     tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
-    # cycles per reduction step beside FMAs and loads; favours larger tiles (Zen 4, 2026-11)
+    # cycles per reduction step besides FMAs and loads; favours larger tiles (Zen 4, 2026-11)
     tile_step: float = 1.5
     # cycles for a vector that comes from the last cache, at its bandwidth (Zen 4, 2026-11)
     tile_stream: float = 2.5
     # cycles by which a row costs more that competes for its set of L1; rising with the square when L2 is
     # crowded too (Zen 4, 2026-11)
     tile_crowded: float = 0.8
-    # of L2 for a panel beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
+    # of L2 for a panel besides its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
     panel: float = 0.75
     # how much of a register less half ones must leave empty to be taken: a processor that runs an operation
     # on a whole register in two halves runs one on half of it in half the time. Whole ones serve more columns
@@ -158,12 +158,12 @@ class Cpu:
     # extent of the last reduction up to which it is written out though the loop around it is cut: it is left
     # in irregular steps, which are mispredicted (Zen 3, 2026-11)
     short_cut: int = 0
-    # FMAs that a vector from L2 costs beside those that it is for (none seen, Zen 4, 2026-11)
+    # FMAs that a vector from L2 costs besides those that it is for (none seen, Zen 4, 2026-11)
     panel_wait: float = 0.0
-    # steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
-    # costs `run` FMAs beside those that it is for. The wider, the fewer runs of lines are written side by
-    # side (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x
-    # 2, by where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
+    # steps of a reduction up to which large results should rather be written in wide tiles: a row of a tile
+    # then costs `run` FMAs besides those that it is for. The wider, the fewer runs of lines are written side
+    # by side (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14
+    # x 2, by where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
     writes: int = 32
     run: float = 0.25  # see `writes` (Zen 5, 2026-11)
     # speed of a tile of which sums leave registers; less than 28 in one have (Xeon, 2026-11)
@@ -173,7 +173,7 @@ class Cpu:
     # in whole registers of both
     dots: tuple[tuple[str, float], ...] = (("vpdpb", 4.0), ("vdpbf16ps", 2.0))  # (chosen, 2026-11)
 
-    # -- products: cycles for a vector of a panel, beside those of its products
+    # -- products: cycles for a vector of a panel, besides those of its products
     stream_cost: float = 0.5  # to bring it from the last cache (Zen 4, 2026-11)
     memory_cost: float = 4.0  # to bring it from memory (Zen 4, 2026-11)
     copy_cost: float = 2.0  # to copy it (Zen 4, 2026-11)
@@ -182,7 +182,7 @@ class Cpu:
     shallow: int = 64  # steps below which storing a result takes as long as computing it (Xeon, 2026-11)
 
     # -- convolutions
-    conv_step: float = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
+    conv_step: float = 0.25  # cycles per reduction step besides FMAs and loads (Zen 4, 2026-11)
     # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
     conv_row: float = 1.0
     conv_crowded: float = 1.12  # slow-down beyond `free_ways` (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
@@ -206,10 +206,10 @@ class Cpu:
     # 3x3/2, 5x5, pooling 3x3/2; Zen 4, 2026-11)
     window_held: float = 28.0
     window_spill: float = 4.0  # cycles for each vector beyond (Zen 4, 2026-11)
-    window_load: float = 0.25  # cycles of a load beside operations (Zen 4, 2026-11)
+    window_load: float = 0.25  # cycles of a load besides operations (Zen 4, 2026-11)
     window_tile: float = 6.0  # cycles of a tile's loop, branches and drained accumulators (Zen 4, 2026-11)
     # Lines of inputs that a tile of windows two or more apart may read for each vector of channels: they are
-    # read in turns, and memory is followed the worse, the more there are. 2 x 2 sums have 25, 3 x 3 49:
+    # read alternately, and memory is followed the worse, the more there are. 2 x 2 sums have 25, 3 x 3 49:
     # pooling 3x3/2 of 112x112x64 is 1.24 x as fast, 56x56x64 1.12 x, 28x28x480 1.08 x; depthwise 3x3/2 1.07
     # to 0.94 x. Windows side by side share most of theirs: 3 x 4 remain 1.1 x as fast as 2 x 2 (pooling 3x3
     # of 28x28x192; Zen 4, two cores, 2026-11)
@@ -226,8 +226,8 @@ class Cpu:
 
     # -- the prior
     prior_fine: float = 5e-6  # seconds of pieces that overlap with what is around them (chosen, 2026-11)
-    prior_step: float = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
-    # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
+    prior_step: float = 0.5  # cycles per innermost iteration besides FMAs and loads (Zen 4, 2026-11)
+    # cycles of a load besides FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
     prior_load: float = 0.6
     # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
     prior_spilled: float = 2.5
@@ -330,11 +330,11 @@ WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 def register(cpu: Cpu) -> Cpu:
     """Makes a record known, in place of ours for its processors; before schedules are asked for.
 
-    Raises TargetError for what is no record, when another one has its name, when one from outside is for the
-    same processor, and when a processor of ours has other vectors.
+    Raises TargetError for what is not a record, when another one has its name, when one from outside is for
+    the same processor, and when a processor of ours has other vectors.
     """
     if not isinstance(cpu, Cpu):
-        raise TargetError(f"{cpu!r} is no record of a processor.", fix="Make one: replace(ZEN4, name=…).")
+        raise TargetError(f"{cpu!r} is not a record of a processor.", fix="Make one: replace(ZEN4, name=…).")
     if cpu in RECORDS:
         return cpu
     if any(c.name == cpu.name for c in RECORDS):

@@ -122,7 +122,7 @@ def read_class(path: Path) -> TunedClass:
                 raise ValueError(f"target {record.target!r} is not in the header")
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise InputError(
-                f"line {number} of {path} is no tuned schedule: {error!r}.",
+                f"line {number} of {path} is not a tuned schedule: {error!r}.",
                 fix="Install autotensor again, or set AUTOTENSOR_NO_SHIPPED=1.",
             ) from error
         records.append(record)

@@ -78,7 +78,7 @@ BROUGHT: Door[Expand] = Door(
 def sketch_rule(
     name: str, *, after: str = "", before: str = "", devices: tuple[str, ...] = CPU
 ) -> Callable[[Expand], Expand]:
-    """Registers the decorated function as a sketch rule for these kinds of targets, beside another rule.
+    """Registers the decorated function as a sketch rule for these kinds of targets, next to another rule.
 
     Raises ScheduleError without such a rule, or for a name that another function has.
     """
@@ -143,8 +143,8 @@ def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> 
         if ready is None:
             circle = ", ".join(repr(r.name) for r in waiting)
             raise ScheduleError(
-                f"sketch rules {circle} stand beside one another only.",
-                fix="Let one of them stand beside a rule of schedules/rules.",
+                f"sketch rules {circle} stand side by side only.",
+                fix="Let one of them stand next to a rule of schedules/rules.",
             )
         at = names.index(ready.before) if ready.before else names.index(ready.after) + 1
         placed.insert(at, ready)

@@ -427,7 +427,7 @@ class TrialStore(ABC):
     def ask(self, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Heads and rows of one SELECT in the database's own SQL, of a log that is open for reading only.
 
-        Raises StoreError for a log that can be written, what is no single SELECT, and what the database
+        Raises StoreError for a log that can be written, what is not a single SELECT, and what the database
         refuses. A semicolon is refused wherever it stands but at the end: a server would take what follows
         it for a statement of its own, outside the transaction that only reads.
         """

@@ -4,7 +4,7 @@ SQLite, as measured: WAL, foreign keys, and `BEGIN IMMEDIATE` for every write. A
 reads and then writes lost 56 to 71 % of the commits of ten writers; IMMEDIATE lost none. Writers take turns
 by chance: SQLite's own waiting, longer each time, let some of eight starve for seconds. A file that is
 refused is looked at with plain reads only, since even opening a WAL file with SQLite may change it. A log in
-memory is SQLite on one connection, for which threads wait in turns.
+memory is SQLite on one connection, for which threads wait in turn.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     else:
         try:
             url = make_url(address)
-        except (ArgumentError, ValueError):  # ValueError: of a port that is no number
+        except (ArgumentError, ValueError):  # ValueError: of a port that is not a number
             raise StoreError(
                 f"'{place}' is not a database URL.", "Write sqlite:///path or postgresql://…"
             ) from None  # its text may hold the address
@@ -130,7 +130,7 @@ def file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engine
 
 def readonly_uri(file: Path) -> str:
     """What SQLite opens a file by that it shall only read."""
-    # a WAL file needs a -shm file beside it, which cannot be made in some folders
+    # a WAL file needs a -shm file next to it, which cannot be made in some folders
     still = not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file)
     return f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
 
@@ -257,7 +257,7 @@ def _check_file(file: Path, readonly: bool) -> bool:
 
 def _check_header(file: Path, header: bytes) -> None:
     if not header.startswith(SQLITE_MAGIC):
-        raise StoreError(f"'{file}' is not a tuning log: it is no SQLite database.", "Name another file.")
+        raise StoreError(f"'{file}' is not a tuning log: it is not a SQLite database.", "Name another file.")
     if len(header) < 100:
         raise damaged(str(file), "its header is cut off")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:

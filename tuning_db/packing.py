@@ -1,6 +1,6 @@
 """The samples of a trial in one column: JSON that any SQL shell can take apart.
 
-    [[1.5e-05,2.1e-03],[1.6e-05,null]]     seconds and the reference beside them, in order
+    [[1.5e-05,2.1e-03],[1.6e-05,null]]     seconds and the reference next to them, in order
 
 All samples of a trial have one residency as a rule, which is a column of its own; where they differ it is the
 third entry of each pair.

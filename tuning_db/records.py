@@ -269,7 +269,7 @@ class Sample:
 
     seconds: float
     residency: str = "warm"  # state of the caches before the run: warm, cold, …
-    reference_s: float | None = None  # the reference kernel timed beside it, to notice drift
+    reference_s: float | None = None  # the reference kernel timed next to it, to notice drift
 
     def __post_init__(self) -> None:
         _set(self, "seconds", _number("sample", "seconds", self.seconds, least=0.0))
@@ -345,7 +345,7 @@ class TrialRecord:
     note: str = ""  # what else is to be said about the measurement
     host: str | None = None  # uuid of who measured
     code: str | None = None  # key of the sources that did
-    metrics: Mapping[str, Json] = field(default_factory=dict)  # what was measured beside seconds
+    metrics: Mapping[str, Json] = field(default_factory=dict)  # what was measured besides seconds
     numerics: str = ""  # class of its arithmetic where it is not the target's own
     extents: Mapping[str, Json] = field(default_factory=dict)  # of the workload's symbols, as measured
     created: datetime = field(default_factory=lambda: now())

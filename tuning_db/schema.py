@@ -142,7 +142,7 @@ def _upgrade_in(engine: Engine, opened: Opened) -> None:
 
 
 def back_up(file: Path, label: str) -> Path:
-    """A consistent copy `<name>.<label>.<time>.backup` beside the log; what is still in the WAL included."""
+    """A consistent copy `<name>.<label>.<time>.backup` next to the log; what is still in the WAL included."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     copy = file.with_name(f"{file.name}.{label}.{stamp}.backup")
     part = copy.with_name(copy.name + ".part")

@@ -15,7 +15,7 @@ def write_c(function: CompiledFunction, folder: str | Path, *, name: str = "") -
 
     name: what its C functions and files begin with; the function's own if it is empty. Constants must have
     been bound. docs/deploy.md shows the C side.
-    Raises InputError for a name that is none in C, a folder that cannot be written and what is no single
+    Raises InputError for a name that is none in C, a folder that cannot be written and what is not a single
     compiled function, TargetError for a function of a device, ArtifactError for constants without values.
     """
     artifacts = function._bound() if isinstance(function, CompiledFunction) else ()

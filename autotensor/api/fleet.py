@@ -4,7 +4,7 @@
         at.tune([A, B, C], trials=256, fleet=fleet, db="postgresql+psycopg://…")
 
 Workers of several classes may share a scheduler; a run is of one class, for times of two are not comparable.
-Runs of other classes go on beside it. This process alone writes the log.
+Runs of other classes go on meanwhile. This process alone writes the log.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def load_exported(path: str | Path) -> torch.export.ExportedProgram:
     except Exception as error:  # torch raises many kinds
         words = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise InputError(
-            f"{path} is no program of torch.export: {words}.",
+            f"{path} is not a program of torch.export: {words}.",
             fix=f"Write one: torch.export.save(torch.export.export(net, (x,)), {str(path)!r}).",
         ) from error
 

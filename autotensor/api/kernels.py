@@ -83,7 +83,7 @@ def build(
     args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
     None is this machine. db: the tuning log to look in; None is the user's own. metric: by which the log's
     schedules are compared, as in `tune`.
-    Raises InputError for `args` beside a list, TensorError for arguments that lack an input or reads outside
+    Raises InputError for `args` next to a list, TensorError for arguments that lack an input or reads outside
     a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for
     an unknown target.
     """

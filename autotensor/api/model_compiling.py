@@ -42,8 +42,8 @@ def compile_model(
     trials: how many schedules to measure first, at most; 0 takes what the tuning log knows, and defaults for
     the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
     progress: as in `tune`, while measuring.
-    Raises InputError for what is no graph, GraphError for operators that do not fit, TargetError for a target
-    that runs no whole models, LogError for a log that cannot be opened.
+    Raises InputError for what is not a graph, GraphError for operators that do not fit, TargetError for a
+    target that runs no whole models, LogError for a log that cannot be opened.
     """
     check_trials(trials)
     model = ready_model(model)

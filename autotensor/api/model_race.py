@@ -1,7 +1,7 @@
 """The last race: a task's best schedules against each other where they will run, inside the whole model.
 
     for n = 1, 2, …: the model with every task's first choice
-                     the model with every task's n-th choice          kernel by kernel, in turns
+                     the model with every task's n-th choice          kernel by kernel, alternately
     ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
 
 Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours
@@ -104,7 +104,7 @@ def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
 
 
 def _clock(artifact: Artifact, target: Target) -> Clock:
-    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is no timing."""
+    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is not a timing."""
     clock = kernel_clock(
         artifact, sample_inputs(artifact.role("input"), artifact.index_range), target.num_cores
     )

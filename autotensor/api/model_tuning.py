@@ -390,7 +390,8 @@ class _TunedModel:
         return chosen
 
     def _race(self, *contestants: Artifact) -> tuple[list[Function], list[float]]:
-        """Modules and median seconds of one inference of each, timed in turns, as long as there is time."""
+        """Modules and median seconds of one inference of each, timed alternately, as long as there is
+        time."""
         modules = [open_artifact(a, threads=self.plan.target.num_cores) for a in contestants]
         arrays = sample_inputs(modules[0].args, contestants[0].index_range)
         left = self.until.less(CAUTION * (self.costs.save + self.costs.load + 8 * self.costs.run))

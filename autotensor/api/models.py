@@ -78,7 +78,7 @@ def plan_model(
     """Optimises a graph and cuts it into groups.
 
     updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
-    facts: what the compiled file remembers beside its code.
+    facts: what the compiled file remembers besides its code.
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
@@ -211,7 +211,7 @@ def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
 Compiled = dict[tuple[str, str], Artifact]  # by workload key and hash of the trace
 MADE_OF = "made_of"  # in the meta of a linked model: `model_made_of`
 _HERE = Path(__file__).parent.parent
-_LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # beside the code that compiles
+_LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # next to the code that compiles
 
 
 def link_model(

@@ -197,7 +197,7 @@ def _add(
 
 
 def _stands(record: TunedRecord, race: Raced | None) -> bool:
-    """Whether a record that is there already still counts beside what a log says about its workload."""
+    """Whether a record that is there already still counts, given what a log says about its workload."""
     if race is None:
         return True
     return record.trace_hash != race.default and record.trace_hash not in race.measured

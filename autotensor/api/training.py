@@ -61,7 +61,7 @@ def training_step(
     learning rate of the step. memory_budget: most bytes for intermediate values; where they take more, some
     are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
     `compile_model`.
-    Raises GraphError when the loss is no scalar, or does not depend on a parameter; TargetError for a GPU.
+    Raises GraphError when the loss is not a scalar, or does not depend on a parameter; TargetError for a GPU.
     """
     program = training_graph(loss, parameters, optimizer, outputs, rate, memory_budget, name)
     plan = plan_model(program.graph, target, updates=program.updates)

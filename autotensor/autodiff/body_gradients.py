@@ -123,7 +123,7 @@ class _Backward:
                     self.live |= {b for b in given if b.dtype.is_float}
             self.live |= {b for b, after in self.states.items() if after in self.live}
         self.adjoint: dict[Buffer, GraphNode] = {}
-        # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
+        # Buffers of a derivative that are not values of the forward pass. What is differentiated may be a
         # derivative, with a `grad` of its own: equal buffers are one object.
         self.taken = {b.name for b in (*body.inputs, *self.producer, *self.states, *self.states.values())}
         self.grad = free_name("grad", self.taken)
@@ -159,7 +159,7 @@ class _Backward:
     def node_of(
         self, reading: Reading, output: int = 0, given: Mapping[str, GraphNode] = NOTHING
     ) -> GraphNode:
-        """The function on its values; `given` are those that are no value of the forward pass, by name."""
+        """The function on its values; `given` are those that are not values of the forward pass, by name."""
         inputs = [given[b.name] if b.name in given else self.value(b) for b in reading.inputs]
         return apply(reading.function, inputs, output=output)
 

@@ -8,7 +8,7 @@ Reverse mode over the expression, each distinct node once. A derivative holds on
 it stands under the conditions of the selects on the way, outermost first, because what it mentions may be
 protected by them (padding reads `x[i - 1]` only inside). Integers and bools have no derivative.
 
-At a tie `max(a, b)` gives each side half; beside a number the number wins, so that relu'(0) is 0.
+At a tie `max(a, b)` gives each side half; next to a number the number wins, so that relu'(0) is 0.
 """
 
 from __future__ import annotations

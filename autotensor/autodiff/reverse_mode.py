@@ -33,7 +33,7 @@ def gradients(
     inputs: any nodes of float type, not only `at.input`s. seeds: what each output's elements are weighted by
     (nodes or arrays of its shape); None is ones. Inputs on which no output depends get zeros; integers pass
     nothing on.
-    Raises GraphError for an output or input that is no float, a seed of another shape, or an operator that
+    Raises GraphError for an output or input that is not a float, a seed of another shape, or an operator that
     has no derivative.
     """
     outs, wanted = _listed(outputs, "output"), _listed(inputs, "input")

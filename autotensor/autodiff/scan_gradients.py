@@ -2,7 +2,7 @@
 
     y[t] = f(y[t-1], …)          adjoint[t] = g[t] + (adjoint of what step t+1 reads of y[t])
 
-    apart(scan)     its steps as ordinary stages over all steps at once, for what is no recurrence: reading
+    apart(scan)     its steps as ordinary stages over all steps at once, for what is not a recurrence: reading
                     y in place of the state, they are differentiated like others
     backwards(…)    the recurrence, of which row `reach + n` is the adjoint of the last step but n
 

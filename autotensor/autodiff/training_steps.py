@@ -165,7 +165,7 @@ def _chosen(loss: GraphNode, parameters: Iterable[Parameter] | None) -> tuple[Pa
     for p in chosen:
         if not isinstance(p, Parameter):
             raise GraphError(
-                f"training_step: {p!r} is no parameter.", fix="Make weights with at.parameter(array)."
+                f"training_step: {p!r} is not a parameter.", fix="Make weights with at.parameter(array)."
             )
         if p not in below:
             raise GraphError(f"training_step: the loss does not depend on parameter {p.name!r}.")

@@ -81,13 +81,13 @@ class Door(Generic[T]):
         except Exception as error:  # of others: anything
             raise self.error(
                 f"{place} cannot be loaded ({type(error).__name__}: {error}).",
-                fix="Mend or uninstall the package.",
+                fix="Repair or uninstall the package.",
             ) from error
         return self._checked(thing, f"{place} gives {thing!r},")
 
     def _checked(self, thing: Any, said: str) -> T:
         if not self.fits(thing):
-            raise self.error(f"{said} no {self.kind}.", fix="docs/extend.md shows one.")
+            raise self.error(f"{said} not a {self.kind}.", fix="docs/extend.md shows one.")
         checked: T = thing
         return checked
 

@@ -112,7 +112,7 @@ FUNCTIONS = {
     "rounded": Function("x itself, rounded to its type: a product in it joins no multiply-add.", np.positive),
 }
 
-# of operators of one value that are no functions of floats
+# of operators of one value that are not functions of floats
 ABOUT = {
     "relu": "max(x, 0).",
     "gelu": "x * Φ(x).",

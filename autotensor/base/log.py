@@ -5,14 +5,15 @@ comparison.
     log.warn("the cache cannot be written")
 
 Lines go to the logger "autotensor"; unless the application has configured logging, they appear on standard
-error.
+error, or where `shown_by` says: above a progress bar, say.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from autotensor.base import switches
 
@@ -44,4 +45,21 @@ def _emit(level: int, message: str) -> None:
         record = logger.makeRecord(logger.name, level, __file__, 0, message, (), None)
         logger.handle(record)
     else:
-        print(message, file=sys.stderr)
+        _writers[-1](message)
+
+
+def _print(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+_writers: list[Callable[[str], None]] = [_print]  # the last one writes
+
+
+@contextmanager
+def shown_by(writer: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block `writer` writes the lines, in place of standard error; not thread-local."""
+    _writers.append(writer)
+    try:
+        yield
+    finally:
+        _writers.remove(writer)

@@ -1,4 +1,4 @@
-"""Two things timed in turns: how their times compare, and how sure that is.
+"""Two things timed alternately: how their times compare, and how sure that is.
 
     mine    0.90 0.92 1.17 0.91 …          what disturbs one round disturbs both, so it is the ratio
     theirs  1.00 1.02 1.30 1.01 …          of each round that counts

@@ -137,7 +137,8 @@ SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType({s.name: s for s in _ALL}
 
 @contextmanager
 def override(**values: Any) -> Iterator[None]:
-    """Other values inside the block: `override(debug=3)`. Raises InputError for a name that is no switch."""
+    """Other values inside the block: `override(debug=3)`. Raises InputError for a name that is not a
+    switch."""
     for name in values:
         if name not in SWITCHES:
             raise InputError(f"switch {name!r} is unknown.", fix=f"Known: {', '.join(SWITCHES)}.")

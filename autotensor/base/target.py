@@ -153,7 +153,7 @@ def parse(text: str | Target | None = None) -> Target:
     if isinstance(text, Target):
         return text
     if not isinstance(text, str | None):
-        raise TargetError(f"target {text!r} is no text.", fix='Write one such as "llvm -mcpu=znver4".')
+        raise TargetError(f"target {text!r} is not text.", fix='Write one such as "llvm -mcpu=znver4".')
     words = shlex.split(text or "llvm")
     kind, options = words[0], words[1:]
     if kind == "cpu":
@@ -292,7 +292,7 @@ def host() -> Target:
 def _named(arch: str, triple: str) -> Target:
     """A stated processor, of which a name is known, or a triple only: limits are what LLVM's tables say.
 
-    The number of threads is no limit of a processor: as many as here, unless `-threads` says another one.
+    The number of threads is not a limit of a processor: as many as here, unless `-threads` says another one.
     """
     here = host()
     if arch == "native":

@@ -65,7 +65,7 @@ def find(name: str, store: TrialStore | None) -> Found:
             f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits."
         )
     raise InputError(
-        f"{name!r} is no task or trial.",
+        f"{name!r} is not a task or trial.",
         fix="Write MODEL/N (see `autotensor tasks`), a key (see `autotensor db list`), or a trial's number.",
     )
 

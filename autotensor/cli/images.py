@@ -100,7 +100,7 @@ def read_photo(path: Path, shape: tuple[int, ...]) -> Array:
     import numpy as np
 
     if len(shape) != 4 or shape[1] not in (1, 3):
-        raise InputError(f"the model takes {shape}, which is no image.", fix="Give it a .npy file.")
+        raise InputError(f"the model takes {shape}, which is not an image.", fix="Give it a .npy file.")
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:

@@ -15,13 +15,14 @@ import sys
 from collections.abc import Sequence
 
 from autotensor.cli import streams
+from autotensor.insight.text_width import columns, fold
 
 VERBS = {
     "tune": "Search for fast schedules of a model; leaves a runnable .atm file.",
     "compile": "Compile a model with the best schedules that the log knows.",
     "run": "Run a model or .atm file on a photo, an array, or random input.",
     "bench": "Time a model or .atm file, as a whole and kernel by kernel.",
-    "verify": "Run a model kernel by kernel beside float64; name the first that is wrong.",
+    "verify": "Run a model kernel by kernel against float64; name the first that is wrong.",
     "compare": "Compare a quantised .onnx file with the one in floats: error by layer, time.",
     "models": "List the built-in models.",
     "tasks": "List what a model computes, and the best known time of each part.",
@@ -67,7 +68,7 @@ def _drop_what_is_not_taken() -> None:
 
 def _answer(verb: str, rest: Sequence[str]) -> int:
     if verb in ("-h", "--help", "help"):
-        print(overview())
+        print(overview(columns(sys.stdout)))
         return OK
     if verb in ("-V", "--version"):
         from autotensor import __version__
@@ -81,21 +82,25 @@ def _answer(verb: str, rest: Sequence[str]) -> int:
     return _run(verb, rest)
 
 
-def overview() -> str:
+def overview(width: int | None = None) -> str:
     """What `autotensor --help` prints; static, so that it is quick."""
-    lines = [
-        "Usage: autotensor VERB [OPTIONS] …",
-        "",
-        "Compile and tune tensor programs for this machine.",
-        "",
-    ]
-    lines += ["Verbs:", *(f"  {verb:<9} {about}" for verb, about in VERBS.items()), ""]
-    lines += ["Examples:"]
-    lines += ["  autotensor tune mlp --trials 64          # a first taste, half a minute"]
-    lines += ["  autotensor tune resnet --trials 2000     # ResNet-50; Ctrl-C keeps the best so far"]
-    lines += ["  autotensor run resnet50.atm --input photo.jpg", ""]
     return "\n".join(
-        [*lines, "`autotensor VERB --help` says more about a verb; `autotensor --version` the version."]
+        [
+            "Usage: autotensor VERB [OPTIONS] …",
+            "",
+            fold("Compile and tune tensor programs for this machine.", width, hang=0),
+            "",
+            "Verbs:",
+            *(fold(f"  {verb:<9} {about}", width, hang=10) for verb, about in VERBS.items()),
+            "",
+            "Examples:",
+            fold("  autotensor tune mlp --trials 64          # a first taste, half a minute", width),
+            fold("  autotensor tune resnet --trials 2000     # ResNet-50; Ctrl-C keeps the best", width),
+            fold("  autotensor run resnet50.atm --input photo.jpg", width),
+            "",
+            fold("`autotensor VERB --help` says more about a verb.", width, hang=0),
+            fold("`autotensor --version` prints the version.", width, hang=0),
+        ]
     )
 
 
@@ -103,10 +108,15 @@ def _run(verb: str, words: Sequence[str]) -> int:
     import typer
     import typer.main
 
+    from autotensor.base import log
+    from autotensor.cli.narrow_help import fit
+    from autotensor.cli.output import tell
+
     app = importlib.import_module(f"autotensor.cli.verbs.{verb}").app
     command = typer.main.get_command(app)
+    how = fit(command, columns(sys.stdout))
     try:  # not command.main: that would turn Ctrl-C into an exit code without a word
-        with command.make_context(f"autotensor {verb}", list(words)) as context:
+        with log.shown_by(tell), command.make_context(f"autotensor {verb}", list(words), **how) as context:
             command.invoke(context)
     except typer.Exit as done:
         return int(done.exit_code)
@@ -141,7 +151,7 @@ def _explain(error: Exception, verb: str) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"autotensor: {' '.join(sentence.split())}", file=sys.stderr)
+    print(fold(f"autotensor: {' '.join(sentence.split())}", columns(sys.stderr)), file=sys.stderr)
     return code
 
 

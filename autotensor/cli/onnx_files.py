@@ -153,7 +153,7 @@ def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
         match = _SHAPE.fullmatch(text)
         if match is None:
             raise InputError(
-                f"--shape {text!r} is no shape.",
+                f"--shape {text!r} is not a shape.",
                 fix="Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8 or NAME=n:1..8x3x224x224.",
             )
         extents = tuple(parsed_extent(e, match["name"], ranges) for e in match["extents"].split("x"))

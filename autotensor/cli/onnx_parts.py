@@ -59,7 +59,7 @@ class InParts:
         return self._model.output_names
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        """Raises InputError for results that are no tensors: nothing prints or keeps those."""
+        """Raises InputError for results that are not tensors: nothing prints or keeps those."""
         answers = self._model(*arrays)
         for name, answer in zip(self.output_names, answers, strict=True):
             if not isinstance(answer, np.ndarray):

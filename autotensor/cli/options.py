@@ -127,7 +127,7 @@ class Source:
 
     @property
     def fixed(self) -> Sequence[str]:
-        """Inputs that are no inputs of the graph, with their values."""
+        """Inputs that are not inputs of the graph, with their values."""
         return ()
 
 
@@ -257,7 +257,7 @@ def share_of(text: str, hint: str) -> float:
     compact = text.replace(" ", "")
     number, is_percent = compact.removesuffix("%"), compact.endswith("%")
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
-        raise typer.BadParameter(f"{text!r} is no share. Write 1% or 0.01.", param_hint=hint)
+        raise typer.BadParameter(f"{text!r} is not a share. Write 1% or 0.01.", param_hint=hint)
     share = float(number) / 100.0 if is_percent else float(number)
     if not 0.0 <= share < 1.0:
         meant = f" Write {number}% for {number} percent." if not is_percent and share < 100.0 else ""

@@ -4,67 +4,90 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
+from autotensor.insight.text_width import columns, fold
+
 GAP = "  "
-LEAST_TEXT = 9  # characters of a text that is cut
+LEAST_TEXT = 12  # characters of a column of text that is folded
+MOST_LINES = 4  # of a folded cell; a table that needs more is printed row by row
 NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # with a unit
+GLUE = "\u00a0"  # a blank at which no line is folded
 PAGE = 100  # columns of running text where there is no terminal
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their heads.
 
-    On a narrow terminal the widest text is cut; numbers never are, and elsewhere nothing is.
+    Where it is too wide for the terminal, texts are folded in their columns, or each row becomes a
+    paragraph. Nothing is left out.
     """
-    for line in layout(heads, rows, columns(1 << 20)):
+    for line in layout(heads, rows, columns(sys.stdout)):
         print(line)
 
 
-def columns(otherwise: int = PAGE) -> int:
-    """Columns of the terminal that standard output is; `otherwise` where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
+def layout(heads: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
+    """The lines of a table, at most `width` wide; None: as wide as it is.
 
-
-def cut(line: str, width: int) -> str:
-    """The line, at most `width` long.
-
-    >>> cut("convolution", 8)
-    'convolu…'
-    """
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def paragraph(text: str, indent: str = "") -> None:
-    """Print running text in lines that fit; what goes on is indented."""
-    for line in textwrap.wrap(text, columns(), subsequent_indent=indent, break_long_words=False):
-        print(line)
-
-
-def layout(heads: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> list[str]:
-    """The lines of a table, at most `width` wide if cutting its widest text can do that.
-
-    >>> print("\\n".join(layout(("what", "us"), [("convolution", 12), ("dense", 3)], 13)))
-    what       us
-    ─────────  ──
-    convolut…  12
-    dense       3
+    >>> print("\\n".join(layout(("what", "us"), [("convolution, dilated", 12), ("dense", 3)], 17)))
+    what           us
+    ─────────────  ──
+    convolution,   12
+    dilated
+    dense           3
+    >>> print("\\n".join(layout(("what", "us", "GFLOP/s"), [("convolution, dilated", 12, 8.5)], 24)))
+    convolution, dilated
+      us: 12, GFLOP/s: 8.5
     """
     body = [["" if c is None else str(c) for c in row] for row in rows]
-    cells = [list(heads), *body]
-    widths = [max(len(row[n]) for row in cells) for n in range(len(heads))]
-    text = {n for n in range(len(heads)) if any(_is_text(row[n]) for row in body)}
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-    if excess > 0 and text:
-        widest = max(text, key=lambda n: widths[n])
-        widths[widest] = max(LEAST_TEXT, widths[widest] - excess)
-    lines = [_line(row, widths, text) for row in cells]
-    lines.insert(1, GAP.join("─" * w for w in widths))
-    return lines
+    natural = [max(len(row[n]) for row in (heads, *body)) for n in range(len(heads))]
+    texts = {n for n in range(len(heads)) if any(_is_text(row[n]) for row in body)}
+    widths = natural
+    if width is not None and _width(natural) > width:
+        least = [_least(n in texts, heads[n], [row[n] for row in body]) for n in range(len(heads))]
+        if _width(least) > width:
+            return [line for row in body for line in _paragraph(heads, row, texts, width)]
+        widths = _narrowed([w if n in texts else least[n] for n, w in enumerate(natural)], least, width)
+    lines = [line for row in body for line in _lines(row, widths, texts)]
+    return [*_lines(heads, widths, texts), GAP.join("─" * w for w in widths), *lines]
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _least(is_text: bool, head: str, cells: Sequence[str]) -> int:
+    """The least width of a column: heads are folded at blanks, texts anywhere, numbers never."""
+    longest = max(map(len, cells), default=0)
+    texts = max(LEAST_TEXT, -(-longest // (MOST_LINES - 1)))  # lines end at blanks, so none is full
+    return max(min(longest, texts) if is_text else longest, *map(len, head.split()), 1)
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], width: int) -> list[int]:
+    """Widths that fit: always the widest column that may be narrower gives one of its own."""
+    narrower = list(widths)
+    for _ in range(_width(widths) - width):
+        widest = max((n for n, w in enumerate(narrower) if w > least[n]), key=lambda n: narrower[n])
+        narrower[widest] -= 1
+    return narrower
+
+
+def _paragraph(heads: Sequence[str], row: Sequence[str], texts: Collection[int], width: int) -> list[str]:
+    """A row on its own: a text that comes first is its title, and the rest follows, each with its head."""
+    pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads, row, strict=True) if cell]
+    whole = [pair.replace(" ", GLUE) if len(pair) <= width - 4 else pair for pair in pairs]
+    if 0 in texts and row[0]:
+        return [*textwrap.wrap(row[0], width, subsequent_indent="    "), *_wrapped(whole[1:], width, "  ")]
+    return _wrapped(whole, width, "")
+
+
+def _wrapped(pairs: Sequence[str], width: int, indent: str) -> list[str]:
+    lines = textwrap.wrap(", ".join(pairs), width, initial_indent=indent, subsequent_indent="  ")
+    return [line.replace(GLUE, " ") for line in lines]
 
 
 def _is_text(cell: str) -> bool:
@@ -72,22 +95,36 @@ def _is_text(cell: str) -> bool:
     return any(map(str.isalpha, cell)) and not NUMBER.fullmatch(cell)
 
 
-def _line(row: Sequence[str], widths: Sequence[int], text: Collection[int]) -> str:
-    fitting = (cut(c, w) for c, w in zip(row, widths, strict=True))
-    padded = (
-        c.ljust(w) if n in text else c.rjust(w) for n, (c, w) in enumerate(zip(fitting, widths, strict=True))
-    )
-    return GAP.join(padded).rstrip()
+def _lines(row: Sequence[str], widths: Sequence[int], texts: Collection[int]) -> list[str]:
+    """A row of a table: one line, or more where a cell is folded."""
+    cells = [[c] if len(c) <= w else textwrap.wrap(c, w) for c, w in zip(row, widths, strict=True)]
+    lines = zip_longest(*cells, fillvalue="")
+    return [GAP.join(_padded(line, widths, texts)).rstrip() for line in lines]
 
 
-def say(text: str = "") -> None:
-    """A line of the result."""
+def _padded(cells: Sequence[str], widths: Sequence[int], texts: Collection[int]) -> Iterator[str]:
+    for n, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        yield cell.ljust(width) if n in texts else cell.rjust(width)
+
+
+def say(text: str = "", hang: int = 2) -> None:
+    """A line of the result, folded where it is wider than the terminal; lines that go on are indented."""
+    print(fold(text, columns(sys.stdout), hang), flush=True)
+
+
+def paragraph(text: str) -> None:
+    """The same for running text, which is folded where there is no terminal, too."""
+    print(fold(text, columns(sys.stdout) or PAGE))
+
+
+def code(text: str) -> None:
+    """A program, to be copied: printed as it is."""
     print(text, flush=True)
 
 
 def tell(text: str) -> None:
-    """A line beside the result: progress, hints, warnings."""
-    print(text, file=sys.stderr, flush=True)
+    """A line that is no part of the result: progress, a hint, a warning."""
+    print(fold(text, columns(sys.stderr)), file=sys.stderr, flush=True)
 
 
 def put_json(document: Any) -> None:

@@ -86,7 +86,7 @@ def _print_task(d: dict[str, Any]) -> None:
         ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()))
         or "no trials on this machine"
     )
-    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}", "  ")
+    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}")
     if d["trials"]:
         first = d["trials"][0]
         best = first["median_s"]
@@ -109,16 +109,15 @@ def _print_task(d: dict[str, Any]) -> None:
             f"Trial {first['trial']}{f', {rate} GFLOP/s,' if rate != '-' else ''} decided "
             f"{_decisions(first['decisions'])}. `autotensor explain {first['trial']}` says why it takes its "
             "time.",
-            "  ",
         )
         say(f"In use here: the schedule of trial {d['in_use']}.")
     for f in d["failures"]:
-        paragraph(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}", "  ")
+        paragraph(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}")
     for f in d["foreign"]:
         say(f"Another machine, {f['machine']}: {micros(f['median_s'])} us; never used here.")
     for o in d["shipped"]:
         why = f"{SHIPPED[o['fit']]}{': ' if o['reason'] else ''}{o['reason']}"
-        paragraph(f"Shipped with autotensor, {o['origin']}: {micros(o['median_s'])} us there; {why}.", "  ")
+        paragraph(f"Shipped with autotensor, {o['origin']}: {micros(o['median_s'])} us there; {why}.")
 
 
 def _spread(samples: list[float]) -> float | None:

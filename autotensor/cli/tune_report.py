@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from autotensor.api.log import log_name
 from autotensor.api.model_prediction import disagreement
 from autotensor.api.model_tuning import ModelReport
 from autotensor.base.doors import name_of
-from autotensor.cli.output import say, table
+from autotensor.cli.output import code, say, table
 from autotensor.cli.rates import measured_peak
 from autotensor.insight.units import gflops, micros, millis, percent
 from autotensor.ir.printer import identifier
@@ -27,8 +28,8 @@ HEADS = (
     "GFLOP/s",
     "of peak",
     "trials",
-    "stopped because",
 )
+BUSY = 0.25  # cores that other programs used on average, from which on times are not compared
 
 
 def describe(
@@ -38,8 +39,12 @@ def describe(
     statuses: Mapping[str, int],
     options: TuneOptions,
     interrupted: bool,
+    others_cores: float,
 ) -> dict[str, Any]:
-    """Everything that was found, as JSON data; seconds and operations a second."""
+    """Everything that was found, as JSON data; seconds and operations a second.
+
+    others_cores: cores that other programs used during the run, on average.
+    """
     tuning = report.tuning
     peak = measured_peak(db, tuning.tasks[0].task.target)
     inside = {t.key: t.inside_s for t in report.times}
@@ -56,6 +61,7 @@ def describe(
         "tuned_s": report.tuned_s,
         "predicted_s": report.predicted_s,
         "disagreement": disagreement(report.times, report.tuned_s),
+        "others_cores": others_cores if tuning.trials > tuning.reused else None,
         "trials": tuning.trials,
         "reused": tuning.reused,
         "failures": sum(t.failures for t in tuning.tasks),
@@ -95,6 +101,8 @@ def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dic
 def print_report(d: Mapping[str, Any]) -> None:
     table(HEADS, [_row(t) for t in d["tasks"]])
     say()
+    for line in _reasons(d["tasks"]):
+        say(line)
     failed = ", ".join(
         f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status not in ("OK", "REJECTED")
     )
@@ -110,15 +118,35 @@ def print_report(d: Mapping[str, Any]) -> None:
         f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}; "
         f"its tasks add up to {millis(d['predicted_s'])}."
     )
-    if d["disagreement"]:
-        say(f"Note: {d['disagreement']}.")
-    say(f"Use it: {use(d['file'], d['inputs'])}")
+    if note := _comparability(d):
+        say(f"Note: {note}.")
+    say(f"Use it ({'; '.join(d['inputs'])}):")
+    code(use(d["file"], d["inputs"]))
 
 
 def use(file: str, inputs: Sequence[str]) -> str:
-    """The line of Python that loads and calls a file; inputs: each with its type, `x: float32[1, 784]`."""
-    names, kinds = ", ".join(identifier(i.split(":")[0]) for i in inputs), "; ".join(inputs)
-    return f"import autotensor as at; y = at.load({json.dumps(file, ensure_ascii=False)})({names})  # {kinds}"
+    """Python that loads and calls a file; inputs: each with its type, `x: float32[1, 784]`."""
+    names = ", ".join(identifier(i.split(":")[0]) for i in inputs)
+    return f"import autotensor as at\ny = at.load({json.dumps(file, ensure_ascii=False)})({names})"
+
+
+def _comparability(d: Mapping[str, Any]) -> str:
+    """Where the tasks' times and the model's differ; on a busy machine only that it was busy."""
+    others = d["others_cores"]
+    if others is None:  # nothing was measured: the run that measured has said it
+        return ""
+    if others > BUSY:
+        return (
+            f"other programs used {others:.1f} cores meanwhile; the times above are too long, some more than "
+            "others. Measure again when nothing else runs"
+        )
+    return str(d["disagreement"])
+
+
+def _reasons(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why the search of each task ended: one line for each reason, the most frequent first."""
+    ended = Counter(t["reason"] for t in tasks)
+    return [f"{n} of {len(tasks)} tasks: {reason}." for reason, n in ended.most_common()]
 
 
 def latency(default_s: float, tuned_s: float) -> str:
@@ -138,7 +166,6 @@ def _row(t: Mapping[str, Any]) -> Sequence[str]:
         gflops(t["flops"], t["best_s"]),
         percent(t["share_of_peak"] or None),
         str(t["trials"]),
-        t["reason"],
     )
 
 

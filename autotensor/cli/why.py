@@ -92,7 +92,7 @@ def _ablation(subject: Subject) -> dict[str, Any]:
     from autotensor.search.measuring.measurer import LocalMeasurer
 
     found = variants(subject.workload.dag, subject.trace, subject.sketch, subject.decisions)
-    tell(f"Measuring {sum(v.trace is not None for v in found)} variants of the schedule beside it …")
+    tell(f"Measuring {sum(v.trace is not None for v in found)} variants of the schedule together with it …")
     options = MeasureOptions(repeat=ABLATION_SAMPLES, residency=subject.residency, asm=False)
     with closing(LocalMeasurer(subject.target, options, numerics=algorithm_tolerance)) as measurer:
         return ablation_document(*ablate(subject.workload, subject.trace, found, measurer))

@@ -1,4 +1,4 @@
-"""A schedule's document, as `why.py` makes it, for people: text for 80 columns or more."""
+"""A schedule's document, as `why.py` makes it, for people: text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import exp, prod
 from typing import Any
 
-from autotensor.cli.output import columns, cut, paragraph, say, table
+from autotensor.cli.output import paragraph, say, table
 from autotensor.cli.task_trials import decisions_text
 from autotensor.insight.trace_steps import Line, compact
 from autotensor.insight.units import amount, gflops, micros, percent, size
@@ -19,14 +19,14 @@ LEFT_OUT = "left out"  # as the ablation calls it
 
 
 def print_schedule(d: Mapping[str, Any]) -> None:
-    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {d['origin']}", "  ")
+    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {d['origin']}")
     for note in d["notes"]:
-        paragraph(f"Note: {note}", "  ")
+        paragraph(f"Note: {note}")
     if d["trial"] is not None:
         _print_trial(d)
     _head("Computes")
     for line in d["te"].splitlines():
-        say(cut(f"  {line}", columns()))
+        say(f"  {line}", hang=4)
     if d["costs"] is not None:
         _print_costs(d)
         _print_loops(d["loops"])
@@ -55,10 +55,10 @@ def _print_trial(d: Mapping[str, Any]) -> None:
         elif best is not None and best["median_s"]:
             ratio = t["median_s"] / best["median_s"]
             line += f", {ratio:.2f} times the time of the fastest (trial {best['trial']})"
-    paragraph(line, "  ")
+    paragraph(line)
     if t["error"]:
-        paragraph(f"error: {t['error'].splitlines()[0]}", "  ")
-    paragraph(f"decisions: {decisions_text(t['decisions']) or 'none'}", "  ")
+        paragraph(f"error: {t['error'].splitlines()[0]}")
+    paragraph(f"decisions: {decisions_text(t['decisions']) or 'none'}")
 
 
 def _print_costs(d: Mapping[str, Any]) -> None:
@@ -78,7 +78,6 @@ def _print_costs(d: Mapping[str, Any]) -> None:
         paragraph(
             f"  {gflops(c['flops'], seconds)} GFLOP/s, {percent(c['of_peak'])} of the measured peak, "
             f"{c['peak'] / 1e9:.0f} GFLOP/s of {c['threads']} thread{'s' * (c['threads'] != 1)}{fewer}",
-            "  ",
         )
     _head("Where the prior sees it go, us")
     behind = [f"behind L{n}" for n in range(1, 1 + len(c["stages"][0]["behind_s"]))]
@@ -192,15 +191,14 @@ def _print_assembly(t: Mapping[str, Any]) -> None:
 
 def _print_steps(steps: list[Mapping[str, Any]]) -> None:
     _head("Step by step; > marks the lines that a step made")
-    width = columns()
     for n, s in enumerate(steps):
-        say(cut(f"{n:>3}  {s['call'] or 'the loops as written'}", width))
+        say(f"{n:>3}  {s['call'] or 'the loops as written'}", hang=9)
         if s["note"]:
-            paragraph(f"     {s['note']}", "     ")
+            paragraph(f"     {s['note']}")
             continue
         lines = [Line(text, new) for text, new in zip(s["nest"].splitlines(), s["new"], strict=True)]
         for line in lines if n == 0 else compact(tuple(lines)) if any(s["new"]) else ():
-            say(cut(f"     {'>' if line.new else ' '} {line.text}" if line.text else "", width))
+            say(f"     {'>' if line.new else ' '} {line.text}" if line.text else "", hang=6)
 
 
 def _print_ablation(a: Mapping[str, Any]) -> None:
@@ -218,7 +216,7 @@ def _print_ablation(a: Mapping[str, Any]) -> None:
         if w["ratio"] is None:
             why = w["reason"].splitlines()[0]
             status = "" if w["status"] == "NO_SCHEDULE" else f"{w['status']}, "
-            paragraph(f"not measured: step {_numbers(w)}, {_instead(w)}: {status}{why}", "  ")
+            paragraph(f"not measured: step {_numbers(w)}, {_instead(w)}: {status}{why}")
 
 
 def _numbers(w: Mapping[str, Any]) -> str:

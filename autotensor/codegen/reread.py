@@ -38,7 +38,8 @@ def reread(program: Program) -> list[str]:
 def _vector_reads(s: Stmt, turns: int = 1) -> Iterator[tuple[Buffer, int]]:
     """Buffers and elements of them that whole vectors read in all turns of the loops.
 
-    A loop whose extent is known at run time counts with the greatest, another one that is no constant as one.
+    A loop whose extent is known at run time counts with the greatest, another one that is not a constant as
+    one.
     """
     if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
         turns *= interval(s.extent).hi or 1

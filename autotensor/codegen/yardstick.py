@@ -35,7 +35,7 @@ from autotensor.runtime.native.threads import launch
 
 _SUMS = 8  # vectors that are summed side by side: hides the latency of an addition
 _LEAST_BYTES = 1 << 20  # read in one run, so that starting it costs nothing
-_CHAIN = 64  # dependent operations in the clock's loop, whose own instructions run beside them
+_CHAIN = 64  # dependent operations in the clock's loop, whose own instructions run meanwhile
 _CHAIN_TURNS = 2_000
 _LINE = 16  # float32 elements of a cache line
 

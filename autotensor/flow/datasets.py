@@ -129,7 +129,7 @@ def _idx(path: Path) -> Array:
         )
     content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise InputError(f"{path} is no IDX file of bytes.")
+        raise InputError(f"{path} is not an IDX file of bytes.")
     rank = content[3]
     extents = struct.unpack_from(f">{rank}I", content, 4)
     elements = np.frombuffer(content, np.uint8, offset=4 + 4 * rank)

@@ -152,7 +152,7 @@ class Operation(Node):
 
 
 class Effect(Node):
-    """Something that a run does beside computing: its value is None unless a subclass says otherwise."""
+    """Something that a run does besides computing: its value is None unless a subclass says otherwise."""
 
 
 def inferred(what: str, lower: Lower, inputs: Sequence[Node]) -> Spec:

@@ -305,7 +305,7 @@ def fed_array(node: Node, value: Any) -> Array:
     """A fed value as the node's type. Raises ArgumentError when it does not fit."""
     if not isinstance(node, Node):
         raise ArgumentError(
-            f"feed_dict: {type(node).__name__} is no node.", fix="Use the placeholder as the key."
+            f"feed_dict: {type(node).__name__} is not a node.", fix="Use the placeholder as the key."
         )
     array = np.ascontiguousarray(np.asarray(value), dtype=node.dtype.numpy).reshape(np.shape(value))
     if not node.spec.admits(array.shape):

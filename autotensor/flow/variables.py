@@ -1,9 +1,9 @@
 """What lasts from run to run: variables, assignments to them, files of their values.
 
-An assignment changes nothing while a run computes: the run's program gives the new value beside all others,
-and the session keeps it afterwards. Who reads the new value is said by the graph alone: an operation sees the
-assignments that come before it, by data or by `control_dependencies`. Two assignments to one variable in one
-run must be ordered, else it is an error that names both lines; so there is nothing to race.
+An assignment changes nothing while a run computes: the run's program gives the new value along with all
+others, and the session keeps it afterwards. Who reads the new value is said by the graph alone: an operation
+sees the assignments that come before it, by data or by `control_dependencies`. Two assignments to one
+variable in one run must be ordered, else it is an error that names both lines; so there is nothing to race.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions on tensors, beside the methods and operators that tensors have."""
+"""Functions on tensors, in addition to the methods and operators that tensors have."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ class Optimizer:
             raise GraphError(f"{type(self).__name__}: there are no parameters.")
         if wrong := [p for p in self.parameters if not (p.requires_grad and p.is_leaf)]:
             raise GraphError(
-                f"{type(self).__name__}: {wrong[0]!r} is no parameter.", fix="Give leaves that require_grad."
+                f"{type(self).__name__}: {wrong[0]!r} is not a parameter.",
+                fix="Give leaves that require_grad.",
             )
         self.state = [tuple(tensor(a) for a in rule.state(p._node.type)) for p in self.parameters]
 

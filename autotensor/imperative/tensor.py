@@ -281,7 +281,7 @@ def as_tensor(value: Any, like: DType | None = None) -> Tensor:
 
 
 def number_type(value: bool | int | float, like: DType | None) -> DType | str:
-    """The type of a number beside a tensor: the tensor's, but a fraction stays one beside integers."""
+    """The type of a number next to a tensor: the tensor's, but a fraction stays one next to integers."""
     if like is None or like.is_bool:
         return "bool" if isinstance(value, bool) else "float32" if isinstance(value, float) else "int64"
     return float32 if isinstance(value, float) and not like.is_float else like

@@ -173,7 +173,7 @@ class CompiledFunction:
 def compile(fn: Callable[..., Any]) -> CompiledFunction:
     """The function, traced once for each signature of its arguments and compiled; a decorator.
 
-    Raises InputError for what is no function.
+    Raises InputError for what is not a function.
     """
     if not callable(fn):
         raise InputError(

@@ -123,7 +123,7 @@ def another(hole: Hole, chosen: Option) -> tuple[Option, str] | None:
 
 
 def refusal(dag: ComputeDAG, trace: Trace) -> str:
-    """Why a trace is no schedule of a computation; "" if it is."""
+    """Why a trace is not a schedule of a computation; "" if it is."""
     try:
         trace.replay(dag)
     except ScheduleError as e:

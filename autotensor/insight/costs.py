@@ -29,7 +29,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is predicted for a schedule, beside what was measured."""
+    """Predicted and measured times of a schedule."""
 
     stages: tuple[StageCost, ...]  # the most expensive first
     predicted_s: float

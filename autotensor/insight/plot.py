@@ -1,4 +1,4 @@
-"""Pictures of a search as PNG files: how the best time fell, and measured beside predicted times.
+"""Pictures of a search as PNG files: how the best time fell, and measured against predicted times.
 
     draw_task(history, path)        every trial of a task, coloured by who made it, and the best so far
     draw_model(histories, path)     the time of a model's kernels together, and the predictions of all
@@ -132,7 +132,7 @@ def _ticks(axis: Any, span: float) -> None:
 
 
 def _calibration(axes: Any, tasks: Sequence[History], colour: Any) -> None:
-    """Predicted beside measured time of every trial that somebody predicted."""
+    """Predicted against measured time of every trial that has a prediction."""
     trials = [p for t in tasks for p in t.measured]
     pairs = [(p.seconds, p.predicted_s) for p in trials if p.seconds and p.predicted_s is not None]
     axes.set_xlabel("measured, µs")

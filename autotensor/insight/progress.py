@@ -3,20 +3,23 @@
     with Progress(trials, deadline_s) as p:
         tune(…, listener=p.hear)
 
-Everything goes to standard error, results being for standard output.
+Everything goes to standard error, results being for standard output. Warnings of the library stand on lines
+of their own above the bar.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
+from autotensor.base import log
+from autotensor.insight.text_width import columns, fold
 from autotensor.insight.units import clock, gflops
 from autotensor.search.events import Event, ModelSaved, Resumed, RoundDone, TaskDone, Waiting
 
-NAME_WIDTH = 44
 BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
 
 
@@ -29,20 +32,22 @@ class Progress:
         self.statuses: Counter[str] = Counter()
         self._reused = 0
         self._bar: Any = None
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=self.budget, bar_format=BAR, dynamic_ncols=True, leave=False)
+            self._open.callback(self._bar.close)
             self._bar.set_description_str("preparing: default schedules, calibration")
+        self._open.enter_context(log.shown_by(self._line))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._open.close()
 
     def hear(self, event: Event) -> None:
         match event:
@@ -69,12 +74,12 @@ class Progress:
         failed = f"{e.failures} failed"
         left = f"{clock(self._left_s(e))} left"
         if self._bar is not None:
-            name = e.task.label if len(e.task.label) <= NAME_WIDTH else e.task.label[: NAME_WIDTH - 1] + "…"
-            self._bar.set_description_str(f"{name}  {speed}  {failed}  {left}", refresh=False)
+            # the name comes last: a narrow terminal cuts it, and not the time that is left
+            self._bar.set_description_str(f"{left}  {failed}  {speed}  {e.task.label}", refresh=False)
             self._advance(e.trials)
             self._bar.refresh()
         else:
-            _tell(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
+            self._line(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
 
     def _left_s(self, e: RoundDone) -> float:
         """Seconds until the budget is spent at the pace so far, at most until the deadline."""
@@ -87,11 +92,8 @@ class Progress:
             self._bar.update(trials - self._bar.n)
 
     def _line(self, text: str) -> None:
+        lines = fold(text, columns(sys.stderr))
         if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
+            self._bar.write(lines, file=sys.stderr)
         else:
-            _tell(text)
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            print(lines, file=sys.stderr, flush=True)

@@ -31,7 +31,7 @@ def dot(name: str, result: Tensor, *, needs: tuple[str, ...], write: Spelling) -
         case _:
             a = b = None
     if a is None or b is None or len(op.axes) > 2:
-        raise ScheduleError(f"instruction {name!r} is no sum of products of two tensors.")
+        raise ScheduleError(f"instruction {name!r} is not a sum of products of two tensors.")
     place = Load(op.buffers[0], tuple(x.var for x in op.axes))
     rows = op.axes[0].extent if len(op.axes) == 2 else 1
     sums, left_operand, right_operand = (_operand(op, load) for load in (place, a, b))

@@ -48,7 +48,7 @@ KEPT = frozenset(
     {*WHOLE, "aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_rms_norm.default"}
 )
 KEPT_SHAPES = 64  # of one part whose sizes change
-# of a buffer: after so many it is no constant any more. Weights change less often than they run
+# of a buffer: after so many it is not a constant any more. Weights change less often than they run
 MOST_CHANGES = 3
 
 

@@ -230,7 +230,7 @@ def _divisor(term: Expr) -> int:
 
 
 def stride(index: Expr, var: Var) -> int | None:
-    """By how much `index` grows when `var` grows by one; None where that is no constant.
+    """By how much `index` grows when `var` grows by one; None where that is not a constant.
 
     >>> i, j = Var("i"), Var("j")
     >>> stride(i * 8 + j, i), stride(i * 8 + j, Var("k")), stride(i // 2, i)

@@ -165,7 +165,7 @@ class Bounds:
         return self.of_affine(a).within(whole)
 
     def _term(self, e: Expr) -> Interval:
-        """The values of an expression that is no sum."""
+        """The values of an expression that is not a sum."""
         whole = dtype_interval(e.dtype.element)
         match e:
             case Symbol():

@@ -272,7 +272,8 @@ def as_expr(x: Any, dtype: DType | None = None) -> Expr:
 
 
 def _number(x: Any, dtype: DType | None) -> Expr:
-    """A bare number beside a value of `dtype` takes that type, unless of a higher kind (1.5, integers)."""
+    """A bare number combined with a value of `dtype` takes that type, unless of a higher kind (1.5,
+    integers)."""
     if isinstance(x, (bool, np.bool_)):
         return const(bool(x), dtype or bool_)
     if isinstance(x, (int, np.integer)):

@@ -38,7 +38,7 @@ def in_lane(e: Expr, lane: Expr) -> Expr | None:
 
 
 def lanes_of(e: Expr) -> Lanes | None:
-    """The form of an integer index; None where the distances between its lanes are no constants."""
+    """The form of an integer index; None where the distances between its lanes are not constants."""
     match e:
         case Ramp(base, stride, count):
             return _spread(base, tuple(k * stride for k in range(count)))

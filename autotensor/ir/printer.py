@@ -7,8 +7,8 @@
           C[y][x] += A[k][y] * B[k][x]
 
 Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence
-needs them. Names that are no identifiers get one, different names different ones within one text. `to_text(x,
-types=True)` spells out names and types everywhere: then different nodes have different texts.
+needs them. Names that are not identifiers get one, different names different ones within one text.
+`to_text(x, types=True)` spells out names and types everywhere: then different nodes have different texts.
 
 An expression that uses a part twice at each level would fill megabytes. In such a text the parts get numbers,
 and follow it, innermost first:

@@ -1,4 +1,4 @@
-"""Reducers of several results: made of reducers beside one another, and taken apart again.
+"""Reducers of several results: made of reducers side by side, and taken apart again.
 
 beside((sum, max))      (lhs0 + rhs0, max(lhs1, rhs1)) from (0, -inf) on
 alone(that, 1)          max

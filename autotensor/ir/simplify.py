@@ -67,7 +67,7 @@ class Simplifier:
     def inside(
         self, var: Var, values: Interval, begin: Expr | None = None, extent: Expr | None = None
     ) -> Simplifier:
-        """Where `var` lies in `values`, and in begin .. begin + extent - 1 when these are no constants."""
+        """Where `var` lies in `values`, and in begin .. begin + extent - 1 when these are not constants."""
         key = (var, values, begin, extent)
         found = self._inner.get(key)
         if found is None:

@@ -11,7 +11,7 @@ from autotensor.ir.stmt import Evaluate, For, If, Let, Seq, Stmt, Store
 def operations(s: Stmt) -> int:
     """Arithmetic operations on values, and elements stored but in registers; index arithmetic is free.
 
-    An estimate: a condition counts its heavier side (mostly it guards an edge), a loop whose extent is no
+    An estimate: a condition counts its heavier side (mostly it guards an edge), a loop whose extent is not a
     constant one iteration.
 
         for i in 0..10: C[i] = A[i] + 1      20: a sum and a store each

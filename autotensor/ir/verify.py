@@ -169,7 +169,7 @@ class _Verifier:
     ) -> int:
         """Checks one load or store; its lanes."""
         if not isinstance(buffer, Buffer):
-            self.fail(s, f"{buffer} is no buffer of the loop IR")
+            self.fail(s, f"{buffer} is not a buffer of the loop IR")
         if buffer not in ctx.buffers:
             self.fail(s, f"buffer {buffer.name!r} is neither a parameter nor allocated around this statement")
         expected = len(buffer.shape) if self.level is Level.LOOP else 1

@@ -45,7 +45,7 @@ from autotensor.models.weights import load_weights, shapes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
-NOT_TRAINED = ("running_mean", "running_var")  # what a norm has counted is no parameter
+NOT_TRAINED = ("running_mean", "running_var")  # what a norm has counted is not a parameter
 
 
 @dataclass(frozen=True, slots=True)

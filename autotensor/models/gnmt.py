@@ -3,8 +3,8 @@
     source ──▶ embedding ──▶ LSTM both ways ─▶ LSTM ─▶ LSTM ─▶ LSTM ──▶ keys
     target ──▶ embedding ──▶ LSTM ─▶ attention over the keys ─▶ LSTM ×3 ──▶ dense ──▶ logits of the next words
 
-The later layers have shortcuts; each of the decoder's last three reads beside its input what the attention
-saw. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
+The later layers have shortcuts; each of the decoder's last three reads what the attention saw in addition to
+its input. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
 `target` is what has been translated so far: the words of all its places are predicted at once.
 """
 

@@ -2,7 +2,7 @@
 
     x: float32[batch, 3, 224, 224] ──▶ conv 7x7/2 ─▶ 1x1 ─▶ 3x3 ──▶ nine inceptions ──▶ mean ──▶ logits
 
-    inception:  1x1 │ 1x1 ─▶ 3x3 │ 1x1 ─▶ 3x3 │ pool 3x3 ─▶ 1x1      beside one another
+    inception:  1x1 │ 1x1 ─▶ 3x3 │ 1x1 ─▶ 3x3 │ pool 3x3 ─▶ 1x1      side by side
 
 The third branch has 3x3 kernels where the paper has 5x5: torchvision's weights are so.
 """

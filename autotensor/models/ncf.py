@@ -4,7 +4,7 @@ user, item: int64[batch] ──▶ score: float32[batch, 1]
 
 user ─▶ 64 ┐ product ─────────────────────────────────────┐
 item ─▶ 64 ┘                                              ├─▶ dense ──▶ score (a logit)
-user ─▶ 128 ┐ beside one another ─▶ dense 256 ─▶ 128 ─▶ 64 ┘
+user ─▶ 128 ┐ side by side ─▶ dense 256 ─▶ 128 ─▶ 64 ┘
 item ─▶ 128 ┘
 """
 

@@ -137,7 +137,7 @@ def centred_arrays(a: Array, b: Array, zeros: Zeros) -> tuple[Array, Array]:
 
 
 def require_bytes(op: str, a: Tensor, b: Tensor, zeros: Zeros) -> None:
-    """Raises TensorError for zero points of operands that are no bytes, or that their types do not hold."""
+    """Raises TensorError for zero points of operands that are not bytes, or that their types do not hold."""
     if zeros is None:
         return
     for t, zero in zip((a, b), zeros, strict=True):

@@ -33,7 +33,7 @@ def _held(y: Array, dtype: str) -> Array:
 
 def _require_small(op: str, dtype: str) -> None:
     t = dtype_of(dtype)
-    require(t.is_int and t.bits <= 16, f"{op}: {t} is no integer type of at most 16 bits.")
+    require(t.is_int and t.bits <= 16, f"{op}: {t} is not an integer type of at most 16 bits.")
 
 
 def _wide(x: Tensor) -> DType:

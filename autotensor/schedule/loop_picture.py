@@ -56,7 +56,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Anywhere:
-    """One dimension of a load whose index is no sum of axes, nor a quotient or remainder of one."""
+    """One dimension of a load whose index is not a sum of axes, nor a quotient or remainder of one."""
 
     axes: frozenset[str]  # that it depends on
     what: Expr

@@ -103,7 +103,7 @@ def _unsteady(stage: Stage, steps: Sequence[Number]) -> ScheduleError:
 
 
 def _moved(now: Span, later: Span) -> Number:
-    """By how much a span starts further on; something large where that is no constant."""
+    """By how much a span starts further on; something large where that is not a constant."""
     apart = modular(later.at - now.at)
     return where(apart > PRIME // 2, apart - PRIME, apart)
 

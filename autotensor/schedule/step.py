@@ -32,7 +32,7 @@ class Step(Protocol):
 
 StageName = Annotated[str, "a stage or a tensor"]
 AxisName = Annotated[str, "a loop of the stage named last before it"]
-Word = Annotated[str, "what is no name: a scope, an instruction, …"]
+Word = Annotated[str, "what is not a name: a scope, an instruction, …"]
 
 STEPS: dict[str, type] = {}
 
@@ -162,7 +162,7 @@ def kinds(cls: type) -> Mapping[str, Kind]:
         )
     if next(iter(found.values()), None) is not _STAGE:
         raise ScheduleError(
-            f"step {cls.__name__!r}: its first argument is no StageName.",
+            f"step {cls.__name__!r}: its first argument is not a StageName.",
             fix="Begin with the stage, or the tensor, that the step is about.",
         )
     return found

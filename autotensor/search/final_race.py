@@ -27,7 +27,7 @@ from autotensor.search.task import Task
 from tuning_db import RACES, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
-CHALLENGERS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
+CHALLENGERS = 5  # besides the default; of 200 trials a dozen lie within the noise of the best
 TIMING_S = 1.0  # of one race; building and checking take about as long
 LEAST_SAMPLE_S = 0.002
 

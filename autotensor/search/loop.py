@@ -69,7 +69,7 @@ from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
 from tuning_db.records import TrialRecord
 
-# what a final race takes beside its timing, roughly; with it, so much is kept of a deadline for each, this
+# what a final race takes besides its timing, roughly; with it, so much is kept of a deadline for each, this
 # share of it at most
 RACE_S = 0.8
 RACES_SHARE = 0.2
@@ -314,7 +314,7 @@ class _Loop:
             self._learn(run, before, rows)
             run.outlook = run.tuner.outlook(self.options.batch)
         now = time.perf_counter()
-        took = now - max(flight.began, self.landed)  # before, it was in flight beside another
+        took = now - max(flight.began, self.landed)  # before, another one was in flight, too
         self.landed = now
         self.pace.count(first=run.batches == 1, trials=len(batch), seconds=took)
         if run.tuner.best is not None and run.tuner.best_seconds < before:

@@ -21,7 +21,7 @@ from tuning_db.records import Status, TrialRecord
 def checked_metric(metric: str | Metric) -> Metric:
     """A metric by name or as it is; one from outside is watched.
 
-    It raises InputError for a figure that is no positive number.
+    It raises InputError for a figure that is not a positive number.
     """
     judge = METRICS.get(metric)
     if isinstance(metric, str) and metric in METRICS.own:

@@ -18,11 +18,11 @@ FORGET = 0.7  # of what was known, at each new batch: tasks differ, the newest s
 
 @dataclass(slots=True)
 class Pace:
-    """Expected seconds of a trial, and of a first batch beside its trials."""
+    """Expected seconds of a trial, and of a first batch besides its trials."""
 
     trial_s: float = TRIAL_S
     first_s: float = FIRST_S
-    known: bool = field(default=False)  # whether any batch was counted that is no task's first
+    known: bool = field(default=False)  # whether any batch was counted that is not a task's first
     first_known: bool = field(default=False)  # … that is
 
     def count(self, *, first: bool, trials: int, seconds: float) -> None:

@@ -9,7 +9,7 @@ from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
 
-# the time beside it is the race's: the trial was lucky, or others used the cores while it was raced
+# the time next to it is the race's: the trial was lucky, or others used the cores while it was raced
 RACED_SLOWER = "one trial came within 3 % of the limit"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
@@ -29,7 +29,7 @@ class TaskReport:
     failures: int
     reason: str  # why it got no more trials
     raced: bool = False
-    rejected: int = 0  # refused by their machine code, beside the trials
+    rejected: int = 0  # refused by their machine code, in addition to the trials
 
     def __repr__(self) -> str:
         """One line; the candidate's sketch alone would fill pages."""

@@ -116,7 +116,7 @@ def compute(
 
 
 def _is_foreign(error: TypeError) -> bool:
-    """Whether a function of NumPy or of math complains that its argument is no number."""
+    """Whether a function of NumPy or of math complains that its argument is not a number."""
     return "__array_ufunc__" in str(error) or "must be real number" in str(error)
 
 
@@ -223,7 +223,7 @@ def comm_reducer(
     reducer.__doc__ = (
         f"The {name} of an expression over one reduce axis or several: {name}(A[i, k], axis=k).\n\n"
         "where: a condition; elements for which it is false are left out. "
-        "It is the whole body of a compute. Raises TensorError for an axis that is no reduce axis."
+        "It is the whole body of a compute. Raises TensorError for an axis that is not a reduce axis."
     )
     return reducer
 

@@ -64,7 +64,7 @@ class ComputeDAG:
         raise TensorError(f"there is no stage {name!r}; there are {', '.join(s.name for s in self.stages)}.")
 
     def with_carried(self, more: Carried) -> ComputeDAG:
-        """The same DAG for schedules that compute a stage step by step, though it is no scan."""
+        """The same DAG for schedules that compute a stage step by step, though it is not a scan."""
         return replace(self, carried=(*self.carried, *more)) if more else self
 
     def producer(self, buffer: Buffer) -> StageOp | None:
@@ -242,7 +242,9 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     placeholders = {id(t.op): t for t in listed if isinstance(t.op, Placeholder)}
     for t in listed:
         if t.op in _states(ops):
-            raise TensorError(f"{t.name!r} is the state of a scan; it is no argument.", fix="Leave it out.")
+            raise TensorError(
+                f"{t.name!r} is the state of a scan; it is not an argument.", fix="Leave it out."
+            )
         if isinstance(t.op, Placeholder) and t.op not in [op for op in ops if isinstance(op, Placeholder)]:
             raise TensorError(f"placeholder {t.name!r} is listed but nothing reads it.")
     taken: set[str] = set()

@@ -77,7 +77,7 @@ def requantize(
     """
     t = dtype_of(dtype)
     if not t.is_int or t.bits > 16:
-        raise TensorError(f"requantize: {t} is no integer type of at most 16 bits.")
+        raise TensorError(f"requantize: {t} is not an integer type of at most 16 bits.")
     real = ir.cast(float32, as_expr(total)) * scale
     if shift is not None:  # rounded: neither product may become part of a multiply-add
         real = call("rounded", real) + call("rounded", as_expr(shift))

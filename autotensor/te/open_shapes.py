@@ -54,7 +54,7 @@ def formula(extent: Extent) -> Formula:
             return int(value)
         case Binary(op, a, b):
             return [_SPELLING[op], formula(a), formula(b)]
-    raise AssertionError(f"{extent} is no extent")  # te/symbols.py has checked it
+    raise AssertionError(f"{extent} is not an extent")  # te/symbols.py has checked it
 
 
 __all__ = ["check_told", "formula", "open_shapes"]

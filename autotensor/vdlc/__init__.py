@@ -33,8 +33,8 @@ CHOICES = {"-overlap": ("no", "yes"), "-write-back": ("behind", "inside")}
 
 
 def target(options: Sequence[str]) -> Target:
-    """`-overlap=yes` (copies beside the matrix unit), `-write-back=inside` (the loop before it, as the slide
-    has it), `-inp-buffer=BYTES`, `-acc-buffer=BYTES`. Raises TargetError for others."""
+    """`-overlap=yes` (copies while the matrix unit works), `-write-back=inside` (the loop before it, as the
+    slide has it), `-inp-buffer=BYTES`, `-acc-buffer=BYTES`. Raises TargetError for others."""
     chosen = dict(DEFAULTS)
     for option in options:
         name, _, value = option.partition("=")

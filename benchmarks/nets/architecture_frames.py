@@ -221,7 +221,7 @@ def _limited(config: Any, limits: dict[str, int]) -> Any:
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
             _limited(value, limits)
         elif name == "use_cache":
-            config.use_cache = False  # a cache is no tensor
+            config.use_cache = False  # a cache is not a tensor
         elif type(value) is int and name in limits:
             setattr(config, name, min(value, limits[name]))
         elif type(value) is int and name.endswith("_token_id") and "vocab_size" in limits:

@@ -1,7 +1,7 @@
 """Builds the documentation as a site: pip install '.[docs]', then python docs/site/build_site.py FOLDER.
 
-The pages of the repository are staged where they are in the repository, so their links hold; beside them come
-pages that are made from the code (`docs/site/generated_pages.py`). Every warning of Sphinx is an error.
+The pages of the repository are staged where they are in the repository, so their links hold; next to them
+come pages that are made from the code (`docs/site/generated_pages.py`). Every warning of Sphinx is an error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PAGES = [
 ]
 LINK = re.compile(r"(?:\]\(|(?:src|srcset)=\")([^)#\":]+)")
 PARTS = {  # part of the menu → its pages, in order; `index` lists every page once more
-    "Use it": "faq glossary pytorch onnx serving deploy fleet schedule-language shapes gradients decks "
-    "coming-from-tvm gpu",
+    "Use it": "faq glossary pytorch onnx serving command-line deploy fleet schedule-language shapes "
+    "gradients decks coming-from-tvm gpu",
     "Look inside": "architecture tuning-log report ask-why verify numerics security measured",
     "Extend it": "extend add-an-operator add-a-model add-a-sketch-rule add-a-primitive add-a-target",
 }

@@ -1,4 +1,4 @@
-"""Reductions beside one another that share work, as one reduction of several results.
+"""Reductions side by side that share work, as one reduction of several results.
 
     S[i] = Σ_k w(i, k)               S[i], T[i] = Σ_k (w, w * y[k])     with w = w(i, k), evaluated once
     T[i] = Σ_k w(i, k) * y[k]  ──▶

@@ -97,7 +97,7 @@ class Conv3x3:
 
     @property
     def taps(self) -> tuple[IterDef, ...]:
-        """Kernel axes beside kh and kw."""
+        """Kernel axes besides kh and kw."""
         return self.op.reduce_axes[:-3]
 
     @property

@@ -6,7 +6,7 @@
         per row           two scalars are loaded, one compared
         per vector        one vector is loaded
 
-What depends on the row alone is computed once for all vectors beside one another, and the other way round.
+What depends on the row alone is computed once for all vectors side by side, and the other way round.
 A matrix product is (1, 1, 1), and holds one vector of each.
 """
 
@@ -31,8 +31,8 @@ class BodyWork:
     """Operations of one step. Loads count as operations of the memory's units, which work beside."""
 
     both: float = 1.0  # for each accumulator
-    row: float = 0.0  # for each row, beside loads
-    vector: float = 0.0  # for each vector, beside loads
+    row: float = 0.0  # for each row, besides loads
+    vector: float = 0.0  # for each vector, besides loads
     row_loads: float = 1.0
     vector_loads: float = 1.0
     rows_held: int = 1  # values of a row that all its accumulators want
@@ -95,7 +95,7 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
 
 
 def fused_joins(op: StageOp) -> float:
-    """Additions that are one operation with the product beside them: those of sums of products."""
+    """Additions that are one operation with the product next to them: those of sums of products."""
     if op.combiner is None:
         return 0.0
     reducers = (alone(op.combiner, n) for n in range(len(op.bodies)))

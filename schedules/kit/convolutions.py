@@ -70,7 +70,7 @@ def uses(r: Read, axis: IterDef) -> bool:
 
 
 def find_convolution(state: State, op: StageOp, lanes: int) -> ConvRoles | None:
-    """The roles of the axes; None when the stage is no convolution with constant weights."""
+    """The roles of the axes; None when the stage is not a convolution with constant weights."""
     loads = op.loads()
     if not op.is_reduction or op.combiner is None or op.combiner.name != "sum":
         return None

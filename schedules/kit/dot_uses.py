@@ -4,7 +4,7 @@
                                                   [j.0, k.0, j.1, k.1]
 
 Neighbours along the axis lie side by side in the operand that columns share, so that a group is one word of
-it. The other one runs along the columns and is packed; if it is no constant, in every call.
+it. The other one runs along the columns and is packed; if it is not a constant, in every call.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def can_be_copied(roles: Roles) -> bool:
 
 
 def _crowded(op: StageOp, r: Read, roles: Roles, target: Target) -> bool:
-    """Whether tiles of rows had better not read a panel, one after the other, where it lies.
+    """Whether tiles of rows should rather not read a panel, one after the other, where it lies.
 
     It is on more pages than a core has at hand, or in few sets of the nearest cache, which would hold it. At
     the same place of every page it is in few sets of the second cache, too, and half as many tiles suffice.

@@ -4,7 +4,7 @@
                                                   moving B (runs along j)   standing A (broadcast)
 
 A moving operand that is constant is packed into panels once. One that is not is read where it is, or its
-panel is copied into the cache beside the tile (see `copy_pays`); one whose vector axis does not run along
+panel is copied into the cache next to the tile (see `copy_pays`); one whose vector axis does not run along
 memory is packed in every call if it is used often enough.
 """
 

@@ -23,7 +23,7 @@ MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few row
 MAX_ROWS = 30
 STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
 SHORT = 8  # extent of the last reduction axis up to which as many as may be are
-# registers, of 32, that steps written out want beside a tile, its vectors and two scalars: LLVM moves loads
+# registers, of 32, that steps written out want besides a tile, its vectors and two scalars: LLVM moves loads
 # of the next step ahead. Of 28 sums one then went through the stack, of 27 up to 15, of 26 none (2026-11)
 AHEAD = 1
 
@@ -173,7 +173,7 @@ def tile_quality(
 
 
 def held(vectors: int, work: BodyWork) -> int:
-    """Registers that a step wants beside the sums of a tile: values of its vectors, and those of a row."""
+    """Registers that a step wants besides the sums of a tile: values of its vectors, and those of a row."""
     return vectors * max(1, work.vectors_held) + max(1, work.rows_held)
 
 

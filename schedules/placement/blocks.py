@@ -34,8 +34,8 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
 from schedules.placement.cost import FILLED, GATHER, Group, Tiling, vectors, weight
 
-# of several cores that meet between stages, the time beside work and what is fetched; of one, how much faster
-# blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
+# of several cores that meet between stages, the time besides work and what is fetched; of one, how much
+# faster blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
 WAIT, SURE = 1.05, 0.995
 # times as long as the fastest blocks: smaller ones leave more of the caches to others (Xeon, 2026-11)
 NEAR = 1.02
@@ -72,7 +72,7 @@ class Front:
     def line(self) -> Roles:
         """The product of what blocks are made of: of a line of pixels, or of any rows.
 
-        Any rows where they are no pixels, where cores cannot divide the lines evenly, or where a line is not
+        Any rows where they are not pixels, where cores cannot divide the lines evenly, or where a line is not
         divided by any register tile.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores

@@ -1,6 +1,6 @@
 """The sketch rules, one in a file, from constant stages to fallbacks; their order is the table here.
 
-The first rule that answers decides a stage. A rule that is not in this table says beside which one it stands
+The first rule that answers decides a stage. A rule that is not in this table says next to which one it stands
 (`sketch_rule` of schedules/registry.py).
 """
 

@@ -279,7 +279,7 @@ class _ConvolutionSketch(SketchWriter):
             order.append(last)
         else:
             options, short = steps_written(extent, self.target)
-            if written:  # beside a written-out window, equal loads are kept in registers and spill tiles
+            if written:  # next to a written-out window, equal loads are kept in registers and spill tiles
                 options = tuple(o for o in options if o <= 2)
             apart = cut and extent > cpu_of(self.target).short_cut
             default = 1 if written or apart else short

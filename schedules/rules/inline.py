@@ -33,8 +33,8 @@ from schedules.placement.reads import points_read
 from schedules.registry import Extension
 
 HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
-# results of a product for which a tile evaluates an operand's element once: of a row, beside the lanes of two
-# to four vectors; of a column, beside eight rows (chosen, 2026-11)
+# results of a product for which a tile evaluates an operand's element once: of a row, next to the lanes of
+# two to four vectors; of a column, next to eight rows (chosen, 2026-11)
 ROW_SERVES, COLUMN_SERVES = 32, 8
 
 

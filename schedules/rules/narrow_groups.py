@@ -103,7 +103,7 @@ class _GroupsSketch(SketchWriter):
         self.write(Layout(weight.load.buffer.name, ((group, self.together),), order))
 
     def _order(self) -> tuple[IterDef, ...]:
-        """The reduction outside in: what is no kernel column, the channel, kernel columns."""
+        """The reduction outside in: what is not a kernel column, the channel, kernel columns."""
         *kernel, channel = self.conv.op.reduce_axes
         along = [a for a in kernel if a.name in self.conv.windows[self.conv.rows[-1].name]]
         return (*(a for a in kernel if a not in along), channel, *along)

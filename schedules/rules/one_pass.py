@@ -46,7 +46,7 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     if not _is_free(state, stage):
         return ()
     op = stage.op
-    # places that are no data are those of windows and slices, which have rules of their own
+    # places that are not data are those of windows and slices, which have rules of their own
     found = {name: e for name, e in solutions(op).items() if any_node(e, lambda n: isinstance(n, Load))}
     if not found or prod(a.extent for a in op.axes if a.name in found) <= SHORT:
         return ()

@@ -171,7 +171,7 @@ class _Steps(SketchWriter):
         rows, height = self._rows(op, spatial)
         options = tuple(n for n in SUMS if n * lanes <= last.extent)
         cpu = cpu_of(self.target)
-        held = (cpu.vector_registers - 1) // (height + 1)  # beside a vector of each, and a number of a row
+        held = (cpu.vector_registers - 1) // (height + 1)  # besides a vector of each, and a number of a row
         wanted = nearest(tuple(n for n in options if n <= held) or options[:1], cpu.latency)
         self.hole(f"{name}/vectors", singles(options), (wanted,))
         self.split(name, last.name, Ref(self.holes[-1].name), lanes)

@@ -1,4 +1,4 @@
-"""Reductions beside one another that share work: as one, or each by itself.
+"""Reductions side by side that share work: as one, or each by itself.
 
     weights = Σ w(i, j, a, b)                         two windows, in which each weight is computed twice
     values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results

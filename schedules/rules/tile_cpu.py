@@ -138,10 +138,10 @@ def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, alo
 
 
 def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
-    """Whether rows of the result had better be written from end to end, not a panel's width at a time.
+    """Whether rows of the result should rather be written from end to end, not a panel's width at a time.
 
     So it is in a product of few steps with rows of a page and more. And where results, with what an epilogue
-    reads beside them, are more than L2 keeps and more than the rows that they are made of: whole rows go to
+    reads next to them, are more than L2 keeps and more than the rows that they are made of: whole rows go to
     and fro at the pace of memory. For that the panels are read once for every tile of rows, and must stay in
     L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as fast, 3136x64x256
     with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 alike.)
@@ -321,7 +321,7 @@ class _TileSketch(SketchWriter):
         """Whether a core can keep all columns of the moving operands in half of its L2, and they are less
         than the rows and results.
 
-        Then cores had better divide rows, as the kernels before and after do: what a core has written is
+        Then cores should rather divide rows, as the kernels before and after do: what a core has written is
         in its own cache, and lines that others write meanwhile need not be asked for. Larger panels are more
         to bring to each core than what others wrote (49 rows, 160 steps, 960 columns: 1.2 x, Xeon, 2026-11).
         """

@@ -45,7 +45,7 @@ EVEN = 0.08  # of the time that cores may wait for the last one
 WIDEST = 16  # columns of a tile
 ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
 TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
-MAX_WINDOW = 64  # elements; larger windows are no windows, and unrolled code of them no longer fits
+MAX_WINDOW = 64  # elements; larger windows are not windows, and unrolled code of them no longer fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _is_plain(r: Read) -> bool:
 
 
 def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
-    """(rows, columns) of register tiles that fit, with the inputs and weights that wait beside the sums."""
+    """(rows, columns) of register tiles that fit, with the inputs and weights that wait besides the sums."""
     registers, most = target.vector_registers, cpu_of(target).window_held
     (_, kh, down), (_, kw, along) = w.down, w.along
 
@@ -163,7 +163,7 @@ def _most(extent: int, window: int, stride: int, limit: int) -> int:
 
 
 def tile_cost(option: Option, w: Window, target: Target) -> float:
-    """Rough cycles of one vector of channels: operations, loads that are felt beside them, what spills."""
+    """Rough cycles of one vector of channels: operations, loads that are felt besides them, what spills."""
     (rows, kh, down), (columns, kw, along) = w.down, w.along
     registers, cpu = target.vector_registers, cpu_of(target)
     room = (cpu.window_crowded if w.crowded else cpu.window_share) * registers

@@ -60,7 +60,7 @@ def test_a_target_that_is_not_named() -> None:
 
 
 def test_a_target_that_is_no_text() -> None:
-    with pytest.raises(TargetError, match=r"target 5 is no text\. Write one such as \"llvm -mcpu=znver4\"\."):
+    with pytest.raises(TargetError, match=r"target 5 is not text\. Write one such as \"llvm "):
         at.build([A, B, C], target=5)  # type: ignore[arg-type]
 
 

@@ -173,7 +173,7 @@ def test_refusals() -> None:
         at.training_step(ops.mean(x))
     with pytest.raises(GraphError, match="does not depend on parameter 'other'"):
         at.training_step(loss, [at.parameter(np.zeros(3, np.float32), "other")])
-    with pytest.raises(GraphError, match="is no parameter"):
+    with pytest.raises(GraphError, match="is not a parameter"):
         at.training_step(loss, [x])  # type: ignore[list-item]
     step = alone(at.training_step(loss))
     with pytest.raises(InputError, match=r"takes x, y; it was given 1 arrays"):

@@ -55,18 +55,18 @@ def test_things_by_name_and_as_they_are(shop: Path) -> None:
     ("what", "said"),
     [
         ("asam", "tea 'asam' is unknown. Did you mean 'assam'? Known: assam, burnt, fennel, none, seven."),
-        ("seven", "entry point 'seven' of autotensor.teas gives 7, no tea. docs/extend.md shows one."),
+        ("seven", "entry point 'seven' of autotensor.teas gives 7, not a tea. docs/extend.md shows one."),
         (
             "burnt",
             "entry point 'burnt' of autotensor.teas cannot be loaded (ZeroDivisionError: division by zero). "
-            "Mend or uninstall the package.",
+            "Repair or uninstall the package.",
         ),
         (
             "none",
             "entry point 'none' of autotensor.teas cannot be loaded (AttributeError: module 'tea_shop' has "
-            "no attribute 'ceylon'). Mend or uninstall the package.",
+            "no attribute 'ceylon'). Repair or uninstall the package.",
         ),
-        (7, "7 is no tea. docs/extend.md shows one."),
+        (7, "7 is not a tea. docs/extend.md shows one."),
     ],
 )
 def test_mistakes_are_one_sentence(shop: Path, what: object, said: str) -> None:

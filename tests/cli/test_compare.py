@@ -37,7 +37,7 @@ def test_tables():
     assert lines[8].split()[-2:] == ["same", "class"]
     assert lines[10].endswith(" %")
     assert lines[12] == "Most noise: c2 (Conv)."
-    assert "times as fast (in turns, medians)." in lines[13]
+    assert "times as fast (timed alternately, medians)." in lines[13]
 
 
 def test_json():
@@ -56,7 +56,10 @@ def test_json():
     ("words", "said"),
     [
         ((FLOATS, "no.onnx", "--data", "x.npz"), "there is no model file 'no.onnx'."),
-        ((FLOATS, "resnet50", "--data", "x.npz"), "'resnet50' is no .onnx file. Both models are given as"),
+        (
+            (FLOATS, "resnet50", "--data", "x.npz"),
+            "'resnet50' is not an .onnx file. Both models are given as",
+        ),
         ((FLOATS, QUANTISED, "--data", "no.npz"), "there is no input file 'no.npz'."),
         ((FLOATS, QUANTISED, "--data", FLOATS), "cannot be read"),
         ((FLOATS, QUANTISED, "--data", "x.npy"), "--data 'x.npy' holds one array without a name. np.savez"),

@@ -5,31 +5,24 @@ from __future__ import annotations
 import io
 import json
 import math
-import random
 import re
 from collections.abc import Collection, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import add_trials, cli, know
+from cli_tools import COUNT, add_trials, cli, record
 
 import autotensor as at
-from autotensor.base.machine import host_machine
-from autotensor.base.target import parse
 from autotensor.cli.main import main
 from autotensor.insight.units import micros
 from autotensor.models import MODELS
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.measure_request import AtOnce, MeasureResult
 from autotensor.te.workload import Workload
-from schedules.generate import generate
-from tuning_db import TrialStore, connect
-from tuning_db.records import Sample, Status, TrialRecord, Verification
-
-COUNT = 24  # trials of mlp/0: enough for a cost model
+from tuning_db import connect
+from tuning_db.records import Status
 
 
 @pytest.fixture(scope="module")
@@ -48,35 +41,6 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Any) -> Path:
     monkeypatch.setenv("AUTOTENSOR_DB", str(path))
     monkeypatch.chdir(tmp_path)
     return path
-
-
-def record(store: TrialStore, workload: Workload) -> None:
-    """Trials 1 to COUNT: the default first, the tenth one a failure."""
-    target, machine = parse(), host_machine().fingerprint
-    know(store, machine)
-    environment = store.ensure_environment({"python": "3"})
-    store.ensure_workload(workload.key, workload.name, workload.text, float(workload.dag.flops()))
-    store.ensure_target(target.key(), target.to_json())
-    session = store.start_session(run_key="run", seed=0, machine=machine, environment=environment)
-    sketch, rng = generate(workload.dag, target)[0], random.Random(0)
-    found: dict[str, TrialRecord] = {}
-    while len(found) < COUNT:
-        decisions = sketch.random(rng) if found else sketch.defaults()
-        trace = sketch.fill(decisions)
-        seconds = 1e-4 * (1.0 + rng.random())
-        row = TrialRecord(
-            session=session.id, workload=workload.key, target=target.key(), machine=machine,
-            environment=environment, trace=trace.to_json(), trace_hash=trace.hash, status=Status.OK,
-            median_s=seconds, samples=(Sample(seconds, "graph"),) * 3,
-            verification=Verification(1e-7, 1e-5, (0, 1), True), sketch_hash=sketch.hash,
-            decisions={k: list(v) for k, v in decisions.items()},
-            made_by="drafted" if found else "default", predicted=1.1e-4 if found else None,
-            assembly={"spills": 3, "carried": 0, "fma": 48, "loads": 20, "loops": 2, "longest_loop": 70},
-        )  # fmt: skip
-        if len(found) == 9:
-            row = replace(row, status=Status.CRASHED, median_s=None, samples=(), error="signal 11\nin t0")
-        found.setdefault(trace.hash, row)
-    store.add_trials(list(found.values()))
 
 
 def test_a_trial(log: Path, plan: Any) -> None:
@@ -224,10 +188,10 @@ def test_a_trial_of_another_machine(log: Path) -> None:
     [
         (["99"], 1, r"the log has no trial 99.*"),
         (["mlp"], 1, r"'mlp' is a model; one of its tasks is needed, or --plot FILE.png. .*"),
-        (["melp"], 1, r"'melp' is no task or trial. Write MODEL/N .*"),
+        (["melp"], 1, r"'melp' is not a task or trial. Write MODEL/N .*"),
         (["mlp/7", "--default"], 1, r"mlp has no task '7'; its tasks are mlp/0 to mlp/2."),
         (["3", "--default"], 2, r"Invalid value for '--default': a trial was named; it is for tasks. .*"),
-        (["mlp/0", "--plot", "x.jpg"], 2, r"Invalid value for '--plot': 'x.jpg' is no name of a PNG.*"),
+        (["mlp/0", "--plot", "x.jpg"], 2, r"Invalid value for '--plot': 'x.jpg' is not a name of a PNG.*"),
         (["mlp/0", "--plot", "no/x.png"], 1, r"no/x.png cannot be written: there is no directory no."),
         (["mlp/0", "--plot", "x.png", "--steps"], 2, r"Invalid value for '--plot': it goes with no .*"),
         (["mlp/2", "--plot", "x.png"], 1, r"the log has no times of .* for this target on this machine. .*"),

@@ -62,7 +62,7 @@ def test_show_finds_tasks_three_ways(log, plan):
     assert "trial 2, OK, 10.0 us" in by_trial.err
     assert "default schedule" in cli("show", "mlp/0", "--default").err
     assert "has no trial 99" in cli("show", "99").err
-    assert "is no task or trial" in cli("show", "ffffffffff").err
+    assert "is not a task or trial" in cli("show", "ffffffffff").err
     assert "there is no tuning log at none.db" in cli("show", "3", "--db", "none.db").err
 
 

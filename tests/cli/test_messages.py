@@ -130,7 +130,7 @@ CASES = [
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
     (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'\..*"),
     (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
-    (["show", "mlp/0", "--as", "music"], 2, r".*'music' is no form. Known: te, nest, .*"),
+    (["show", "mlp/0", "--as", "music"], 2, r".*'music' is not a form. Known: te, nest, .*"),
     (["db"], 2, r"Missing command. See `autotensor db --help`."),
     (["db", "dance"], 2, r"No such command 'dance'. .*"),
     (["db", "check", "--db", "ftp://x/y"], 1, r".*"),

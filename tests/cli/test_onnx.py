@@ -93,7 +93,7 @@ def test_an_open_dimension_is_given_by_shape():
         (["compile", "layer.onnx", "--batch", "3"], "input x: float32[2, 4] takes a batch of 2, not 3"),
         (
             ["compile", "layer.onnx", "--shape", "n=1x"],
-            "'n=1x' is no shape. Write NAME=128 or NAME=1x3x224x224",
+            "'n=1x' is not a shape. Write NAME=128 or NAME=1x3x224x224",
         ),
         (["compile", "layer.onnx", "--shape", "n=1"], "layer.onnx has no input or dimension 'n'; it has x."),
         (["compile", "open.onnx", "--shape", "words=1"], "no input or dimension 'words'; it has x, word."),

@@ -82,7 +82,7 @@ def test_input_that_does_not_fit(tmp_path):
     np.save("x.npy", np.zeros((1, 784), ">f4"))  # float32 all the same
     assert cli("run", "mlp", "--input", "x.npy").code == 0
     (tmp_path / "p.jpg").write_bytes(b"no photo")
-    assert "which is no image. Give it a .npy file." in cli("run", "mlp", "--input", "p.jpg").err
+    assert "which is not an image. Give it a .npy file." in cli("run", "mlp", "--input", "p.jpg").err
     (tmp_path / "x.wav").write_bytes(b"")
     assert "has an unknown ending. Known: .npy, .npz, .jpg" in cli("run", "mlp", "--input", "x.wav").err
 

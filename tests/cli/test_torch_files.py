@@ -66,7 +66,7 @@ def test_open_extents():
         (("compile", "net.pt2", "--weights", "w.npz"), "holds its weights; --weights has no effect on it."),
         (("compile", "open.pt2", "--shape", "y=3"), "--shape: open.pt2 has no input 'y'; it has input."),
         (("compile", "none.pt2"), "there is no file none.pt2."),
-        (("compile", "bad.pt2"), "bad.pt2 is no program of torch.export: "),
+        (("compile", "bad.pt2"), "bad.pt2 is not a program of torch.export: "),
         (("compile", "net.pt2", "-o", "m.pt2"), "m.pt2 would be taken for a torch program. Name it m.atm."),
         (("tune", "net.pth"), "torch.export.save(torch.export.export(net, (x,)), 'net.pt2')."),
     ],

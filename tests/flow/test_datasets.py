@@ -57,7 +57,7 @@ def test_files_that_are_not_there_or_damaged(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no train-images-idx3-ubyte"):
             get_mnist()
         (tmp_path / datasets.FILES[0]).write_bytes(b"GIF89a")
-        with pytest.raises(InputError, match="is no IDX file"):
+        with pytest.raises(InputError, match="is not an IDX file"):
             get_mnist()
         write(tmp_path / datasets.FILES[0], np.zeros((5, 28, 28), np.uint8))
         whole = (tmp_path / datasets.FILES[0]).read_bytes()

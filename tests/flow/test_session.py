@@ -49,7 +49,7 @@ def test_fetches_keep_their_structure() -> None:
     [
         (lambda x: {x: np.zeros((2, 4))}, r"x \(.*test_session.py:\d+\) is float32\[\?, 3\]; .*\[2, 4\]"),
         (lambda x: {x: np.zeros(3)}, r"\[3\] was fed"),
-        (lambda x: {"x": np.zeros((2, 3))}, "str is no node"),
+        (lambda x: {"x": np.zeros((2, 3))}, "str is not a node"),
     ],
 )
 def test_feeds_that_do_not_fit(feed, message: str) -> None:

@@ -87,7 +87,7 @@ def test_extents_that_depend_on_each_other(net):
     f = at.compile_model(program, db=":memory:")
     a, b = np.arange(9, dtype=np.float32), np.ones(10, np.float32)
     np.testing.assert_array_equal(f(a, b), a * 2 + 1)
-    with pytest.raises(ArgumentError, match=r"axis 0 of input 'b' is 9; it takes 10 beside the other axes\."):
+    with pytest.raises(ArgumentError, match=r"axis 0 of input 'b' is 9; it takes 10 next to the other axes"):
         f(a, b[1:])
 
 

@@ -175,7 +175,7 @@ def test_loops_release_what_they_computed() -> None:
         (lambda: torch.tensor([1.0])[0, 0], "takes at most 1 indices, got 2"),
         (lambda: torch.tensor([1.0]).assign([1.0, 2.0]), r"float32\[1\] cannot become float32\[2\]"),
         (lambda: torch.tensor([1.0]) + torch.zeros(2, 3) @ torch.zeros(2, 3), "disagree on k"),
-        (lambda: torch.optim.SGD([torch.tensor(1.0)], 0.1), "is no parameter"),
+        (lambda: torch.optim.SGD([torch.tensor(1.0)], 0.1), "is not a parameter"),
         (lambda: torch.optim.SGD([], 0.1), "there are no parameters"),
     ],
 )

@@ -391,7 +391,7 @@ def test_options():
         ({"seed": "a"}, r"seed is 'a'; it must be a whole number"),
         ({"log": "nix.db"}, r"there is no tuning log at nix.db. Check the path, or tune first"),
         ({"log": "no/such/x.db", "trials": 1}, r"there is no directory no/such for the tuning log x.db"),
-        ({"log": __file__}, r"is not a tuning log: it is no SQLite database"),
+        ({"log": __file__}, r"is not a tuning log: it is not a SQLite database"),
     ],
 )
 def test_options_that_no_part_could_be_compiled_under(given, said):

@@ -113,7 +113,7 @@ def test_other_targets_run_the_loops() -> None:
 def test_what_is_no_sum_of_products_is_no_instruction() -> None:
     A = te.placeholder((4,), "uint8")
     C = te.compute((4,), lambda j: A[j].astype("int32"))
-    with pytest.raises(ScheduleError, match=r"instruction 'x86\.none' is no sum of products"):
+    with pytest.raises(ScheduleError, match=r"instruction 'x86\.none' is not a sum of products"):
         declare("x86.none", C, needs=(), write=lambda *_: "")
 
 

@@ -178,7 +178,7 @@ def test_an_argument_of_no_known_kind_is_refused_where_the_step_is_defined() -> 
 @pytest.mark.usefixtures("planting")
 def test_an_axis_of_nobody_is_refused_where_the_step_is_defined() -> None:
     said = (
-        "step 'Planted': its first argument is no StageName. "
+        "step 'Planted': its first argument is not a StageName. "
         "Begin with the stage, or the tensor, that the step is about."
     )
     with pytest.raises(ScheduleError, match=re.escape(said)):

@@ -85,7 +85,7 @@ def test_alignment_knows_the_order_of_dimensions() -> None:
 @pytest.mark.parametrize(
     ("axis", "factor", "offset", "message"),
     [
-        ("i1", 32, 1, "'i1' is no axis of stage 'B.local:C' with others inside it; i0 can be aligned"),
+        ("i1", 32, 1, "'i1' is not an axis of stage 'B.local:C' with others inside it; i0 can be aligned"),
         ("i0", 8, 8, "factor 8 and offset 8 of stage 'B.local:C' do not fit"),
         ("i0", 0, 0, "factor 0 and offset 0"),
     ],
@@ -140,7 +140,7 @@ def test_what_swizzle_refuses() -> None:
         s[near].swizzle(3)
     s[near].swizzle(16)
     with pytest.raises(
-        ScheduleError, match=r"the box of stage 'A.shared:C.local', 6 × 3, is no multiple of two"
+        ScheduleError, match=r"the box of stage 'A.shared:C.local', 6 × 3, is not a multiple of two"
     ):
         lower(s.state, parse("cuda"))
 

@@ -148,7 +148,7 @@ def test_a_record_from_outside_takes_the_place_of_ours(records: list[Cpu]) -> No
     assert Rates.guess(target).flops == 2 * 16 * 1e9
     with pytest.raises(TargetError, match=r"processor 'mine' is registered twice\. .*another name"):
         cpu.register(replace(mine, clock=2e9))
-    with pytest.raises(TargetError, match="'zen9' is no record of a processor"):
+    with pytest.raises(TargetError, match="'zen9' is not a record of a processor"):
         cpu.register("zen9")  # type: ignore[arg-type]
 
 

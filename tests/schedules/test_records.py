@@ -81,7 +81,7 @@ def test_what_is_no_win_or_was_wrong_is_no_record(change, message):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda lines: [lines[0], "{"], "line 2 of .* is no tuned schedule"),
+        (lambda lines: [lines[0], "{"], "line 2 of .* is not a tuned schedule"),
         (lambda lines: [lines[0], lines[1].replace('"ratio":0.5', '"ratio":2')], "must be faster"),
         (lambda lines: [lines[0], lines[1].replace("/t2", "/t3")], "not in the header"),
         (lambda lines: [lines[0].replace('"version":1', '"version":2'), lines[1]], "version 2"),

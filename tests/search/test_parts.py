@@ -127,7 +127,7 @@ def test_what_is_no_model() -> None:
         match=r"cost model '[\w.]*test_parts:Dumb' gives <.*>, which lacks predict, learn or learns",
     ):
         run([PRODUCT], 8, model=Dumb)
-    with pytest.raises(InputError, match=r"<.*Recorder object at .*> is no cost model"):
+    with pytest.raises(InputError, match=r"<.*Recorder object at .*> is not a cost model"):
         TuneOptions(model=Recorder())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"has no name\. Write it with"):
         run([PRODUCT], 8, model=lambda seed, target: PriorModel())
@@ -174,14 +174,14 @@ def test_what_is_no_candidate(odd: Any) -> None:
 
     with pytest.raises(
         InputError,
-        match=rf"policy '.*:.*Odd' proposes what is no candidate of '{re.escape(PRODUCT.name)}'\. Take",
+        match=rf"policy '.*:.*Odd' proposes no candidate of '{re.escape(PRODUCT.name)}'\. Take",
     ):
         run([PRODUCT], 8, policy=Odd)
 
 
 def test_what_is_no_policy() -> None:
     for wrong in (Recorder, Walk.propose, 7):
-        with pytest.raises(InputError, match=r"is no search policy\. docs/extend\.md shows one\."):
+        with pytest.raises(InputError, match=r"is not a search policy\. docs/extend\.md shows one\."):
             TuneOptions(policy=wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'tunr' is unknown. Did you mean 'tuner'. Known: tuner, uniform."):
         TuneOptions(policy="tunr")

@@ -86,5 +86,5 @@ def test_halves_go_to_even() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 def test_other_types_are_refused(dtype: str) -> None:
-    with pytest.raises(TensorError, match="is no integer type of at most 16 bits"):
+    with pytest.raises(TensorError, match="is not an integer type of at most 16 bits"):
         te.requantize(te.const(3, "int32"), te.const(1.0), 0, dtype)

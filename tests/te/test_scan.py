@@ -84,5 +84,5 @@ def test_what_steps_compute_on_their_way_is_no_result() -> None:
     z = te.compute((20,), lambda i: g[i] + y[i], name="z")
     with pytest.raises(TensorError, match="'z' reads what its steps compute"):
         ComputeDAG.of([x, z])
-    with pytest.raises(TensorError, match="'s' is the state of a scan; it is no argument"):
+    with pytest.raises(TensorError, match="'s' is the state of a scan; it is not an argument"):
         ComputeDAG.of([x, s, y])

@@ -43,7 +43,7 @@ def make_sqlite(path: Path, *statements: str) -> None:
 def test_text_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("to do\n" * 100)
-    assert_refused(path, "is not a tuning log: it is no SQLite database")
+    assert_refused(path, "is not a tuning log: it is not a SQLite database")
 
 
 def test_directory(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Sums:
     error: float = 0.0  # of squares
     max_abs: float = 0.0
     same: int = 0  # rows whose greatest elements are at one place
-    rows: int = 0  # 0 where these are no classes
+    rows: int = 0  # 0 where these are not classes
 
     @staticmethod
     def of(right: Array, other: Array, classes: bool = False) -> Sums:

@@ -1,4 +1,4 @@
-"""`compare`: a quantised ONNX file beside the one in floats that it was made of."""
+"""`compare`: a quantised ONNX file against the one in floats that it was made of."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A quantised model beside its model in floats."""
+    """A quantised model against its model in floats."""
 
     layers: tuple[Compared, ...]  # in the order of the model in floats
     alone: tuple[str, ...]  # its products of which nothing in the quantised model is known

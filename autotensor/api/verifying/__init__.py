@@ -1,4 +1,4 @@
-"""Which kernel's number is wrong: a model run kernel by kernel, each judged beside a float64 reference.
+"""Which kernel's number is wrong: a model run kernel by kernel, each judged against a float64 reference.
 
     inputs ─▶ kernel 0 ─▶ kernel 1 ─▶ kernel 2 ─▶ …       the model's own code, on the model's own memory
                  │           │           │

@@ -54,7 +54,7 @@ for spec, got in zip((a for a in kernel.args if a.role == "output"), found):
 
 
 def write_case(script: Path, case: Case, complaint: str, threads: int) -> None:
-    """Writes the script, and its `.atm` and `.npz` beside it."""
+    """Writes the script, and its `.atm` and `.npz` next to it."""
     mine = {kind: case.model.texts[f"{kind}:{case.symbol}"] for kind in _kinds(case)}
     kernel = replace(
         case.model,

@@ -121,7 +121,7 @@ class Run:
         return found
 
     def _ask(self, step: Step, inputs: Mapping[str, Array]) -> _Answer:
-        """What the kernel makes of these arrays, beside what it should.
+        """What the kernel makes of these arrays, next to what it should.
 
         Raises TensorError, and runs nothing, for arrays with which it would read outside of others.
         """

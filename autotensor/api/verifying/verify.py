@@ -39,13 +39,13 @@ def verify(
     db: Log = None,
     script: str | Path | None = None,
 ) -> Report:
-    """Runs a model kernel by kernel beside its references; says which is the first that differs.
+    """Runs a model kernel by kernel against its references; says which is the first that differs.
 
     model: a compiled function, the path of an `.atm` or `.onnx` file, or a graph, which is compiled first
     with what the log knows.
     against: "float64" follows rounding through the whole model as well; an `.onnx` file, or a graph, gives
     the weights as they were before they were prepared, and the file's results by another program.
-    inputs: of the model; random ones of `seed` else. script: where to write a script, with its data beside
+    inputs: of the model; random ones of `seed` else. script: where to write a script, with its data next to
     it, that shows the first wrong kernel.
     Raises ArtifactError for files that cannot be loaded, are for another processor, or tell too little.
     """

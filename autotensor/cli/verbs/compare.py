@@ -47,7 +47,7 @@ def compare(
 
     for name in (model, quantised):
         if not is_onnx(name):
-            raise InputError(f"{name!r} is no .onnx file.", fix="Both models are given as .onnx files.")
+            raise InputError(f"{name!r} is not an .onnx file.", fix="Both models are given as .onnx files.")
     arrays = load_arrays(data)
     if not isinstance(arrays, dict):
         raise InputError(
@@ -102,7 +102,7 @@ def _print(c: Comparison) -> None:
         say(f"Most noise: {c.worst.name} ({c.worst.op}).")
     say(
         f"Floats {c.float_s * 1e3:.3g} ms, quantised {c.quantised_s * 1e3:.3g} ms: "
-        f"{c.speedup:.2f} times as fast (in turns, medians)."
+        f"{c.speedup:.2f} times as fast (timed alternately, medians)."
     )
 
 

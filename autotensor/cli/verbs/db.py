@@ -264,7 +264,7 @@ def check(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("upgrade", epilog=example("autotensor db upgrade --db old.db"))
 def upgrade(db: Db = None, json: AsJson = False) -> None:
-    """Bring an older log up to date; a backup is kept beside it."""
+    """Bring an older log up to date; a backup is kept next to it."""
     from autotensor.api.log import default_log, open_log
 
     place = default_log() if db is None else db
@@ -290,7 +290,7 @@ def export_tuned(
         list[str] | None, typer.Argument(metavar="[LOG]...", help="Logs to read. Default: the user's own.")
     ] = None,
     cost_model: Annotated[
-        bool, typer.Option("--cost-model", help="Fit the cost models that ship beside them, too.")
+        bool, typer.Option("--cost-model", help="Fit the cost models that ship next to them, too.")
     ] = False,
     json: AsJson = False,
 ) -> None:

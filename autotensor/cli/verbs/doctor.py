@@ -40,7 +40,10 @@ OPTIONAL = {  # module → package, and what it gives; only what is used, or peo
 }
 PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
-    ("linux", "aarch64"): ("untested", "tests emit objects for it, none has run them there"),
+    ("linux", "aarch64"): (
+        "partly tested",
+        "compiled operators and two models are right under qemu; autotensor itself never ran there",
+    ),
     ("darwin", ""): (
         "untested",
         "no test runs there; a killed parent leaves its workers to notice by themselves",

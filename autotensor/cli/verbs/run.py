@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 app = new_app()
 TOP = 5
-MOST_ROWS = 32  # of a classifier's answer; more is no batch of images but a matrix
+MOST_ROWS = 32  # of a classifier's answer; more is not a batch of images but a matrix
 
 EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
-    "autotensor run voice.onnx --shape input=1x576 --shape state=2x1x128 --input sr=16000",
-    "autotensor run encoder.onnx --shape seq=64 --input ids_and_mask.npz --output answers.npz",
+    "autotensor run voice.onnx --shape input=1x576 --input sr=16000",
+    "autotensor run encoder.onnx --shape seq=64 --input ids.npz --output y.npz",
 )
 
 

@@ -8,7 +8,7 @@ import typer
 
 from autotensor.cli.find import TaskOrTrial, find
 from autotensor.cli.options import AsJson, Db, Machine, example, grouped, new_app
-from autotensor.cli.output import put_json, say, tell
+from autotensor.cli.output import code, put_json, tell
 from autotensor.insight.units import micros
 
 app = new_app()
@@ -46,7 +46,7 @@ def show(
     """
     form = "source" if source else form
     if form not in FORMS:
-        raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
+        raise typer.BadParameter(f"{form!r} is not a form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
     from autotensor.api.log import open_existing
     from autotensor.compiler import compile_trace, lowered, nest_text, te_text
     from autotensor.ir.printer import to_text
@@ -92,4 +92,4 @@ def show(
         put_json({**about, "as": form, "text": text})
         return
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
-    say(text)
+    code(text)

@@ -168,6 +168,7 @@ def tune(
     from autotensor.cli.inputs import build_graph, check_known, check_replaced, facts, place_of
     from autotensor.cli.interrupts import Interrupts
     from autotensor.cli.tune_report import describe, print_report
+    from autotensor.search.machine.probes import cpu_times, others_cores
     from autotensor.search.report import LATE
 
     until = Deadline.after(options.limit_s)
@@ -183,12 +184,14 @@ def tune(
             plan = plan_model(graph, target, facts=facts(model, source))
             check_replaced(path, [plan], force)
             check_known(path, plan, log, force)
+            before = cpu_times()
             report, statuses = _tuned(plan, options, path, log, stop, until, lock, fleet)
+            others = others_cores(before, cpu_times())
     except KeyboardInterrupt:
         written = path.is_file() and path.stat().st_mtime >= began
         tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
         raise typer.Exit(stop.code or 128 + signal.SIGINT) from None
-    document = describe(report, model, log.db, statuses, options, stop.asked())
+    document = describe(report, model, log.db, statuses, options, stop.asked(), others)
     put_json(document) if json else print_report(document)
     if stop.asked():
         tell(f"Stopped; {path} has the best so far. Continue with: {again(ctx)}")

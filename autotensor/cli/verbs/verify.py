@@ -1,4 +1,4 @@
-"""`autotensor verify MODEL|FILE.atm`: every kernel beside its reference; names the first that differs."""
+"""`autotensor verify MODEL|FILE.atm`: every kernel against its reference; names the first that differs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE.py",
-            help="Shows the first wrong kernel; its data beside it. Default: ./wrong_kernel.py.",
+            help="Shows the first wrong kernel; its data next to it. Default: ./wrong_kernel.py.",
         ),
     ] = None,
     source: Source,
@@ -57,7 +57,7 @@ def verify(
     log: Log,
     json: AsJson = False,
 ) -> None:
-    """Run a model kernel by kernel, each beside a float64 reference that is fed the same arrays.
+    """Run a model kernel by kernel, each against a float64 reference that is fed the same arrays.
 
     Names the first kernel that differs, the trial and the trace that made it, and writes a script that
     shows it. The exit code is 1 if anything is wrong.

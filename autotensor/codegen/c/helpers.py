@@ -1,8 +1,9 @@
 """Functions that kernels of the C family call where C itself leaves the result undefined, or means something
 else: what `ir/semantics.py` says, in C. A kernel holds those that it uses.
 
-    at_shl_int32(a, b)      0 where b is no number of bits          at_floordiv_int32   rounded down, 0 by 0
-    at_whole32_float32(x)   to int32, the least where it ends           at_floormod_float32 NumPy's remainder
+    at_shl_int32(a, b)      0 where b is not a number of bits          at_floordiv_int32   rounded down, 0 by
+    0 at_whole32_float32(x)   to int32, the least where it ends           at_floormod_float32 NumPy's
+    remainder
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _compiled(source: str, arch: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_vo
 
 @lru_cache(maxsize=256)
 def resources_of(source: str, arch: str) -> dict[str, Resources]:
-    """What the kernels of CUDA source take, compiled once: kept beside compiled objects, by content."""
+    """What the kernels of CUDA source take, compiled once: kept next to compiled objects, by content."""
     cache = default_cache()
     key = object_key("ptxas", source, arch, version(), *_OPTIONS)
     known = cache.get(key)

@@ -220,7 +220,7 @@ def _nest(intrinsic: Mma, s: Stmt) -> tuple[list[For], Store]:
             loops.append(s)
         s = s.body
     if not isinstance(s, Store) or s.mask is not None:
-        _fail(intrinsic, f"`{str(s).strip().splitlines()[0]}` is no sum of products; tails must divide")
+        _fail(intrinsic, f"`{str(s).strip().splitlines()[0]}` is not a sum of products; tails must divide")
     return loops, Store(s.buffer, tuple(substitute(i, lets) for i in s.indices), substitute(s.value, lets))
 
 
@@ -232,7 +232,7 @@ def _product(intrinsic: Mma, store: Store) -> tuple[Load, Load]:
             a, b = _operand(x), _operand(y)
             if a is not None and b is not None and {str(a.dtype), str(b.dtype)} == {intrinsic.dtype}:
                 return a, b
-    _fail(intrinsic, f"`{store}` is no float32 sum of products of {intrinsic.dtype}")
+    _fail(intrinsic, f"`{store}` is not a float32 sum of products of {intrinsic.dtype}")
 
 
 def _operand(e: Expr) -> Load | None:

@@ -42,8 +42,8 @@ _SCALAR_ONLY = ("isnan", "isinf", "fmod", "floordiv", "floormod")
 def _by_lane(name: str, e: Expr) -> bool:
     """Whether a function is called for each lane.
 
-    PoCL's functions of vectors (3.0) are wrong in lanes beside unusual ones: pow of doubles (3**127 = 0),
-    sin, cos and tan beside huge arguments (sin(-1e-45) = -0.008).
+    PoCL's functions of vectors (3.0) are wrong in lanes next to unusual ones: pow of doubles (3**127 = 0),
+    sin, cos and tan next to huge arguments (sin(-1e-45) = -0.008).
     """
     return name in (*_SCALAR_ONLY, *_CIRCULAR) or (name == "pow" and e.dtype.bits == 64)
 

@@ -59,7 +59,7 @@ def asm_facts(asm: str) -> AsmFacts:
 def _carried(body: list[str]) -> int:
     """Places on the stack that an iteration reads a vector from and later writes one to, for the next.
 
-    A loop without multiply-adds has none: what it moves is no register tile.
+    A loop without multiply-adds has none: what it moves is not a register tile.
     """
     if not any(_FMA.match(line) for line in body):
         return 0

@@ -1,5 +1,5 @@
-"""Functions with branches of their own, written as LLVM functions beside the kernel, which then calls them: a
-kernel's expressions are straight-line code.
+"""Functions with branches of their own, written as LLVM functions next to the kernel, which then calls them:
+a kernel's expressions are straight-line code.
 
     far(…)     the C library's answer, lane by lane, for the few lanes that a formula cannot serve
     power(…)   integers to integer powers, by squaring

@@ -163,7 +163,7 @@ def _exp2(m: M, x: X) -> X:
 def _expm1(m: M, x: X) -> X:
     low, high = (-40.0, 710.0) if m.double else (-20.0, 89.0)
     n, p = _reduced(m, m.clamp(x, low, high))
-    half = m.power_of_two(m.int_op("sub", n, 1))  # half of 2**n: 2**128 is no float32
+    half = m.power_of_two(m.int_op("sub", n, 1))  # half of 2**n: 2**128 is not a float32
     result = 2.0 * m.fma(half, p, half - 0.5)
     return m.pick(m.test("oeq", x, 0.0), x, result)  # keeps -0
 

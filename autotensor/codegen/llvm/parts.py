@@ -142,7 +142,7 @@ def _apart(
 ) -> bool:
     """Whether stores to one buffer hit different elements in different iterations of a loop, v counting them.
 
-    A store of the tail (True beside it) counts as one of the iteration after the last, so that v has n
+    A store of the tail (True next to it) counts as one of the iteration after the last, so that v has n
     values. Indices are base + c*v + rest, base the same in all. If all rests lie within c of each other, up
     to multiples of some period of at least c*n, then v can be read off the index: iterations are apart.
     """

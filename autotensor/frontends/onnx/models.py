@@ -22,7 +22,7 @@ from autotensor.graph.ir import Graph, GraphNode
 def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, Any] | None = None) -> Graph:
     """The whole model as one graph.
 
-    values: inputs that get a value now, and are no inputs of the graph then.
+    values: inputs that get a value now, and are not inputs of the graph then.
     Raises NeedsValue when shapes depend on values of other inputs, Unsupported for what has no converter.
     """
     if values is not None and not isinstance(values, Mapping):
@@ -41,7 +41,7 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
         if a.name in fixed:
             feeds[a.name] = constant(_value(a, fixed[a.name]), a.name)
         else:
-            assert a.dtype is not None  # bound() has refused what is no tensor
+            assert a.dtype is not None  # bound() has refused what is not a tensor
             feeds[a.name] = new_input(found[a.name], a.dtype, a.name)
     outputs = Importer(model, Ahead()).graph(model.proto.graph, feeds)
     inputs = tuple(v for n, v in feeds.items() if n not in fixed)

@@ -1,4 +1,4 @@
-"""ONNX files: parsed, with tensors read from beside the file only where that is safe.
+"""ONNX files: parsed, with tensors read from next to the file only where that is safe.
 
     load("model.onnx") ──▶ Loaded(proto, arrays of initializers on demand)
 
@@ -58,7 +58,8 @@ def plain_domain(domain: str) -> str:
 def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     """A model from a file, its bytes, or a ModelProto; one that was loaded as it is.
 
-    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for unknown opsets.
+    Raises InputError when it cannot be read, Malformed when it is not a model, Unsupported for unknown
+    opsets.
     """
     if isinstance(source, Loaded):
         return source
@@ -78,7 +79,7 @@ def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     if path.stat().st_size > MAX_BYTES:
         raise InputError(
             f"{path} has {path.stat().st_size} bytes; a model file has at most {MAX_BYTES}.",
-            fix="Keep its tensors in files beside it (external data).",
+            fix="Keep its tensors in files next to it (external data).",
         )
     return _checked(Loaded(_parsed(path.read_bytes(), str(path)), path.resolve().parent, path.stem))
 
@@ -199,11 +200,11 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
     if not path.is_relative_to(directory):  # a symbolic link out of it
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
     if not is_file:
-        raise Malformed(f"{where} is kept in {location!r}, which is not beside the model.")
+        raise Malformed(f"{where} is kept in {location!r}, which is not next to the model.")
     return path
 
 
 def _number(text: str, where: str) -> int:
     if not text.isdecimal() or len(text) > 18:
-        raise Malformed(f"{where}: {text!r} is no position in a file.")
+        raise Malformed(f"{where}: {text!r} is not a position in a file.")
     return int(text)

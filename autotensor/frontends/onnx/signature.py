@@ -115,7 +115,9 @@ def _checked(shapes: Shapes) -> dict[str, int | tuple[int, ...]]:
     for name, given in shapes.items():
         sizes = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
         if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in sizes):
-            raise InputError(f"shapes: {name!r} is {given!r}, which is no size and no shape.", fix=_SPELLED)
+            raise InputError(
+                f"shapes: {name!r} is {given!r}, which is neither a size nor a shape.", fix=_SPELLED
+            )
         plain = tuple(int(n) for n in sizes)
         found[name] = plain if isinstance(given, Iterable) else plain[0]
     return found

@@ -146,5 +146,5 @@ def _misfit(wanted: Any, given: int, known: Mapping[Any, int], ranges: Mapping[A
             form = form.replace(str(s), letter)
         return f"{span} of the form {form}"
     if wanted.subs(known) != given:
-        return f"{wanted.subs(known)} beside the other axes"
+        return f"{wanted.subs(known)} next to the other axes"
     return "" if low <= given <= high else span

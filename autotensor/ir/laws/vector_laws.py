@@ -141,7 +141,7 @@ def by_lane(e: Binary, s: Simplifier) -> Expr | None:
 
 
 def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:
-    """The vector whose lane number `lane` is `a`; None when it is no ramp."""
+    """The vector whose lane number `lane` is `a`; None when it is not a ramp."""
     if any(lane in free_vars(t) for t in a.opaque_terms()):
         return None
     step = a.coefficient(lane)

@@ -68,7 +68,7 @@ class Scan:
         found = running(stage.op)
         if found is None or found.axis != leaf.name:
             raise ScheduleError(
-                f"scan: stage {stage.name!r} is no reduction over all terms before the element along "
+                f"scan: stage {stage.name!r} is not a reduction over all terms before the element along "
                 f"{leaf.name!r}."
             )
         if leaf.mark is not Mark.SERIAL:

@@ -81,7 +81,7 @@ class StorageAlign:
         order = in_storage_order(stage, tuple(a.name for a in stage.op.axes))
         if self.axis not in order[:-1]:
             raise ScheduleError(
-                f"storage_align: {self.axis!r} is no axis of stage {stage.name!r} with others inside it; "
+                f"storage_align: {self.axis!r} is not an axis of stage {stage.name!r} with others inside it; "
                 f"{', '.join(order[:-1]) or 'none'} can be aligned."
             )
         if self.factor < 1 or not 0 <= self.offset < self.factor:
@@ -105,8 +105,8 @@ class Swizzle:
     Chunk c of line r is kept at place c xor r (modulo the chunks of a line). chunk: elements that stay
     together, a power of two: as many as one access moves. A line has 128 bytes, or is a row if that is a
     longer power of two. The stage's meaning and its loops stay, and no element is left unused.
-    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when its box is no
-    multiple of two chunks.
+    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when its box is
+    not a multiple of two chunks.
     Source: `Swizzle` of CUTLASS (Thakkar et al.); the xor layouts of Triton.
     """
 
@@ -141,8 +141,8 @@ def swizzle_of(stage: Stage, shape: tuple[int, ...], element_bytes: int) -> tupl
         line //= 2
     if line < 2 * chunk:
         raise ScheduleError(
-            f"swizzle: the box of stage {stage.name!r}, {' × '.join(map(str, shape)) or '1'}, is no multiple "
-            f"of two chunks of {chunk} elements.",
+            f"swizzle: the box of stage {stage.name!r}, {' × '.join(map(str, shape)) or '1'}, is not a "
+            f"multiple of two chunks of {chunk} elements.",
             fix="Attach it where its box is a power of two, take smaller chunks, or use storage_align.",
         )
     return (chunk, line)

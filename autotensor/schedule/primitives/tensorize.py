@@ -57,7 +57,7 @@ class Tensorize:
             )
         if isinstance(meant, Mma) and (axis.mark, axis.kind) != (Mark.SERIAL, AxisKind.REDUCE):
             raise ScheduleError(
-                f"tensorize: axis {axis.name!r} of stage {stage.name!r} is no plain reduction loop.",
+                f"tensorize: axis {axis.name!r} of stage {stage.name!r} is not a plain reduction loop.",
                 fix=f"Split the reduction by {meant.depth}, tensorize the inner loop.",
             )
         if axis.mark is not Mark.SERIAL:

@@ -17,7 +17,7 @@ def checked_address(address: str) -> str:
     >>> checked_address("localhost:8786"), checked_address("tls://scheduler:8786")
     ('tcp://localhost:8786', 'tls://scheduler:8786')
 
-    Raises InputError for what is no address, and for a plain scheduler that is not on the loopback.
+    Raises InputError for what is not an address, and for a plain scheduler that is not on the loopback.
     """
     full = address if "://" in address else f"tcp://{address}"
     try:
@@ -26,7 +26,7 @@ def checked_address(address: str) -> str:
     except ValueError:
         host = port = None
     if not host or port is None or parts.scheme not in ("tcp", "tls"):
-        raise InputError(f"{address!r} is no scheduler's address.", fix="Write tls://HOST:PORT.")
+        raise InputError(f"{address!r} is not a scheduler's address.", fix="Write tls://HOST:PORT.")
     if parts.scheme == "tcp" and not is_loopback(host):
         raise InputError(
             f"the scheduler {address!r} is plain and not on this machine: whoever reaches it runs programs "

@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Characterised:
-    """A processor beside the record that is nearest to it."""
+    """A processor compared with the record that is nearest to it."""
 
     nearest: Cpu
     name: str
@@ -222,7 +222,7 @@ class _Field:
 
 
 def _fields(target: Target) -> tuple[_Field, ...]:
-    """All that can be measured. What the system says is no measurement, and may not differ at all."""
+    """All that can be measured. What the system says is not a measurement, and may not differ at all."""
     cores = target.num_cores
     most = f"bandwidth.memory.t{cores}" if cores > 1 else "bandwidth.memory.core"
     handed, joined = (f"{name}.t{TEAM}" for name in ("handing", "joining"))
@@ -294,7 +294,7 @@ def _halves(p: Pass) -> float:
 
 
 def _beside(level: str, target: Target) -> Callable[[Pass], float]:
-    """FMAs that a vector from a level costs beside those that it is for: the median of tiles."""
+    """FMAs that a vector from a level costs besides those that it is for: the median of tiles."""
     shapes = [(f"kernel.{t.rows}x{t.vectors}.", t.vectors) for t in product_tiles(target)[1:]]
 
     def cost(p: Pass) -> float:

@@ -36,7 +36,7 @@ class AAPair:
     seconds: float  # of one call, median
     ratio: Paired
     samples: tuple[tuple[float, ...], tuple[float, ...]]
-    references: tuple[float, ...]  # of the reference kernel, beside each sample
+    references: tuple[float, ...]  # of the reference kernel, next to each sample
 
     @property
     def claimed(self) -> bool:

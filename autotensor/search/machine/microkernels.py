@@ -40,7 +40,7 @@ ROWS = {  # with so many vectors the rows that are measured; the others lie betw
 FAR_STEPS = (
     250  # of the reduction where vectors come from afar; rows of A then fall into different cache sets
 )
-GROUP = 8  # tiles that are timed in turns
+GROUP = 8  # tiles that are timed alternately
 ROUNDS = 5
 GROUP_S = 1.5  # for more rounds where others disturb
 NEAR_SHARE = 0.75  # of L1 for the operands of the near kernel
@@ -89,7 +89,7 @@ def measure_microkernels(
 def _measure_group(
     group: Sequence[MicroTile], target: Target, far: Sequence[int], arena: Array
 ) -> dict[tuple[int, int], tuple[float, ...]]:
-    """The peak and these tiles, timed in turns."""
+    """The peak and these tiles, timed alternately."""
     kernels = [_kernels(t, target, far, arena) for t in group]
     sticks = [fma_yardstick(1, target=target), *(k for tile in kernels for k in tile)]
     rates = iter(m.value for m in measure_rates(sticks, rounds=ROUNDS, budget_s=GROUP_S))

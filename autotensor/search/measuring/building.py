@@ -140,7 +140,7 @@ class BuildPool:
             finally:
                 self._idle.put(builder)
 
-        with self._turn():  # not beside what another times
+        with self._turn():  # not while another times
             return list(self._threads.map(one, jobs))
 
     @contextmanager

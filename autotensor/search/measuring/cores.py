@@ -30,7 +30,7 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 MOST_SLOWED = 1.02  # times its time alone: what samples of one kernel differ by anyway
 _WAIT_S = 10.0  # until nobody times
-_PAIRS = 11  # of samples, alone and beside work on the spare cores
+_PAIRS = 11  # of samples, alone and next to work on the spare cores
 _WORK_BYTES = 1 << 18  # that are compressed in one sample; some milliseconds
 _MOST_WORKERS = 16  # more threads would wait for the interpreter
 

@@ -30,7 +30,7 @@ from autotensor.search.measuring.native_loop import native_loop
 from autotensor.search.measuring.run_child import Bench
 from autotensor.search.measuring.running_mark import Mark
 
-LEAST_PREPARE_S = 10.0  # that `prepare` may take beside the limit of a run
+LEAST_PREPARE_S = 10.0  # that `prepare` may take on top of the limit of a run
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds
 _MOST_GROWTH = 100.0  # of the calls in a sample: one near the clock's resolution is not trusted further

@@ -32,7 +32,7 @@ class OutOfTime(MeasureError):
     """The deadline came while something was still at work; nothing is wrong with the workload."""
 
 
-LEAST_SAMPLES = 3  # with fewer it is no trial
+LEAST_SAMPLES = 3  # with fewer it is not a trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class MeasureResult:
     max_error: float | None = None
     tolerance: float | None = None  # in the same unit
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
-    reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed beside each sample
+    reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed next to each sample
     prepared_bytes: int = 0  # of constants that each call reads
     conditions: Conditions = Conditions.ALONE
     note: str = ""  # anything unusual about an OK result

@@ -1,4 +1,4 @@
-"""Who measures, and with which code: what a tuning log keeps of a process beside its times.
+"""Who measures, and with which code: what a tuning log keeps of a process besides its times.
 
     host_here()      which computer: a name, and an identity that stays when the name changes
     code_here()      version, commit, changes that no commit holds, hash of the sources
@@ -80,7 +80,7 @@ def code_here() -> CodeHere:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that a git checkout is at, read from its files; "" for what is no checkout."""
+    """The commit that a git checkout is at, read from its files; "" for what is not a checkout."""
     try:
         git = folder / ".git"
         if git.is_file():  # a worktree: `gitdir: PLACE`

@@ -263,7 +263,7 @@ class Bench:
         return made, complaint
 
     def _constants(self, number: int) -> dict[str, Array]:
-        """What a candidate's calls read beside activations."""
+        """What a candidate's calls read besides activations."""
         first = next(iter(self.task.questions.values()))
         return {**first.inputs, **self._prepared(number, first)[0].arrays}
 
@@ -304,7 +304,7 @@ class Bench:
         seconds: float,
         inexact: bool,
     ) -> dict[str, Any]:
-        """What a check answers; `complaint` is what it did beside its answer."""
+        """What a check answers; `complaint` is what it did besides its answer."""
         exact = question.exact and not inexact
         if inexact:
             assert question.wide is not None

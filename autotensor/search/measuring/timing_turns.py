@@ -6,7 +6,7 @@
 
 Times that others disturb are rough, but a run that waits for its whole deadline has none at all. So a run
 with a deadline waits for WAIT_SHARE of it in all, one without for `lock.MOST_WAIT_S` at a time; then it goes
-on beside the others. Whoever holds the lock may have been stopped, and never give it back.
+on at the same time. Whoever holds the lock may have been stopped, and never give it back.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Turns:
             if self._left_s() <= 0.0:
                 raise OutOfTime(busy.what) from busy
             if not self._said:
-                log.warn(f"{busy.what.partition(';')[0]}; {what} beside it: times are rough.")
+                log.warn(f"{busy.what.partition(';')[0]}; {what} meanwhile: times are rough.")
             self._said = True
             return False
         finally:

@@ -25,7 +25,7 @@ CLOSE = 1.03  # a task this close to its lower bound is finished
 TOO_LITTLE = "its next batch promises too little"
 NEAR_LIMIT = "within 3 % of the machine's limit"
 SURE = "less than 2 % is left, in all likelihood"
-# seconds of a trial beside building and running it, and how often it runs: to be checked, warmed up, sampled
+# seconds of a trial besides building and running it, and how often it runs: to be checked, warmed up, sampled
 TRIAL_S, RUNS = 0.1, 100
 
 

@@ -34,7 +34,7 @@ def draft(
     """Number of the sketch and rows of option numbers [candidates, holes], of those sketches that have any.
 
     looked_at: candidates of one sketch, at most; smaller ones are looked at whole. keep: the best by the
-    prior, of all together. spread: drawn by chance beside them, each sketch the same number.
+    prior, of all together. spread: drawn by chance in addition, each sketch the same number.
     """
     pops, priors = [], []
     for sketch, state in spaces:

@@ -170,11 +170,11 @@ class Policy:
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
-        """Adds what is proposed to the batch. Raises InputError for what is no candidate of this task."""
+        """Adds what is proposed to the batch. Raises InputError for what is not a candidate of this task."""
         for c in islice(self.propose(count - len(out), rng), PROPOSALS * count):
             if not isinstance(c, Candidate) or self.candidate(c.sketch.hash, dict(c.decisions)) is None:
                 raise InputError(
-                    f"policy {name_of(type(self))!r} proposes what is no candidate of {self.task.label!r}.",
+                    f"policy {name_of(type(self))!r} proposes no candidate of {self.task.label!r}.",
                     fix="Take one of self.sketches, and one of the options of each of its holes.",
                 )
             self._take(c, out, count)

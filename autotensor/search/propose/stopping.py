@@ -62,7 +62,7 @@ def chance_of_more(told_s: Sequence[float]) -> float:
 
     Logarithms of the fastest times are taken to thin out towards zero as an exponential does: `scale` is the
     mean distance of the TAIL fastest from the next one, and so many of as many trials again are expected
-    below any time. Trials of a search are no random draws; how wrong that makes it is in UNLIKELY.
+    below any time. Trials of a search are not random draws; how wrong that makes it is in UNLIKELY.
 
     >>> crowded, apart = ([1.0 + each * n for n in range(20)] for each in (0.001, 0.01))
     >>> round(chance_of_more(crowded), 2), round(chance_of_more(apart), 2), chance_of_more((1.0,))

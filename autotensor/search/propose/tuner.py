@@ -11,7 +11,7 @@
 The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
 kept is described by features. A little of every batch is left to chance, of wide spaces half of the first.
 For sketches of the general rules and of many stages, whose spaces are too large to be drafted well, mutants
-and crossovers of the best told stand beside the drafts. Structure is bred like any other choice: the
+and crossovers of the best told stand next to the drafts. Structure is bred like any other choice: the
 decisions of the best told are carried to other sketches, as steps of the descent and crossed with what was
 best there. `Candidate.made_by` says where each came from, so that the log can tell what ever wins.
 Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that

@@ -149,7 +149,7 @@ def _innermost(s: StagePicture) -> int:
 
 
 def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Floats]:
-    """Values of levels by depth, innermost first; loops of one iteration are no depth of their own."""
+    """Values of levels by depth, innermost first; loops of one iteration add no depth."""
     first = _innermost(s)
     table = np.broadcast_to(values[0], (DEPTHS, count)).copy()  # what is not there is as the outermost
     table[0] = values[first]

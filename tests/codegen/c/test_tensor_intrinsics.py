@@ -141,7 +141,7 @@ def test_rows_that_begin_anywhere_are_fetched_one_by_one() -> None:
 def test_messages() -> None:
     s = tensor_cores(product(32, 16, 16), 8, "mma.m16n8k8.tf32")
     with pytest.raises(
-        ScheduleError, match=r"tensorize: axis 'i' of stage 'C.local' is no plain reduction loop"
+        ScheduleError, match=r"tensorize: axis 'i' of stage 'C.local' is not a plain reduction loop"
     ):
         s["C.local"].tensorize("i", "mma.m16n8k8.tf32")
     with pytest.raises(
@@ -152,7 +152,7 @@ def test_messages() -> None:
         LoweringError, match=r"mma.m16n8k8.tf32 does not fit: loop .* has 4 iterations, not 8"
     ):
         lower(tensor_cores(product(32, 16, 16), 4, "mma.m16n8k8.tf32").state, TARGET)
-    with pytest.raises(LoweringError, match=r"does not fit: .* is no float32 sum of products of float16"):
+    with pytest.raises(LoweringError, match=r"does not fit: .* is not a float32 sum of products of float16"):
         lower(tensor_cores(product(32, 16, 16), 16, "mma.m16n8k16.f16").state, TARGET)
     with pytest.raises(LoweringError, match=r"tensorize: mma.m16n8k8.tf32 "):
         lower(tensor_cores(product(30, 16, 16), 8, "mma.m16n8k8.tf32").state, TARGET)

@@ -47,7 +47,7 @@ def test_tensors_beside_the_model_are_read(tmp_path):
             r"needs 24 bytes; .* at 24 bytes from 1 in 'w.bin', which has 24",
         ),
         ({"location": "w.bin", "length": 8}, "needs 24 bytes; the model points at 8"),
-        ({"location": "w.bin", "offset": -4}, "'-4' is no position in a file"),
+        ({"location": "w.bin", "offset": -4}, "'-4' is not a position in a file"),
     ],
 )
 def test_external_data_that_is_refused(tmp_path, entries, said):

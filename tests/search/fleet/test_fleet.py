@@ -274,7 +274,7 @@ def test_a_plain_scheduler_elsewhere_is_refused(plain: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["", "scheduler", "http://localhost:80", "tls://", "tls://h:port"])
 def test_what_is_no_address_is_one_sentence(wrong: str) -> None:
-    with pytest.raises(InputError, match=r"is no scheduler's address\. Write tls://HOST:PORT"):
+    with pytest.raises(InputError, match=r"is not a scheduler's address\. Write tls://HOST:PORT"):
         checked_address(wrong)
 
 

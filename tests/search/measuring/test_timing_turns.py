@@ -62,7 +62,7 @@ def test_without_a_deadline_one_wait_is_bounded(
     monkeypatch.setattr(timing_turns, "QUIETLY_S", 0.02)
     with other(), Turns().timing() as alone:
         assert not alone
-    assert [line.rpartition("; ")[2] for line in said] == ["waiting.", "timing beside it: times are rough."]
+    assert [line.rpartition("; ")[2] for line in said] == ["waiting.", "timing meanwhile: times are rough."]
     assert "is held by process" in said[0]
 
 

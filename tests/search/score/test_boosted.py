@@ -213,7 +213,7 @@ def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:
         XGBModel.load(path)
     for text in ("[]", "not JSON", "{}"):
         path.write_text(text)
-        with pytest.raises(InputError, match="is no saved cost model"):
+        with pytest.raises(InputError, match="is not a saved cost model"):
             XGBModel.load(path)
-    with pytest.raises(InputError, match="is no saved cost model"):
+    with pytest.raises(InputError, match="is not a saved cost model"):
         XGBModel.load(tmp_path / "missing.json.gz")

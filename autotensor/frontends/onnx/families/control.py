@@ -5,7 +5,7 @@ Scan   its length is a shape: unrolled, or of many rounds a loop of the program 
 Loop   whose rounds can be counted beforehand: likewise; else its body is compiled once and called from Python
        until its condition says stop (staged_model.py)
 
-A body that asks for values, or whose states change their shape, is no loop of a program.
+A body that asks for values, or whose states change their shape, is not a loop of a program.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _rows_at(x: GraphNode, axis: int, back: bool) -> GraphNode:
 def _as_loop(
     c: Call, once: Round, states: Sequence[GraphNode], sequences: Sequence[GraphNode]
 ) -> tuple[Sequence[GraphNode], Sequence[GraphNode]] | None:
-    """The last states, and the rows of whatever else rounds give; None where they are no loop."""
+    """The last states, and the rows of whatever else rounds give; None where they are not loop."""
     if not is_loop(states, sequences[0].shape[0]):
         return None
     runtime, c.importer.runtime = c.importer.runtime, Ahead()  # nobody knows values of one round of many

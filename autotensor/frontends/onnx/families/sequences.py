@@ -95,7 +95,7 @@ def split(c: Call) -> Value:
 
 @converts("SequenceMap")
 def map_(c: Call) -> Value:
-    """The body for each element; operands that are no sequences are given to all."""
+    """The body for each element; operands that are not sequences are given to all."""
     body, items = c.attr("body"), _items(c)
     results = []
     for n in range(len(items)):

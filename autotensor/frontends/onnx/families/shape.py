@@ -33,7 +33,7 @@ def reshape(c: Call) -> Value:
             raise c.malformed(f"the shape {wanted} copies an axis that x {x.shape} has not.")
         wanted = tuple(x.shape[a] if n == 0 else n for a, n in enumerate(wanted))
     if -1 in wanted and 0 in wanted:
-        raise c.malformed(f"the shape {wanted} is not determined: nothing fills -1 beside 0.")
+        raise c.malformed(f"the shape {wanted} is not determined: nothing fills -1 next to 0.")
     return ops.reshape(x, shape=wanted)
 
 

@@ -7,7 +7,7 @@
         return beta * c + alpha * torch.bmm(a, b).sum(0)
 
 Ours say what torch's kernels compute where torch has no decomposition, or one that it cannot trace itself.
-They live in the files beside this one, one for each family.
+They live in the files next to this one, one for each family.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Ensemble:
     validity: Any = None  # the classifier; None: nothing failed
     start: Ensemble | None = field(default=None, repr=False)
     weight: float = 1.0  # 0 to 1: of what all of these say
-    noise: float = NOISE  # spread beside that by which they are apart
+    noise: float = NOISE  # spread next to that by which they are apart
 
     def at(self, trust: Trust) -> Ensemble:
         """As it speaks of workloads of which it knows no row."""
@@ -82,7 +82,7 @@ class Ensemble:
 
     def contributions(self, features: Floats) -> Floats:
         """[candidates, features + 1]: what each feature adds to the mean's logarithm, and last what is added
-        to all (TreeSHAP). Beside the prior and the workload's level they are the whole of it.
+        to all (TreeSHAP). Next to the prior and the workload's level they are the whole of it.
         """
         import xgboost as xgb
 

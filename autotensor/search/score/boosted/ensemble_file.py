@@ -36,7 +36,7 @@ def load(path: Path) -> Ensemble:
         data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         kind, schema, names = data["autotensor_model"], data["schema"], data["features"]
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no saved cost model: {error}") from error
+        raise InputError(f"{path} is not a saved cost model: {error}") from error
     if (kind, schema, names) != (FORMAT, SCHEMA, list(NAMES)):
         raise InputError(
             f"the cost model in {path} was fitted to features of version {schema}; this is version {SCHEMA}.",

@@ -1,0 +1,33 @@
+"""Help that keeps within a terminal of fewer than 80 columns; Typer's own is 50 wide at least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDEST = 80  # also without a terminal
+
+
+def fit(command: Any, width: int | None) -> dict[str, Any]:
+    """Makes a Typer command, and those below it, print help of at most `width` columns.
+
+    Gives the options of the context in which it is to run.
+    """
+    _set_formatter(command)
+    return {"terminal_width": min(width or WIDEST, WIDEST) - 2}
+
+
+def _set_formatter(command: Any) -> None:
+    context: Any = command.context_class
+    command.context_class = type("Context", (context,), {"formatter_class": _formatter(context)})
+    for below in getattr(command, "commands", {}).values():
+        _set_formatter(below)
+
+
+def _formatter(context: Any) -> type:
+    """Names of options take a third of the width at most; the text next to them has the rest."""
+
+    class Formatter(context.formatter_class):  # type: ignore[misc]  # Typer's, or Click's by its version
+        def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+            super().write_dl(rows, min(col_max, self.width // 3), col_spacing)
+
+    return Formatter
