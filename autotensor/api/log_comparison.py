@@ -179,8 +179,8 @@ def residencies(t: TrialRecord) -> Collection[str]:
 
 __all__ = [
     "AT_LEAST",
-    "TaskComparison",
     "Side",
+    "TaskComparison",
     "Verdict",
     "compare",
     "judged",

@@ -1,8 +1,9 @@
-"""Inferences as a timeline: rows, rates, one inference after another; and the file as trace viewers read it."""
+"""Inferences as a timeline: rows, rates, one inference after another; the file that trace viewers read."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_the_file_of_bench(tmp_path: Path, own_log: None) -> None:
     assert all(e["dur"] > 0.0 for e in spans)
     for row in names:
         mine = [e for e in spans if e["tid"] == row]
-        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(mine))
 
 
 def test_what_has_no_timeline_says_so(tmp_path: Path) -> None:

@@ -53,5 +53,5 @@ def report(
         return
     written = found.save(out)
     for line in str(found).splitlines():
-        paragraph(line, "  ")
+        paragraph(line)
     say(f"{out}: {size(written)}.")
