@@ -16,11 +16,11 @@ import numpy as np
 from autotensor.api.loading import load
 from autotensor.api.log import open_existing
 from autotensor.base.errors import ArtifactError, InputError
-from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
-from autotensor.cli.onnx_parts import InParts
+from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx, onnx_graph
+from autotensor.cli.model_files.onnx_parts import InParts
+from autotensor.cli.model_files.torch_files import exported_graph, is_exported
 from autotensor.cli.options import Log, Machine, Source, warn_of_threads
 from autotensor.cli.output import tell
-from autotensor.cli.torch_files import exported_graph, is_exported
 from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import OPEN_SHAPES, ArgSpec, Artifact

@@ -63,7 +63,7 @@ def bench(
     from autotensor.base.deadline import NEVER
     from autotensor.base.errors import InputError
     from autotensor.cli.inputs import check_place, open_module, sample_arrays
-    from autotensor.cli.onnx_parts import InParts
+    from autotensor.cli.model_files.onnx_parts import InParts
     from autotensor.runtime.device.module import DeviceModule
     from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.native.threads import current
