@@ -49,7 +49,7 @@ def log(db: str | None = None) -> LogHandle:
 
 
 class LogHandle:
-    """What one can ask of a log. Every answer is of frozen records; times are seconds, instants UTC."""
+    """Questions to a log. Every answer is of frozen records; times are seconds, instants UTC."""
 
     def __init__(self, opened: AbstractContextManager[TrialStore | None]) -> None:
         self._opened = opened
@@ -59,7 +59,7 @@ class LogHandle:
         self._store = store
 
     def runs(self, model: str | None = None) -> tuple[Run, ...]:
-        """What was tuned, of one model or of all."""
+        """The runs of one model, or of all."""
         return tuple(r for r in self._store.runs() if model in (None, r.model))
 
     def sessions(
@@ -143,7 +143,7 @@ class LogHandle:
         return self._store.task_counts(workload)
 
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
-        """Failed trials by what they have in common, most frequent first."""
+        """Failed trials by status and error, most frequent first."""
         return self._store.failures(workload)
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:

@@ -3,8 +3,8 @@
     input_ids: int64[batch, 1], position: int64[1], cache: float32[layers, 2, batch, heads, capacity, depth]
         ──▶ logits: float32[batch, 1, words], entry: float32[layers, 2, batch, heads, 1, depth]
 
-The cache belongs to the caller, who writes each entry at its position (`remember`); the model reads it where
-it is and copies nothing of it. Places from `position` on are not looked at, whatever they hold.
+The cache belongs to the caller, which writes each entry at its position (`remember`); the model reads it
+where it is and copies nothing of it. Places from `position` on are not looked at, whatever they hold.
 Weights are those of `gpt2`.
 """
 
@@ -73,7 +73,7 @@ def _attend(
     shares = ops.softmax(ops.concat(old, own, axis=-1))
     past = ops.slice(shares, (0,), (capacity,), axes=(-1,))
     mine = ops.slice(shares, (capacity,), (capacity + 1,), axes=(-1,))
-    # What an empty place holds may be anything; 0 * NaN would be seen.
+    # An empty place may hold anything; 0 * NaN would be seen.
     filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
     return ops.batch_matmul(past, filled) + mine * v
 
