@@ -4,7 +4,7 @@
     step = ClusterTraining(loss, optimizer=SGD(0.1), executor=Client("scheduler:8786"), workers=4, backups=1)
     print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
 
-The executor is asked for `submit(function, *arguments)` and gives futures, as `concurrent.futures` and Dask's
+The executor has `submit(function, *arguments)`, which gives futures, as `concurrent.futures` and Dask's
 `Client` do: where machines are, how they come and go, and how numbers travel is its business. Parameters and
 the optimiser's state live here; weights go out with every call and gradients come back. A step takes the
 first `workers` gradients that come and drops the others, as `DataParallel` does on one machine; without
@@ -35,7 +35,7 @@ from autotensor.runtime.workers.remote_gradients import gradients_of
 
 
 class Future(Protocol):
-    """What `submit` gives: of `concurrent.futures`, or Dask's."""
+    """The result of `submit`: of `concurrent.futures`, or Dask's."""
 
     def result(self) -> Any: ...
 

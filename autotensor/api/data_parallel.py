@@ -8,7 +8,7 @@
         print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
 
 Without backups a step is that of one process on the whole batch, if the loss is a mean over rows. With them,
-a step takes the gradients of as many workers as were asked for and drops what comes later; a worker that is
+a step takes the gradients of the requested number of workers and drops later ones; a worker that is
 late sits out until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
 """
 

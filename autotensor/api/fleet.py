@@ -61,7 +61,7 @@ class Fleet:
         return self.machine_class.code
 
     def target(self, asked: str | Target | None) -> Target:
-        """What code is made for: the class's own processor unless another target is asked for."""
+        """The target of the code: the class's own processor unless another one is requested."""
         return self.machine_class.target if asked is None else self._checked(parse(asked))
 
     def check_alike(self, target: Target) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_exported(path: str | Path) -> torch.export.ExportedProgram:
-    """What torch.export.save has written. Raises InputError for a file that it has not."""
+    """The program in a file of torch.export.save. Raises InputError for another file."""
     torch = _torch()
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}.")
@@ -51,7 +51,7 @@ def from_torch(
     max=64)}}. compile_model then compiles for each set of shapes that comes.
     Inputs keep the names of forward's arguments; results in a dictionary keep their keys, and None
     among the results is left out.
-    Raises Unsupported naming the operator and the line of the model for what cannot be converted, and
+    Raises Unsupported naming an operator that cannot be converted and the line of the model, and
     InputError where torch is not installed.
     """
     _torch()

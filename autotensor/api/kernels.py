@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a schedule becomes; prints as the loops that were scheduled."""
+    """A schedule after lowering; prints as the loops that were scheduled."""
 
     program: Program
     nest: str

@@ -49,8 +49,8 @@ def _fitting(artifact: Artifact) -> Artifact:
 
 
 def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Object code of LLVM text for this machine, and the CPU features it needs. A child compiles it: what the
-    text of a file does to LLVM, nobody knows."""
+    """Object code of LLVM text for this machine, and the CPU features it needs. A child compiles it: the text
+    of a file may crash LLVM."""
     from autotensor.base.target import host
     from autotensor.codegen.llvm.backend import needs
     from autotensor.codegen.llvm.build_child import build_apart

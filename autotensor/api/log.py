@@ -51,8 +51,8 @@ def open_log(db: Log) -> AbstractContextManager[TrialStore]:
 
 
 def check_log(db: Log) -> None:
-    """Raises InputError when the path of a log that was asked for, also by AUTOTENSOR_DB, is in no directory
-    that exists. Only the user's own data directory is made."""
+    """Raises InputError when the path of a requested log, also by AUTOTENSOR_DB, is in no directory that
+    exists. Only the user's own data directory is made."""
     asked = switches.db() if db is None else db
     if not asked or isinstance(asked, TrialStore):
         return
@@ -80,7 +80,7 @@ def log_name(db: Log) -> str:
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     """The tuning log for reading; None when the user's own does not exist yet. An older one is upgraded.
 
-    Raises InputError when a log that was asked for by name does not exist.
+    Raises InputError when a log that was requested by name does not exist.
     """
     if isinstance(db, TrialStore):
         return _given(db)
@@ -98,7 +98,7 @@ def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialS
     with _translated():
         try:
             store = connect(place, readonly=readonly)
-        except OlderLog:  # backed up and upgraded, so that nobody need know that there are versions
+        except OlderLog:  # backed up and upgraded, so that users need not care about versions
             connect(place).close()
             store = connect(place, readonly=readonly)
     return _closing(store)

@@ -56,7 +56,7 @@ def log(db: str | None = None) -> LogHandle:
 
 
 class LogHandle:
-    """What one can ask of a log. Every answer is of frozen records; times are seconds, instants UTC."""
+    """Questions to a log. Every answer is of frozen records; times are seconds, instants UTC."""
 
     def __init__(self, opened: AbstractContextManager[TrialStore | None]) -> None:
         self._opened = opened
@@ -66,7 +66,7 @@ class LogHandle:
         self._store = store
 
     def runs(self, model: str | None = None) -> tuple[Run, ...]:
-        """What was tuned, of one model or of all."""
+        """The runs of one model, or of all."""
         return tuple(r for r in self._store.runs() if model in (None, r.model))
 
     def sessions(
@@ -150,7 +150,7 @@ class LogHandle:
         return self._store.task_counts(workload)
 
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
-        """Failed trials by what they have in common, most frequent first."""
+        """Failed trials by status and error, most frequent first."""
         return self._store.failures(workload)
 
     def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:

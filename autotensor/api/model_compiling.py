@@ -1,6 +1,6 @@
-"""A model as one function: compiled with what is known of its kernels, or tuned first.
+"""A model as one function: compiled with the best known kernels, or tuned first.
 
-model ─plan─▶ trials == 0: link with what the log knows, or with defaults ─▶ Function
+model ─plan─▶ trials == 0: link with schedules of the log, or with defaults ─▶ Function
               trials > 0: tune_model ─▶ Function
               open extents: an OpenModel, which does either for each set of shapes that it meets
 """

@@ -33,7 +33,7 @@ def task_times(
 ) -> tuple[TaskTime, ...]:
     """By workload key: (name, weight), the tuner's seconds of one run, those of all runs inside the model.
 
-    What the tuner did not time counts with its time inside.
+    A task that the tuner did not time counts with its time inside.
     """
     return tuple(
         TaskTime(

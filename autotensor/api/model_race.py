@@ -88,7 +88,7 @@ def race_in_model(
 
 
 def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
-    """What `resolve` would choose, the default, then the others in its order; () without measurements."""
+    """The choice of `resolve`, the default, then the others in its order; () without measurements."""
     default = safe_default(workload, target).hash
     known = ranked(store, here(target).task(workload.key), default)
     return contestants(known, default, SCHEDULES)

@@ -32,7 +32,7 @@ class Outcome:
 
 
 def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces) -> Outcome | None:
-    """What is known of a race between these; None: it was not held here with today's versions."""
+    """The stored result of a race between these; None: it was not held here with today's versions."""
     session = store.find_session(_key(target, tuned, default), here(target).fingerprint, SessionKind.END)
     if session is None or session.environment != store.ensure_environment(environment_versions()):
         return None

@@ -7,7 +7,7 @@
 
 The same command again finds the file and a log in which nothing is left to do: it reads both and ends there.
 
-At every moment the file on disk is a whole model. What it holds is what `resolve` says of the log at that
+At every moment the file on disk is a whole model. It holds the choices of `resolve` from the log at that
 moment: default schedules, or ones that were measured faster beyond the noise. Under a deadline the search
 ends so early that linking and the last race end in time.
 """
@@ -73,7 +73,7 @@ COMPILE_S = 0.1  # of a winner's kernel at the end; most were compiled with earl
 
 @dataclass(frozen=True)
 class ModelReport(ShownInNotebooks):
-    """What tuning a model gave. Latencies are medians in seconds, measured interleaved at the end."""
+    """The result of tuning a model. Latencies are medians in seconds, measured interleaved at the end."""
 
     tuning: TuneReport
     module: Function
@@ -85,7 +85,7 @@ class ModelReport(ShownInNotebooks):
 
     @property
     def predicted_s(self) -> float:
-        """What the tuner's times of the linked kernels come to."""
+        """The sum of the tuner's times of the linked kernels."""
         return predicted_s(self.times)
 
     def __str__(self) -> str:
@@ -233,7 +233,7 @@ class _TunedModel:
             self._keep_defaults()
 
     def held(self) -> Artifact | None:
-        """What the file holds, if that is this model with the schedules that are known."""
+        """The file's artifact, if it is this model with the known schedules."""
         return None if self.path is None else held_in(self.path, self.plan, self.traces)
 
     def start(self) -> Artifact:
@@ -267,7 +267,7 @@ class _TunedModel:
         self.costs.save = self.saved - began
 
     def hear(self, event: Event) -> None:
-        """What the search says; the file follows now and then."""
+        """Hands on the search's events; the file follows now and then."""
         if isinstance(event, Improved | Raced):
             self.changed.add(event.task.workload.key)
         rarely = max(SAVE_EVERY_S, (self.costs.link + self.costs.save) / SAVING_SHARE)
@@ -276,7 +276,8 @@ class _TunedModel:
         self.say(event)
 
     def _update(self) -> None:
-        """The file with what the log says now: defaults, and what was faster than they beyond the noise."""
+        """The file with the log's present choices: defaults, and schedules that were faster beyond the
+        noise."""
         changed = {t.workload.key: t.workload for t in self.plan.tasks if t.workload.key in self.changed}
         new = {key: resolve(w, self.plan.target, self.store, self.metric) for key, w in changed.items()}
         self.changed.clear()
@@ -291,8 +292,8 @@ class _TunedModel:
     ) -> dict[str, float]:
         """Seconds that all runs of each workload take within one inference of the linked model.
 
-        patience: until when others on the machine may time before us. of: what is taken of several times;
-        of few that others may have disturbed the least, lest a light task be taken for the heaviest.
+        patience: until when others on the machine may time before us. of: combines several times; for a few
+        that others may have disturbed it is the least, so that a light task is not taken for the heaviest.
         """
         began = time.monotonic()
         arrays = sample_inputs(self.linked.role("input"), self.linked.index_range)
@@ -310,7 +311,7 @@ class _TunedModel:
         return by_workload((key, of([s[n] for s in samples])) for n, key in enumerate(workloads))
 
     def finishing_s(self) -> float:
-        """What the end needs: winners compiled, links, a short race between them, the file."""
+        """Seconds that the end needs: winners compiled, links, a short race between them, the file."""
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
         files = 0 if self.path is None else 3  # before each of the races, and the defaults if they win
@@ -330,7 +331,7 @@ class _TunedModel:
         return budget if budget >= least else 0.0
 
     def keep(self) -> None:
-        """The model and its file with all that the log knows. Races run kernels in this process: should one
+        """The model and its file with the log's best schedules. Races run kernels in this process: should one
         end it, the trials are in the log, and what they gave is on disk."""
         best = self._compilable(resolved(self.plan, self.store, self.metric))
         changed = any(r.trace.hash != self.found[key].trace.hash for key, r in best.items())
@@ -360,7 +361,7 @@ class _TunedModel:
         return self.report(tuning, tuned, self.outcome)
 
     def locked(self, traces: Mapping[str, Trace]) -> ModelReport:
-        """The model with given schedules: nothing is searched, or asked of the log."""
+        """The model with given schedules: nothing is searched, and the log is not read."""
         self.found = {key: Resolved(trace, LOCKED) for key, trace in traces.items()}
         self.linked = self.default_link = self.link(self.traces)
         self.save()
@@ -407,14 +408,14 @@ class _TunedModel:
         return modules, [median(s) for s in samples]
 
     def report(self, tuning: TuneReport, module: Function, outcome: Outcome) -> ModelReport:
-        """What is said of it in the end; the log is told which trials the file holds."""
+        """The report at the end; the log records which trials the file holds."""
         default_s, tuned_s = outcome.default_s, outcome.tuned_s
         notes: tuple[str, ...] = ()
         if tuned_s > default_s:
             notes, tuned_s = (kept_defaults(default_s, tuned_s),), default_s
         if self.path is not None and self.saved > 0.0:
             note_use(self.store, self.found.values(), self.path)
-        elif self.path is not None:  # the log was told when it was written
+        elif self.path is not None:  # the log recorded it when it was written
             self.say(ModelSaved(self.path, first=True, written=False))
         if self.lock is not None and not self.lock.exists():
             write_lock(self.lock, self.plan.tasks, self.plan.target, self.traces)

@@ -60,7 +60,7 @@ class ModelPlan:
     opened: OpenLayout | None = None  # of a model whose extents are known at run time
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
-        """What is to be searched; `inside`: seconds of all runs of each workload in one inference."""
+        """The tasks to search; `inside`: seconds of all runs of each workload in one inference."""
         known = inside or {}
         return [
             Task(t.workload, self.target, float(t.weight), t.name, known.get(t.workload.key))
@@ -171,7 +171,8 @@ def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model"
 
 
 def ready_model(model: Any) -> Any:
-    """What a front end makes of a model of its framework. Raises InputError naming the way to one."""
+    """The graph that a front end makes of a model of its framework. Raises InputError naming the way to
+    one."""
     kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(model).__mro__}
     if "torch.ExportedProgram" in kinds:
         from autotensor.api.from_torch import from_torch
@@ -191,7 +192,7 @@ def ready_model(model: Any) -> Any:
 
 
 def resolved(plan: ModelPlan, store: TrialStore | None, metric: Metric = median_s) -> dict[str, Resolved]:
-    """What is best known for every task, by workload key."""
+    """The best known schedule for every task, by workload key."""
     return {t.workload.key: resolve(t.workload, plan.target, store, metric) for t in plan.tasks}
 
 
@@ -255,7 +256,7 @@ def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
 
 
 def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifact | None:
-    """What the file at `path` holds if linking would give just that; None where it is to be linked."""
+    """The artifact at `path` if linking would give the same; None where it is to be linked."""
     wanted = model_made_of(plan, traces) if path.is_file() else ""
     if not wanted:
         return None

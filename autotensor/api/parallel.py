@@ -44,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ParallelProgram:
-    """A graph's kernels with what each waits for. Any number of calls may run at once."""
+    """A graph's kernels, each with the kernels that it waits for. Any number of calls may run at once."""
 
     graph: Graph
     tasks: tuple[Task, ...]

@@ -4,7 +4,7 @@
         ──every trial of one target────▶ cost model ──────────────────────────────▶ <class>/cost_model.json.gz
 
 Only races are read: the times of a race were taken side by side, and its margin is what `resolve` asks for.
-What was measured again and lost is taken out, and so is what today's rules make by themselves.
+Schedules that were measured again and lost are taken out, as are those that today's rules make by themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSIONS = ("autotensor", "llvmlite")  # those that shape code
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """What the last race of one workload says: the record of its winner, or that the default stands."""
+    """The result of the last race of one workload: the record of its winner, or that the default stands."""
 
     place: tuple[str, str]  # keys of workload and target
     default: str  # hash of today's default trace
@@ -50,7 +50,7 @@ class Raced:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of one class of machines."""
+    """The changes to one class of machines."""
 
     path: Path
     new: int  # not there before, or another trace than before
@@ -76,9 +76,10 @@ def export_tuned(store: TrialStore, folder: Path) -> list[Exported]:
 
 
 def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Path]:
-    """Fits a cost model to what a log knows of each class of machines that is in the folder, and saves it.
+    """Fits a cost model to a log's trials of each class of machines that is in the folder, and saves it.
 
-    Trials of all targets of the kind that has the most, failed ones, too. What was there before is replaced.
+    Trials of all targets of the kind that has the most, failed ones, too. A model that was there before is
+    replaced.
     """
     done = []
     targets = {t.key: Target.from_json(t.text) for t in store.targets()}
@@ -112,7 +113,7 @@ def _teaches(row: TrialRecord) -> bool:
 
 
 def races(store: TrialStore, fingerprint: str, targets: dict[str, Target]) -> Iterable[Raced]:
-    """What was decided on one machine, for every workload and target that was raced there."""
+    """The decisions on one machine, for every workload and target that was raced there."""
     versions = {e.key: {k: v for k, v in e.versions.items() if k in VERSIONS} for e in store.environments()}
     for known in store.workloads():
         for key, target in targets.items():
@@ -180,7 +181,7 @@ def _record(
 def _add(
     folder: Path, machine: HostMachine, targets: dict[str, Target], raced: Sequence[Raced]
 ) -> Exported | None:
-    """Writes one class anew, with what a log says about it; None where it would be the first, and empty."""
+    """Writes one class anew, with a log's results for it; None where it would be the first, and empty."""
     path = _file_of(folder, machine)
     old = read_class(path) if path.is_file() else TunedClass(machine, {}, ())
     decided = {r.place: r for r in raced}

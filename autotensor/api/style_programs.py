@@ -9,7 +9,7 @@
 
 Every operator's result is rounded before the next one reads it (`partition(rounded=True)`), schedules are the
 rules' own, and no pass reaches across operators to change arithmetic. A value therefore has the same bits
-whether it was asked for alone, together with others, in one program or in many: printing something in the
+whether it is computed alone, together with others, in one program or in many: printing something in the
 middle changes nothing. Where the last percent counts more than that, compile the graph with `compile_model`.
 """
 
@@ -75,7 +75,7 @@ NOTHING: Mapping[GraphNode, GraphNode] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The part of a graph between known values and what is asked for."""
+    """The part of a graph between known values and requested ones."""
 
     outputs: tuple[GraphNode, ...]
     leaves: tuple[GraphNode, ...]  # known ones, in order of first use
@@ -104,7 +104,7 @@ def cut(
     known: Container[GraphNode],
     defined: Mapping[GraphNode, GraphNode] = NOTHING,
 ) -> Cut:
-    """What must be computed for `outputs` where the values of `known` are there.
+    """The nodes that must be computed for `outputs` where the values of `known` are there.
 
     defined: inputs that stand for other nodes, which differentiation must not see through.
     Raises GraphError when an input without a value is needed.
@@ -152,7 +152,7 @@ class Program:
 
 
 class Programs:
-    """Programs for one target, compiled when first asked for. Any thread may call."""
+    """Programs for one target, compiled at their first use. Any thread may call."""
 
     def __init__(self, target: str | Target | None = None) -> None:
         self.target: Target = parse(target)

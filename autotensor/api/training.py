@@ -93,7 +93,7 @@ class TrainingStep:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of what a step takes, in order."""
+        """Names of a step's arguments, in order."""
         return self._data
 
     @property
@@ -108,7 +108,7 @@ class TrainingStep:
 
     @property
     def trade_off(self) -> TradeOff | None:
-        """What computing twice saves and costs; None when no budget was given."""
+        """Memory saved and time lost by computing values twice; None when no budget was given."""
         return self.program.trade_off
 
     def __call__(self, *arrays: Array, **named: Array) -> Any:
@@ -135,7 +135,7 @@ class TrainingStep:
     def assign(self, values: Mapping[str, Array]) -> None:
         """Puts new values in the place of parameters or state.
 
-        Raises InputError for what does not fit; all are checked before one is taken.
+        Raises InputError for an array that does not fit; all are checked before one is taken.
         """
         for name, array in values.items():
             if name not in self._values:

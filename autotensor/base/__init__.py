@@ -1,1 +1,1 @@
-"""What everything stands on: errors, dtypes, names, targets, doors, overloads, deadlines, this machine."""
+"""The ground floor: errors, dtypes, names, targets, doors, overloads, deadlines, this machine."""

@@ -1,4 +1,4 @@
-"""What Linux's control groups leave this process: cores by a quota of time, and memory.
+"""The limits that Linux's control groups set this process: cores by a quota of time, and memory.
 
     /proc/self/cgroup     which group, in each hierarchy    0::/system.slice/shop.service
     /proc/self/mountinfo  where hierarchies are seen        … /sys/fs/cgroup … - cgroup2 …

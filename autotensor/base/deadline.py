@@ -4,7 +4,7 @@
     deadline.left_s()                        seconds until then; infinite without one
     deadline.less(5.0)                       five seconds earlier: what comes afterwards has its time, too
 
-Whoever works under a deadline asks it before each piece of work, and sizes the piece to what is left.
+Work under a deadline checks it before each piece, and sizes the piece to the time left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tells one accelerator from another: two with one identity may share records."""
+"""The identity of an accelerator: two with one identity may share records."""
 
 from __future__ import annotations
 

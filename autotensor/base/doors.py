@@ -8,7 +8,7 @@
     MODELS.get("ridge")   ──▶   their_module.Ridge
     MODELS.get("rigde")   ──▶   InputError: cost model 'rigde' is unknown. Did you mean 'ridge'? Known: …
 
-Nothing is imported before it is asked for. What is given as it is, instead of by name, passes the same check.
+Nothing is imported before its first use. An object that is given in place of a name passes the same check.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Door(Generic[T]):
         return tuple(sorted({e.module for e in self._entries()}))
 
     def known(self, what: str | T) -> None:
-        """Raises the door's error for a name that nobody has, or a thing of another kind; imports nothing."""
+        """Raises the door's error for an unknown name, or a thing of another kind; imports nothing."""
         if not isinstance(what, str):
             self._checked(what, f"{what!r} is")
         elif what not in self.own and what not in self._entries().names:
@@ -60,7 +60,7 @@ class Door(Generic[T]):
         return thing
 
     def find(self, name: str) -> T | None:
-        """The thing of a name; None where nobody has it.
+        """The thing of a name; None where it is unknown.
 
         Raises the door's error when packages disagree about the name, and for an entry point that cannot be
         loaded or gives something else.
@@ -92,13 +92,13 @@ class Door(Generic[T]):
         return checked
 
     def _entries(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
+        from importlib.metadata import entry_points  # brings a dozen modules, which nothing else needs
 
         return entry_points(group=self.group)
 
 
 def name_of(what: object) -> str:
-    """What a thing is called, if it was given by name or as it is: two of one name count as the same.
+    """The name of a thing, whether it was given by name or as an object: two of one name count as the same.
 
     Raises InputError for what has no name of its own.
     """

@@ -122,7 +122,7 @@ def dtype_of(x: DType | str | np.dtype[Any] | type) -> DType:
     >>> str(dtype_of("float32")), str(dtype_of(np.int8))
     ('float32', 'int8')
 
-    Raises TensorError for one that is not supported, and for what is none.
+    Raises TensorError for a type that is not supported, and for anything else.
     """
     if isinstance(x, DType):
         return x

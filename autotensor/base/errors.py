@@ -1,8 +1,8 @@
-"""What can go wrong, as one family of exceptions.
+"""All errors, as one family of exceptions.
 
 Every message is one sentence that names the thing and the place (`what`), and where possible one that says
-how to mend it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when a
-person reads the error: the search raises thousands of these and looks only at the type and `what`.
+how to repair it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when
+a person reads the error: the search raises thousands of these and looks only at the type and `what`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CodegenError(AutotensorError):
 
 
 class TargetError(AutotensorError):
-    """A target is unknown, malformed, or lacks what is asked of it."""
+    """A target is unknown, malformed, or lacks a requested ability."""
 
 
 class ArgumentError(AutotensorError):
@@ -57,7 +57,7 @@ class ArtifactError(AutotensorError):
 
 
 class GraphError(AutotensorError):
-    """A model graph is malformed or asks for something unsupported."""
+    """A model graph is malformed or needs something unsupported."""
 
 
 class InputError(AutotensorError):

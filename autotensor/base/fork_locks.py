@@ -1,6 +1,6 @@
 """Locks over which this process may fork: a child finds them free.
 
-safe(lock)      of a module: who forks waits for whoever holds it, so what it guards is whole, too
+safe(lock)      of a module: a fork waits for the thread that holds it, so what it guards is whole, too
 renewed(lock)   of an object that makes things once: a child makes anew what another thread was making
 """
 

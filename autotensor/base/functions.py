@@ -41,7 +41,7 @@ def erf(x: Any) -> Any:
 
 
 def power(a: Any, b: Any) -> Any:
-    """Of integers by squaring, wrapping around; 1/a without its fraction for negative powers."""
+    """Powers of integers are by squaring, wrapping around; 1/a without its fraction for negative powers."""
     if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, also of -inf
         return np.power(*np.atleast_1d(a, b)).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))[()]
     one, zero = np.ones_like(a), np.zeros_like(a)

@@ -1,4 +1,4 @@
-"""The one logger. Lines have the levels of AUTOTENSOR_DEBUG, and a line that is not wanted costs one
+"""The one logger. Lines have the levels of AUTOTENSOR_DEBUG, and a line that is switched off costs one
 comparison.
 
     log.at(3, lambda: print_nest(state))     the callable runs only when the level is on
@@ -21,12 +21,12 @@ logger = logging.getLogger("autotensor")
 
 
 def enabled(level: int) -> bool:
-    """Whether lines of this DEBUG level are wanted now."""
+    """Whether lines of this DEBUG level are switched on now."""
     return switches.debug() >= level
 
 
 def at(level: int, message: Callable[[], str] | str) -> None:
-    """Log at DEBUG level `level` (1–6); `message` is called only if it is wanted."""
+    """Log at DEBUG level `level` (1–6); `message` is called only if the level is on."""
     if enabled(level):
         _emit(
             logging.INFO if level == 1 else logging.DEBUG, message if isinstance(message, str) else message()
@@ -34,7 +34,7 @@ def at(level: int, message: Callable[[], str] | str) -> None:
 
 
 def warn(message: str) -> None:
-    """Something that a person should know and that stops nothing; told at every level."""
+    """Something that the user should know and that stops nothing; printed at every level."""
     _emit(logging.WARNING, message)
 
 

@@ -1,4 +1,4 @@
-"""This machine, as the tuning log knows it: what it is and a fingerprint of that."""
+"""This machine, as the tuning log records it: a description and its fingerprint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from autotensor.base.target import host, host_caches
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """What decides how fast a kernel runs here. Two machines with one fingerprint may share records."""
+    """The facts that decide how fast a kernel runs here. Two machines with one fingerprint may share
+    records."""
 
     cpu_model: str
     features: tuple[str, ...]
@@ -54,7 +55,7 @@ def _cpu_model() -> str:
 
 @lru_cache(maxsize=1)
 def environment_versions() -> dict[str, str]:
-    """Versions of what shapes generated code and timings."""
+    """Versions of the software that shapes generated code and timings."""
     found = {"python": platform.python_version(), "system": f"{sys.platform} {platform.release()}"}
     for package in ("autotensor", "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy"):
         try:

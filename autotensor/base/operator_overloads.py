@@ -1,4 +1,4 @@
-"""Arithmetic on what a program computes with: Python's signs as names of the library's operators.
+"""Arithmetic on a program's values: Python's signs as names of the library's operators.
 
 x + 1    ──▶  x._binary("add", x, 1)          1 - x    ──▶  x._binary("subtract", 1, x)
 """

@@ -4,7 +4,7 @@
     [project.entry-points."autotensor.targets"]                       in a package's pyproject.toml
     toy = "toy_accelerator:PLUGIN"
 
-`parse("toy -pads=2")` looks here for what it does not know; so do code generation, the opening of artifacts,
+`parse("toy -pads=2")` looks here for unknown kinds, as do code generation, the opening of artifacts,
 `tensorize` and the choice of a default schedule. `vdlc` comes with the package and goes through this door.
 """
 
@@ -17,12 +17,12 @@ from typing import Any
 from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
 
-OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: nobody is asked about them
+OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: entry points are not searched for them
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPlugin:
-    """Everything that the package asks of a kind of device. Types of higher floors are named in comments."""
+    """Everything that the package needs of a kind of device. Types of higher floors are named in comments."""
 
     kind: str
     target: Callable[[Sequence[str]], Any]  # options ("-name=value", …) → Target

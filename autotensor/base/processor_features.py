@@ -1,12 +1,13 @@
-"""What a processor has that is known by its name only: LLVM's own tables are asked, never this machine.
+"""The features of a processor that is known by its name only: from LLVM's own tables, never from this
+machine.
 
-llvmlite has no function that lists the features of a name. LLVM's inliner knows: it moves a function into
-another one only if the processor of that has all features which the first may use.
+llvmlite has no function that lists the features of a name. LLVM's inliner shows them: it moves a function
+into another one only if the processor of that has all features which the first may use.
 
     all()  of the processor ──calls──▶ f0() which may use avx2        its store is in all() now: it has avx2
                                        f1() which may use avx512f     still called: it lacks avx512f
 
-Names that are not well known are asked for in a child, for LLVM ends the process at some.
+Names that are not well known are looked up in a child, because LLVM ends the process at some.
 Source: LLVM, `X86TTIImpl::areInlineCompatible`, and those of AArch64 and RISC-V.
 """
 
@@ -85,8 +86,8 @@ def family_named(cpu: str) -> str:
 
 
 def vector_limits(features: frozenset[str]) -> tuple[int, int]:
-    """Bytes of a vector register, and how many there are. What vectors of any length have at least is taken
-    (SVE, RISC-V's V: 16 bytes), for kernels are written for one length.
+    """Bytes of a vector register, and how many there are. For vectors of any length the least one is taken
+    (SVE, RISC-V's V: 16 bytes), because kernels are written for one length.
 
     >>> vector_limits(frozenset({"avx", "avx2"}))
     (32, 16)
@@ -101,7 +102,7 @@ def vector_limits(features: frozenset[str]) -> tuple[int, int]:
 @lru_cache(maxsize=64)
 def features_named(family: str, cpu: str) -> frozenset[str]:
     """Those of `Family.asked` that a processor has; none of an instruction set that is not in the table, or
-    of a name that LLVM does not know (compiling for it is refused)."""
+    of a name that LLVM does not have (compiling for it is refused)."""
     if family not in FAMILIES:
         return frozenset()
     if cpu in (*FAMILIES[family].known, FAMILIES[family].plain):

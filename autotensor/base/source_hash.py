@@ -1,4 +1,5 @@
-"""Which code is running: a hash of its source, for what is kept between runs and must not outlive a change.
+"""Which code is running: a hash of its source, for files that are kept between runs and must not outlive a
+change.
 
     source_digest((folder, …)) ──▶ "3fa9…"
 
@@ -15,7 +16,7 @@ from pathlib import Path
 @lru_cache(maxsize=8)
 def source_digest(folders: tuple[Path, ...]) -> str:
     """Of all Python files below the folders (or the files themselves), names and contents; read once a
-    process. "" if one of them has none: what cannot be told apart must not be kept.
+    process. "" if one of them has none: versions that look alike must not be kept.
 
     Contents, not dates: 3 MB take 30 ms, and a date may be anything after a copy.
     """

@@ -2,7 +2,7 @@
 
 `parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, whose limits LLVM's
 tables know (`processor_features.py`), and so are `parse("llvm -mtriple=riscv64-linux-gnu")`,
-`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is asked. OpenCL means this processor, with its
+`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is opened. OpenCL means this processor, with its
 vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; `key()` is
 what the tuning log files records under.
 """
@@ -143,8 +143,8 @@ def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
     Options of "llvm": `-mcpu=NAME`, `-mtriple=TRIPLE` (the least processor of it, if none is named),
-    `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. Of "cuda":
-    `-arch=sm_80`. Of "opencl": `-platform=NAME`, `-device=cpu|gpu`. Of "cuda" and "opencl": `-cores=N`
+    `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. For "cuda":
+    `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
     `-numerics=fast|strict`. In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
@@ -290,7 +290,7 @@ def host() -> Target:
 
 
 def _named(arch: str, triple: str) -> Target:
-    """A stated processor, of which a name is known, or a triple only: limits are what LLVM's tables say.
+    """A stated processor, of which a name is known, or a triple only: limits are from LLVM's tables.
 
     The number of threads is not a limit of a processor: as many as here, unless `-threads` says another one.
     """
@@ -319,7 +319,7 @@ def _named(arch: str, triple: str) -> Target:
 
 
 def features_of(target: Target) -> frozenset[str]:
-    """What a processor is known to have, in LLVM's names: as stated, or else by its name."""
+    """The known features of a processor, in LLVM's names: as stated, or else by its name."""
     if target.features:
         return frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
     return features_named(family_of(target.triple or host().triple), target.arch)

@@ -1,4 +1,4 @@
-"""What `autotensor doctor --characterise` prints: a record of this processor, as Python or JSON."""
+"""The output of `autotensor doctor --characterise`: a record of this processor, as Python or JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def print_record(target: Target, json: bool) -> None:
 
 
 def record_json(found: Characterised) -> dict[str, Any]:
-    """What was measured, field by field, and the names of the others; what is infinite is null."""
+    """The measured fields, and the names of the others; null stands for infinity."""
 
     def finite(value: Any) -> Any:
         return None if value == inf else value

@@ -30,7 +30,7 @@ PHOTOS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
 def read_inputs(path: Path, wanted: Sequence[ArgSpec], model: str) -> list[Array]:
-    """What a call takes, in order: by name from an .npz file, or its only array from another file."""
+    """A call's arguments, in order: by name from an .npz file, or its only array from another file."""
     if path.suffix == ".npz":
         return read_archive(path, wanted)
     if len(wanted) != 1:
@@ -65,7 +65,7 @@ def _names(wanted: Sequence[ArgSpec]) -> str:
 
 
 def load_arrays(path: Path) -> Any:
-    """What NumPy kept in a file: an array, or arrays by name."""
+    """The contents of a NumPy file: an array, or arrays by name."""
     import numpy as np
 
     if not path.is_file():

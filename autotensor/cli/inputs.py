@@ -1,4 +1,5 @@
-"""What a verb works on: a built-in model by name, or an .atm file; and where results may be written.
+"""The model that a verb works on: a built-in model by name, or an .atm file; and where results may be
+written.
 
 Loading a file imports neither graphs nor models: those are imported where a model is named.
 """
@@ -94,7 +95,7 @@ def _refuse_file(name: str) -> None:
 
 
 def facts(model: str, source: Source) -> dict[str, str]:
-    """What the .atm file should remember about a model beyond its code."""
+    """Facts about a model that its .atm file keeps in addition to the code."""
     if is_onnx(model) or is_exported(model):
         return {"weights": "its own"} | ({"values": ", ".join(sorted(source.fixed))} if source.fixed else {})
     if source.weights is not None:
@@ -123,7 +124,7 @@ def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Pa
 
 
 def _held(path: Path) -> Sequence[Artifact]:
-    """What is in a file; nothing if there is none, or one that cannot be read."""
+    """The contents of a file; nothing if there is none, or one that cannot be read."""
     try:
         return artifacts.load_all(path) if path.exists() else ()
     except ArtifactError:
@@ -165,7 +166,7 @@ def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
 
 def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
     """Raises InputError when tuning would begin by replacing the model at `path`, which may be tuned, by one
-    of default schedules: when the log knows none of its tasks. One that cannot be read may go."""
+    of default schedules: when the log has none of its tasks. One that cannot be read may go."""
     from autotensor.api.models import held_in, resolved
 
     if force or not _held(path):
@@ -176,7 +177,7 @@ def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
         return
     if held_in(path, plan, {key: r.trace for key, r in found.items()}) is None:
         raise InputError(
-            f"{path} is there already, and this log knows none of its tasks: default schedules would replace "
+            f"{path} is there already, and this log has none of its tasks: default schedules would replace "
             "it at once.",
             fix="Give the log that it was tuned with (--db), another file (--out), or --force.",
         )
@@ -207,7 +208,7 @@ def check_place(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A model compiled with the best traces that are known, for this machine or for another one."""
+    """A model compiled with the best known traces of this machine, or of another one."""
 
     artifact: Artifact
     found: Mapping[str, Resolved]  # by workload key
@@ -229,7 +230,7 @@ class Known:
 
     @property
     def notes(self) -> list[str]:
-        """What is worth saying."""
+        """Notes for the user."""
         return sorted({r.note for r in self.found.values() if r.note})
 
 
@@ -278,7 +279,7 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
 
 
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
-    """Random arrays for what a call takes."""
+    """Random arrays for a call's arguments."""
     if isinstance(module, InParts):
         return list(sample_inputs(module.args, lambda _: None, seed))  # what is an index only a run says
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

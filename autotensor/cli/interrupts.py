@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while tuning: the first asks for a clean stop, the second ends at once.
+"""Ctrl-C and SIGTERM while tuning: the first requests a clean stop, the second ends at once.
 
 Until the search asks for the first time there is nothing to finish, so that the first one ends at once too.
 

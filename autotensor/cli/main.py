@@ -19,7 +19,7 @@ from autotensor.insight.text_width import columns, fold
 
 VERBS = {
     "tune": "Search for fast schedules of a model; leaves a runnable .atm file.",
-    "compile": "Compile a model with the best schedules that the log knows.",
+    "compile": "Compile a model with the best schedules of the log.",
     "run": "Run a model or .atm file on a photo, an array, or random input.",
     "bench": "Time a model or .atm file, as a whole and kernel by kernel.",
     "verify": "Run a model kernel by kernel against float64; name the first that is wrong.",
@@ -32,7 +32,7 @@ VERBS = {
     "watch": "Follow a run while it is tuned, by its log.",
     "db": "Look into a tuning log; export, import, merge, check it.",
     "fleet": "Measure on several machines: start a worker, list them, check them.",
-    "doctor": "What this machine can do, what is installed, what is missing.",
+    "doctor": "Show abilities of this machine, and installed and missing packages.",
 }
 OK, ERROR, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130
 COLLECT_EVERY = 100_000  # objects: most that a verb makes stays; looking through it took a tenth of the time
@@ -83,7 +83,7 @@ def _answer(verb: str, rest: Sequence[str]) -> int:
 
 
 def overview(width: int | None = None) -> str:
-    """What `autotensor --help` prints; static, so that it is quick."""
+    """The text of `autotensor --help`; static, so that it is quick."""
     return "\n".join(
         [
             "Usage: autotensor VERB [OPTIONS] …",

@@ -119,7 +119,7 @@ Given = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the graph of MODEL is built with."""
+    """Options with which the graph of MODEL is built."""
 
     weights: Weights = None
     batch: Batch = 1
@@ -144,7 +144,7 @@ class FixedSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What kernels are for. `chosen` raises TargetError."""
+    """The target of the kernels. `chosen` raises TargetError."""
 
     threads: Threads = None
     target: TargetText = None
@@ -266,7 +266,7 @@ def share_of(text: str, hint: str) -> float:
 
 
 def warn_of_threads(threads: int | None) -> None:
-    """Says so when --threads asks for more than there are cores."""
+    """Warns when --threads is more than the number of cores."""
     from autotensor.base.target import usable_cores
     from autotensor.cli.output import tell
 

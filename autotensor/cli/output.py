@@ -1,4 +1,5 @@
-"""What people read: tables and JSON. Results go to standard output, everything else to standard error."""
+"""Output for people and programs: tables and JSON. Results go to standard output, everything else to standard
+error."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ BEST = 6  # micro-kernels that are shown
 
 
 def measured_peak(db: str | None, target: Target) -> float | None:
-    """FLOP/s of the target's cores, as calibrated; None of a card, which nobody calibrates."""
+    """FLOP/s of the target's cores, as calibrated; None for a card, which is never calibrated."""
     from autotensor.api.log import open_existing
     from autotensor.base.machine import host_machine
 
@@ -39,7 +39,7 @@ def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterat
 
 
 def spoilt(rates: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is to be said of rates that others disturbed; "" of others."""
+    """A sentence about rates that other programs disturbed; "" for others."""
     from autotensor.search.machine.calibration import SPOILT
 
     values = {name: float(r["value"]) for name, r in rates.items()}
@@ -70,7 +70,7 @@ def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iter
 
 
 def _bandwidths(values: Mapping[str, float], teams: list[int], kind: str, title: str) -> Iterator[str]:
-    """A table of what teams read, or read and write, by level."""
+    """A table of the bandwidths of teams, reading or reading and writing, by level."""
     levels = sorted(
         {n.removeprefix(f"{kind}.").partition(".")[0] for n in values if n.startswith(f"{kind}.")}
     )

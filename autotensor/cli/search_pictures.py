@@ -1,4 +1,4 @@
-"""What `autotensor explain TASK|MODEL --plot FILE.png` draws."""
+"""The pictures of `autotensor explain TASK|MODEL --plot FILE.png`."""
 
 from __future__ import annotations
 

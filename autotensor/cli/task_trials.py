@@ -1,4 +1,5 @@
-"""What `autotensor explain TASK` prints: its fastest trials and its failures, other machines, what ships."""
+"""The output of `autotensor explain TASK`: its fastest trials and its failures, other machines, what
+ships."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def decisions_text(values: dict[str, list[int]]) -> str:
 
 
 def _differences(values: dict[str, list[int]], best: dict[str, list[int]]) -> str:
-    """What was decided otherwise than in the fastest; all of it where the sketch is another one.
+    """Decisions that differ from those of the fastest; all of it where the sketch is another one.
 
     >>> _differences({"tile": [4, 2], "rows": [1]}, {"tile": [4, 2], "rows": [2]})
     'rows=1'

@@ -1,4 +1,4 @@
-"""What a tuning run of a model gave: as JSON data, and as people read it."""
+"""The result of tuning a model: as JSON data, and as text."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _reasons(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def latency(default_s: float, tuned_s: float) -> str:
-    """What tuning gave; equal times are one time: that of the default schedules, which were kept."""
+    """The gain in words; equal times mean that the default schedules were kept."""
     if default_s == tuned_s:
         return f"{millis(default_s)} with the default schedules"
     return f"{millis(default_s)} untuned, {millis(tuned_s)} tuned ({gain(default_s, tuned_s)})"

@@ -48,7 +48,8 @@ def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
 
 
 def read_value(name: str, text: str, shape: tuple[int, ...], dtype: str) -> Array:
-    """The array that `--input name=text` means. Raises InputError for what is none of this shape and type."""
+    """The array that `--input name=text` means. Raises InputError for a text that gives no array of this
+    shape and type."""
     import numpy as np
 
     from autotensor.base.dtype import dtype_of
@@ -93,9 +94,9 @@ def _number(name: str, text: str, dtype: str) -> int | float | bool:
 def call_arrays(
     texts: Sequence[str], wanted: Sequence[ArgSpec], samples: Sequence[Array], model: str
 ) -> tuple[list[Array], list[str]]:
-    """What a call takes, in order, and the names of the inputs that nothing was said of.
+    """A call's arguments, in order, and the names of the inputs that no option states.
 
-    samples: what these are given.
+    samples: values for these.
     """
     from autotensor.cli.images import read_inputs
 

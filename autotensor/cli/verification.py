@@ -1,4 +1,4 @@
-"""What `autotensor verify` is given to check, and what it says of it."""
+"""The inputs and the report of `autotensor verify`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checked(
     machine: Machine,
     log: Log,
 ) -> Report:
-    """What became of every kernel."""
+    """The verdict on every kernel."""
     parted(input or ())  # before anything is compiled
     if script is not None:
         check_place(script)

@@ -1,4 +1,4 @@
-"""What `autotensor explain TRIAL` finds out about one schedule, as one document (also --json).
+"""The facts that `autotensor explain TRIAL` finds about one schedule, as one document (also --json).
 
 explained(found, …) ──▶ dict ──why_text.print_schedule──▶ text
 """

@@ -47,7 +47,7 @@ def _head(text: str) -> None:
 
 def _print_trial(d: Mapping[str, Any]) -> None:
     t, best = d["trial"], d["best"]
-    line = f"{t['status']}, made by {t['made_by'] or 'nobody knows whom'}"
+    line = f"{t['status']}, made by {t['made_by'] or 'an unknown part'}"
     if t["median_s"] is not None:
         line += f", {micros(t['median_s'])} us" + ("" if t["verified"] else " (unverified)")
         if best is not None and best["trial"] == t["trial"]:

@@ -4,7 +4,7 @@
     p ──▶   │                                Merge ──▶
             └──────▶ Taken(false) ──▶ y ** 2 ┘
 
-A switch forwards its input to one side; on the other it is *dead*, and so is all that reads it. A merge
+A switch forwards its input to one side; on the other it is *dead*, as is all that reads it. A merge
 forwards the one input that lives. `cond` writes them: every outer node that a branch reads goes through a
 switch, and what has no input in a branch waits for the branch's pivot. A loop runs its condition and body as
 programs of their own until the condition is false.
@@ -48,7 +48,7 @@ class Merge(Node):
 
 
 def _common(inputs: Sequence[Node]) -> Spec:
-    """What all specs agree on. Raises GraphError when types differ."""
+    """The common part of all specs. Raises GraphError when types differ."""
     first = inputs[0].spec
     for x in inputs[1:]:
         if x.dtype != first.dtype:
@@ -80,7 +80,7 @@ def _predicate(value: Any) -> Node:
 
 
 def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """What `true_fn()` gives where the predicate holds, else what `false_fn()` gives; only one is computed.
+    """The result of `true_fn()` where the predicate holds, else that of `false_fn()`; only one is computed.
 
     Both are called now, to write their branches, and give a node or equally many nodes.
     """
@@ -134,7 +134,7 @@ class LoopVariable(Node):
 
 
 class LoopResult(Node):
-    """What a loop variable is in the end."""
+    """The final value of a loop variable."""
 
     def __init__(self, loop: Loop, number: int) -> None:
         variable = loop.variables[number]
@@ -204,7 +204,7 @@ def while_loop(
 
 
 def producers_first(wanted: Sequence[Node], ends: Iterable[Node] = ()) -> list[Node]:
-    """The nodes below `wanted`, inputs and control dependencies before what needs them.
+    """The nodes below `wanted`, inputs and control dependencies before the nodes that need them.
 
     ends: nodes that are listed, but not followed.
     """

@@ -72,7 +72,7 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None) -> list[Node]:
     """One node for each of `xs`: how the sum of all elements of `ys` changes with it.
 
     grad_ys: adjoints of `ys`, of their shapes; ones when not given.
-    Raises GraphError, with the line, for what is not a node or no floating-point number.
+    Raises GraphError, with the line, for anything but a floating-point node.
     """
     of = list(ys) if isinstance(ys, (list, tuple)) else [ys]
     by = list(xs) if isinstance(xs, (list, tuple)) else [xs]

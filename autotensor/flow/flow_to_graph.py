@@ -30,7 +30,7 @@ from autotensor.graph.ir import GraphNode, Input
 
 
 class Dead:
-    """What a node is that stands in a branch not taken."""
+    """The value of a node in a branch not taken."""
 
     def __repr__(self) -> str:
         return "DEAD"
@@ -140,7 +140,8 @@ class Lowering:
         return leaf
 
     def read(self, node: Node, x: Node) -> Lowered:
-        """What `node` sees of its input x: of a variable, the last value assigned before `node`."""
+        """The value that `node` reads of its input x: for a variable, the last value assigned before
+        `node`."""
         if not isinstance(x, Variable) or x in self.fed:
             return self.of[x]
         last = latest(x, [a for a in self.before[node] if a.variable is x], self.before)

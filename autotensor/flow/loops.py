@@ -4,9 +4,9 @@
     a0 ◀─slope── a1 ◀─slope── a2 = dy/dresult     backward: each turn's body is differentiated at its values
 
 To the graph behind a loop its results are leaves. So a derivative is made in pieces: by the leaves, then
-through the loop by numbers, then by what the loop began with, as far as earlier loops. What a body reads from
-outside gets the sum over all turns. One program serves all turns of one shape; it computes the turn's forward
-pass again, so that memory grows by the loop's variables only.
+through the loop by numbers, then by the loop's first values, as far as earlier loops. A value that a body
+reads from outside gets the sum over all turns. One program serves all turns of one shape; it computes the
+turn's forward pass again, so that memory grows by the loop's variables only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def slopes(
 
 
 def _through(lowering: Lowering, run: LoopRun, total: dict[GraphNode, GraphNode]) -> list[Array]:
-    """The adjoints of what a loop began with, floats only, from those of its results."""
+    """The adjoints of a loop's first values, floats only, from those of its results."""
     carried = [n for n, r in enumerate(run.results) if r.dtype.is_float]
     adjoints = lowering.numbers([total[run.results[n]] for n in carried]) if carried else []
     count = len(carried)

@@ -38,7 +38,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is known of a type before a run; shape None: not even the number of axes."""
+    """The known part of a type before a run; shape None: not even the number of axes."""
 
     dtype: DType
     shape: Shape | None
@@ -156,7 +156,7 @@ class Effect(Node):
 
 
 def inferred(what: str, lower: Lower, inputs: Sequence[Node]) -> Spec:
-    """What is known of the result. Raises GraphError, with the user's line, when the inputs do not fit."""
+    """The known part of the result. Raises GraphError, with the user's line, when the inputs do not fit."""
     specs = [x.spec for x in inputs]
     if any(s.shape is None for s in specs):
         return Spec(_dtype_without_shapes(lower, inputs), None)

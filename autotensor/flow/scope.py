@@ -1,6 +1,6 @@
-"""What construction happens in: the graph that nodes enter, names already taken, control dependencies.
+"""The state of construction: the graph that nodes enter, names already taken, control dependencies.
 
-Nodes and sessions are told of here, and are nothing but objects: `nodes.py` and `session.py` build on this.
+Nodes and sessions are mentioned here, and are nothing but objects: `nodes.py` and `session.py` build on this.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def watching() -> Iterator[list[Any]]:
 
 
 def control() -> tuple[Any, ...]:
-    """What nodes made now must run after."""
+    """The nodes that nodes made now must run after."""
     return _control.get()
 
 

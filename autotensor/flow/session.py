@@ -1,4 +1,4 @@
-"""Sessions: values of variables, and runs of what is asked for.
+"""Sessions: values of variables, and runs of requested nodes.
 
     with flow.Session() as sess:
         sess.run(flow.initialize_all_variables())
@@ -35,7 +35,7 @@ from autotensor.runtime.files import checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a lowering came to: graph nodes of fetches, new values of variables, arguments of hosts."""
+    """The result of a lowering: graph nodes of fetches, new values of variables, arguments of hosts."""
 
     fetches: tuple[GraphNode | None, ...]
     updates: tuple[tuple[Variable, GraphNode], ...]

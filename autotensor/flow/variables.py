@@ -1,7 +1,7 @@
-"""What lasts from run to run: variables, assignments to them, files of their values.
+"""State that lasts from run to run: variables, assignments to them, files of their values.
 
 An assignment changes nothing while a run computes: the run's program gives the new value along with all
-others, and the session keeps it afterwards. Who reads the new value is said by the graph alone: an operation
+others, and the session keeps it afterwards. The graph alone says which nodes read the new value: an operation
 sees the assignments that come before it, by data or by `control_dependencies`. Two assignments to one
 variable in one run must be ordered, else it is an error that names both lines; so there is nothing to race.
 """
@@ -136,7 +136,7 @@ def variables() -> tuple[Variable, ...]:
 
 
 def trainable_variables() -> tuple[Variable, ...]:
-    """Those that optimisers change when not told which."""
+    """Those that optimisers change by default."""
     return tuple(v for v in scope.current().variables if v.trainable)
 
 

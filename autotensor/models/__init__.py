@@ -61,7 +61,7 @@ class Model:
 
     @property
     def parameters(self) -> int | None:
-        """How many numbers are trained; None if nobody said."""
+        """How many numbers are trained; None if it is not stated."""
         if self.shapes is None:
             return None
         return sum(math.prod(s) for n, s in self.shapes().items() if not n.endswith(NOT_TRAINED))

@@ -5,7 +5,7 @@
 
 The later layers have shortcuts; each of the decoder's last three reads what the attention saw in addition to
 its input. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
-`target` is what has been translated so far: the words of all its places are predicted at once.
+`target` is the translation so far: the words of all its places are predicted at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the models are written with: layers that ask for their weights by name, and sample pictures.
+"""The parts that models are written with: layers that take their weights by name, and sample pictures.
 
     y = ops.relu(conv_norm(x, w, "conv1", "bn1", 64, kernel=7, stride=2))
     logits = classified(y, w, "fc", 1000)

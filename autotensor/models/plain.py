@@ -1,4 +1,4 @@
-"""What AlexNet and OverFeat share: convolutions in a row, then dense layers, from a table.
+"""The common part of AlexNet and OverFeat: convolutions in a row, then dense layers, from a table.
 
 image ──▶ (conv ─▶ relu ─▶ pool or not) … ──▶ flatten ──▶ dense ─▶ relu … ──▶ logits
 """

@@ -64,7 +64,7 @@ def _bottleneck(x: GraphNode, w: WeightSource, at: str, width: int, stride: int)
 
 
 def _joined(x: GraphNode, y: GraphNode, w: WeightSource, at: str, stride: int) -> GraphNode:
-    """What a block computes and its shortcut, which is projected where their sizes differ."""
+    """The result of a block and its shortcut, which is projected where their sizes differ."""
     if x.shape != y.shape:
         x = conv_norm(x, w, f"{at}.downsample.0", f"{at}.downsample.1", y.shape[1], stride=stride)
     return ops.relu(y + x)

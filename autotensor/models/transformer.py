@@ -1,4 +1,4 @@
-"""What BERT and GPT-2 share: token embeddings, heads of attention, layer norms.
+"""The common part of BERT and GPT-2: token embeddings, heads of attention, layer norms.
 
 Activations are rows: float32[batch * tokens, hidden], one for every token.
 """

@@ -1,4 +1,4 @@
-"""Weights: files of named arrays, and where a model asks for them, by name and shape.
+"""Weights: files of named arrays, and how a model takes them, by name and shape.
 
 weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight, layer1.0.bn1.weight, …
 graph = resnet.build(weights=weights)
@@ -82,21 +82,22 @@ def _shards(folder: Path) -> list[Path]:
 
 
 class Noted(dict[str, Any]):
-    """No weights at all: what a model asks for when it is built with them is noted here, shapes by name."""
+    """No weights at all: the weights that a model takes when it is built with them are noted here, shapes by
+    name."""
 
 
 def shapes_of(build: Callable[..., Graph], *args: Any, **sizes: Any) -> Mapping[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in the order in which `build` asks for them. Nothing is drawn."""
+    """Every weight's shape, by name, in the order in which `build` takes them. Nothing is drawn."""
     noted = Noted()
     build(*args, weights=noted, **sizes)
     return noted
 
 
 class WeightSource:
-    """Where a model under construction asks for its weights: `w("fc.weight", 10, 256)` is a constant.
+    """The weights of a model under construction: `w("fc.weight", 10, 256)` is a constant.
 
-    They are the given ones as float32, or drawn from the seed. What does not fit is told by `graph`, when all
-    are known that the model asks for.
+    They are the given ones as float32, or drawn from the seed. `graph` reports weights that do not fit, when
+    all that the model takes are known.
     """
 
     def __init__(self, model: str, weights: Weights | None, seed: int, naming: Naming = TORCHVISION) -> None:
@@ -118,7 +119,7 @@ class WeightSource:
         if self.weights is None:
             return constant(draw(name, shape, self.seed), name)
         given = self.given(name)
-        if given is None or np.shape(given) != shape:  # nobody will see it
+        if given is None or np.shape(given) != shape:  # it is never read
             return self.noted(name, *shape)
         return constant(np.asarray(given).astype(np.float32, copy=False), name)
 
@@ -158,7 +159,7 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> Array:
 
     Weights: He initialisation (normal, variance 2 / fan-in; 1 / fan-in for the last layer). Batch norm:
     statistics that are not trivial, so that a wrong folding shows. It depends on the seed and the name only,
-    so that two models share the weights that they name alike.
+    so that two models share weights of the same name.
     """
     rng = np.random.default_rng([seed, *name.encode()])
     kind = name.rsplit(".", 1)[-1]

@@ -31,8 +31,9 @@ class Algorithm:
     tolerance: float | None = None
 
     def stages(self, state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-        """What computes a stage by it; None where it does not apply. Algorithms make sums of their own, which
-        are over numbers: they do not apply where an extent that is summed over is known at run time only."""
+        """The stages that compute a stage by it; None where it does not apply. Algorithms make sums of their
+        own, which are over numbers: they do not apply where an extent that is summed over is known at run
+        time only."""
         return None if stage.op.has_open_sum else self.expand(state, stage)
 
 

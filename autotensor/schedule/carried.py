@@ -1,9 +1,9 @@
-"""Scans: what a step reads of those before it is what these wrote, and steps come one after the other.
+"""Scans: a step reads the values that earlier steps wrote, and steps come one after the other.
 
     y[t, i] = 0.9 * y.before[t - 1, i] + x[t, i]      ──▶     for t: for i: y[t, i] = 0.9 * y[t - 1, i] + …
 
 Loops over axes along which steps keep apart may be anywhere; all others stand inside the loop over steps,
-and so does whatever a step computes on its way.
+as do the intermediate values of a step.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ attached stage, the box that one iteration of its host's loop needs gives its ax
     iteration of the host ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of its loops
 
 A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads
-less). How spans are computed with is in `index_regions.py`; where boxes start is symbolic and only wanted in
+less). How spans are computed with is in `index_regions.py`; where boxes start is symbolic and needed only in
 lowering.
 """
 
@@ -75,7 +75,7 @@ class Extents:
         return self.of[key]
 
     def stored(self, stage: str) -> tuple[Span, ...]:
-        """What the storage of an attached stage holds in an iteration of its host."""
+        """The contents of an attached stage's storage in an iteration of its host."""
         window = self.windows.get(stage)
         return self.boxes[stage] if window is None else window.box
 
@@ -180,7 +180,7 @@ def spans(
     """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still, those
     in `ahead` so many iterations further on.
 
-    Of an attached stage they are relative to its box. Parts of a fused loop that stands still are variables
+    Those of an attached stage are relative to its box. Parts of a fused loop that stands still are variables
     of their own (lowering gives them Lets), so that everything computed from them stays linear.
     """
     name = stage.name
@@ -287,7 +287,8 @@ def _within(
 
 
 def _of_all(span: Span, box: Span, whole: Span) -> Span:
-    """What all threads reach when one reaches `span` of its `box`, and `whole` is around their boxes.
+    """The elements that all threads reach when one reaches `span` of its `box`, and `whole` is around their
+    boxes.
 
     Part of a box is at other places of the others' boxes, and how far the last of them is cut off at the
     tensor's end is not known here: then it is anywhere in the whole.
@@ -325,7 +326,7 @@ def needed(
     producer. `together`, and for a producer in shared memory: that all threads of the block read.
 
     ahead: of the iteration that comes so many later.
-    Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
+    Raises ScheduleError when a stage outside that loop reads the producer, or no stage reads it.
     """
     own = _within(state, place, extents, symbolic, together or producer.scope is Scope.SHARED, ahead)
     host = state.stage(place.stage)
@@ -351,7 +352,7 @@ def needed(
         return memo[consumer.name]
 
     def box_of(stage: Stage) -> tuple[Span, ...]:
-        """Union of what all consumers read of a stage."""
+        """Union of the regions that all consumers read of a stage."""
         reaches: list[Reach | None] = [None] * len(stage.op.axes)
         consumers = state.consumers(stage)
         if not consumers:

@@ -3,7 +3,7 @@
     x in xo*16 … xo*16 + 15                    Span(16, base xo*16)
     A[2*x + k - 1], k in 0 … 2                 Reach(-1 … 31, base xo*32)
 
-A base is kept three ways. `base` is an expression, wanted in lowering only. `at` is that expression's value
+A base is kept three ways. `base` is an expression, needed in lowering only. `at` is that expression's value
 for one random assignment of numbers to loop variables, modulo a prime: two bases differ by a constant exactly
 when their `at`s do (but for one chance in 10^9), so that reads which start together are joined. By a prime
 one can divide, so that it stays true of half a base. `step` divides the base; 0 means that the base is 0.
@@ -90,7 +90,7 @@ def _by_half(at: Number, k: Number) -> Number:
 
 
 def divided(at: Number, c: int) -> Number:
-    """What stands for a base's c-th part, where c divides it."""
+    """The value that stands for a base's c-th part, where c divides it."""
     return multiplied(at, pow(c, -1, PRIME))
 
 
@@ -161,7 +161,7 @@ def _of_axes(e: Expr) -> tuple[dict[str, int], int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What an axis runs over: `extent` numbers from the base on."""
+    """The values of an axis: `extent` numbers from the base on."""
 
     extent: Number
     at: Number = 0
@@ -173,7 +173,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What an index touches: base + low … base + top - 1, or (where `every`) nobody knows what."""
+    """The elements that an index touches: base + low … base + top - 1, or (where `every`) they are
+    unknown."""
 
     low: Number
     top: Number
@@ -206,7 +207,7 @@ def moved(inner: Span, by: Span) -> Span:
 
 
 def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
-    """What an index touches when its axes run over the given spans."""
+    """The elements that an index touches when its axes run over the given spans."""
     index = access(e)
     if index is not None and index.is_sum:
         return _sum_reach(index, axes)
@@ -279,7 +280,7 @@ def _quotient(a: Reach, c: int) -> Reach:
     """Where c divides the base, the quotients of both ends, with a c-th of the base. Else the base modulo c
     is a multiple of g and at most c - g: that much further may the last quotient be.
 
-    Steps that are multiples of c leave the remainder as it is. What lies in a cell of c has one quotient.
+    Steps that are multiples of c leave the remainder as it is. All values in a cell of c have one quotient.
     """
     alone, whole = _in_cell(a, c), a.step % c == 0
     low, last = a.low // c, (a.top - 1) // c

@@ -154,7 +154,7 @@ def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
 
 
 def look(p: LoopPicture, row: int) -> tuple[object, ...]:
-    """What the loops of one candidate come to: all that do more than one iteration, and what they touch.
+    """A summary of one candidate's loops: all that do more than one iteration, and what they touch.
 
     Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
     loops that overhang.
@@ -175,8 +175,8 @@ def look(p: LoopPicture, row: int) -> tuple[object, ...]:
 def _trips(stage: Stage, extents: Extents) -> dict[str, Number]:
     """Average iterations of a stage's loops, by name.
 
-    Of i in 0..100 split by (8, 6) the loops have 3, 8 and 6 iterations, but only 17 of the 24 outer ones come
-    to anything, so the middle one has 17/3 on average. What is unrolled or a vector runs whole.
+    The loops of i in 0..100 split by (8, 6) have 3, 8 and 6 iterations, but only 17 of the 24 outer ones come
+    to anything, so the middle one has 17/3 on average. Unrolled loops and vectors run whole.
     """
     found: dict[str, Number] = {a.name: extents[stage.name, a.name] for a in stage.op.all_axes}
     for relation in stage.relations:
@@ -292,7 +292,7 @@ def _axes_of(index: Expr) -> frozenset[str]:
 
 
 def _walk(dim: Access | Anywhere) -> object:
-    """What loads that differ by constants have in common."""
+    """The common part of loads that differ by constants."""
     return dim if isinstance(dim, Anywhere) else (frozenset(dim.steps.items()), dim.div, dim.mod)
 
 

@@ -62,7 +62,7 @@ AxisLike = AxisRef | IterVar | str
 
 @dataclass(frozen=True, slots=True)
 class OpRef:
-    """What `s[C].op` gives: the stage's axes, in TVM's spelling."""
+    """The value of `s[C].op`: the stage's axes, in TVM's spelling."""
 
     axis: tuple[AxisRef, ...]
     reduce_axis: tuple[AxisRef, ...]

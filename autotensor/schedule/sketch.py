@@ -2,7 +2,7 @@
 
 A hole never changes loop structure; structural choices are separate sketches. An option is a tuple of ints,
 so that numbers that belong together (rows and columns of a register tile) are one decision. `Ref("tile", 1)`
-in a step stands for component 1 of what is chosen for hole "tile".
+in a step stands for component 1 of the choice for hole "tile".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Decisions = Mapping[str, Option]
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An unknown: one of `options`; `default` is what a rule would take without measuring."""
+    """An unknown: one of `options`; `default` is the rule's choice without measuring."""
 
     name: str
     options: tuple[Option, ...]

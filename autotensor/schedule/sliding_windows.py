@@ -6,8 +6,8 @@
     turn v computes   [low + c*v + e - c, low + c*v + e)      what is new
     turns -m … -1     do so, too, and nothing else            they warm up: m = ceil((e - c) / c)
 
-What reads a stage that slides along the same loop counts with what it computes, not with all that it keeps;
-it warms up itself, and what it reads that much earlier.
+A stage that reads one that slides along the same loop counts the elements that it computes, not all that it
+keeps; it warms up itself, and what it reads that much earlier.
 Source: sliding windows and storage folding of Halide (Ragan-Kelley et al., PLDI 2013).
 """
 
@@ -41,7 +41,7 @@ from autotensor.te.tensor import AxisKind
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one iteration reads of a stage whose storage lies outside of the loop."""
+    """The region that one iteration reads of a stage whose storage lies outside of the loop."""
 
     box: tuple[Span, ...]  # one span per axis of the stage
     along: int  # the axis along which it moves

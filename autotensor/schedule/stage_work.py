@@ -3,7 +3,7 @@
     select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
 
 Choices between rows by position, as transforms have them, cost one row only: where positions are unrolled the
-others vanish. What an expression says twice is computed once.
+others vanish. A repeated subexpression is computed once.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from autotensor.schedule.state import Ref, Size, State
 
 
 class Step(Protocol):
-    """What every primitive's dataclass offers."""
+    """The methods of every primitive's dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
@@ -107,7 +107,7 @@ Names = Mapping[str, str]  # stages and tensors by name, axes as `stage.axis`
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """What an argument of a step is: in words, as a test, and in other names."""
+    """The kind of an argument of a step: in words, as a test, and in other names."""
 
     words: str
     test: Callable[[Any], bool]

@@ -87,7 +87,7 @@ def compute(
         if "valid indices" not in str(error):
             raise
         raise TensorError(
-            f"compute {name!r}: an axis indexes a NumPy array, which wants numbers.",
+            f"compute {name!r}: an axis indexes a NumPy array, which takes numbers.",
             fix="Make it an argument: te.placeholder(shape).",
         ) from error
     except TypeError as error:
@@ -104,7 +104,7 @@ def compute(
     reduces = _reduction_axes(bodies, name)
     wanted = tuple(range(len(bodies)))
     if isinstance(bodies[0], Reduce):
-        # the stage computes all results of the reducer, also those not asked for
+        # the stage computes all results of the reducer, requested or not
         wanted = tuple(b.index for b in bodies if isinstance(b, Reduce))
         first = bodies[0]
         bodies = tuple(
@@ -199,7 +199,7 @@ def comm_reducer(
             )
         if axis is None:
             raise TensorError(
-                f"{name} was not told which axis to reduce.",
+                f"{name} does not know which axis to reduce.",
                 fix=f'k = te.reduce_axis(n, name="k") makes one; then {name}(A[i, k], axis=k).',
             )
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)

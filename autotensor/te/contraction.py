@@ -37,7 +37,8 @@ FACTOR_POINTS = 4 << 20  # of a factor at a time: 32 MB in float64, and as much 
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:
-    """What a sum of products adds to its identity, as float64; None for stages that are no such sum.
+    """The value that a sum of products adds to its identity, as float64; None for stages that are no such
+    sum.
 
     value: the values of an expression over a grid of axes, broadcast where it depends on fewer. Where a
     product is left out by a condition, the other factors must be finite there; if one is not, None.
@@ -70,7 +71,7 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
 
 
 def _with_groups_apart(stage: StageOp) -> StageOp:
-    """The stage with an axis in two where it is only asked for its group, as in grouped convolutions.
+    """The stage with an axis in two where only its group is used, as in grouped convolutions.
 
     X[…, o // 8 * 4 + i] · W[o, i, …]     ──▶     X[…, g * 4 + i] · W[g * 8 + o, i, …]
 
@@ -99,7 +100,7 @@ def _with_groups_apart(stage: StageOp) -> StageOp:
 
 
 def _group_size(axis: IterDef, bodies: Sequence[Expr]) -> int:
-    """What the axis is divided by, if that is one number and leaves no rest; 0 if it is not."""
+    """The divisor of the axis, if it is one number and leaves no rest; 0 if it is not."""
     sizes = {
         node.b.value
         for body in bodies
@@ -125,7 +126,7 @@ def _is_sum(stage: StageOp) -> bool:
 
 
 def _factors(e: Expr) -> tuple[list[Expr], bool]:
-    """What is multiplied in a term, and whether a condition leaves terms out.
+    """The factors of a term, and whether a condition leaves terms out.
 
     Conversions between floats round, which a float64 reference does not.
     """
@@ -145,7 +146,7 @@ def _factors(e: Expr) -> tuple[list[Expr], bool]:
 
 
 def _nearest(cond: Expr, factors: Sequence[Expr]) -> int:
-    """The factor that depends on the most of what the condition depends on."""
+    """The factor that shares the most variables with the condition."""
     wanted = _vars(cond)
     return max(range(len(factors)), key=lambda n: len(wanted & _vars(factors[n])))
 

@@ -1,4 +1,4 @@
-"""What the rest of the system sees of tensor expressions: a DAG of named stages, as plain frozen data.
+"""Tensor expressions as the rest of the system sees them: a DAG of named stages, as plain frozen data.
 
     te objects (identity)  ──ComputeDAG.of──▶  StageOp records over Buffers, by name
 
@@ -185,7 +185,7 @@ class ComputeDAG:
         if len(set(order)) != len(order):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(order)}.")
         extra = [t for t, name in zip(args, order, strict=True) if name not in wanted]
-        # an intermediate asked for becomes an output
+        # a requested intermediate becomes an output
         outputs = (*self.outputs, *(self.buffer_of(t) for t in extra))
         rank = {name: n for n, name in enumerate(order)}
         return replace(
@@ -223,7 +223,7 @@ def _topological(outputs: Iterable[Tensor]) -> list[object]:
 
 
 def placeholders_of(outputs: Iterable[Tensor]) -> list[Placeholder]:
-    """What the tensors are computed from, in order of use."""
+    """The operations that the tensors are computed from, in order of use."""
     ops = _topological(outputs)
     states = _states(ops)
     return [op for op in ops if isinstance(op, Placeholder) and op not in states]

@@ -56,7 +56,7 @@ def _check_fixed(dag: ComputeDAG) -> None:
                 raise TensorError(
                     f"stage {stage.name!r}: axis {empty.name!r} has extent 0, so there is "
                     "nothing to compute.",
-                    fix="Leave empty tensors out of what is compiled.",
+                    fix="Do not compile empty tensors.",
                 )
             _check(stage, shapes, steps)
 

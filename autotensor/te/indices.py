@@ -4,8 +4,8 @@
 
 Found where a value serves as it is, moved by a constant, or counted from the end when negative, and where
 every element of the input is read whatever other data say: then a value outside is a mistake of the caller,
-who can be told before anything runs. All other indices that come from memory are held inside their tensor by
-`clamped`, which lowering puts into the program.
+which is reported before anything runs. All other indices that come from memory are held inside their tensor
+by `clamped`, which lowering puts into the program.
 """
 
 from __future__ import annotations

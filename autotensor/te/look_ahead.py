@@ -37,7 +37,7 @@ SMALLEST, LARGEST = 1e-30, 1e30  # coefficients; beyond, float32 would have some
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one step does with those before it: a sum of coefficient × state, or an extreme of both."""
+    """The operation of one step on those before it: a sum of coefficient × state, or an extreme of both."""
 
     terms: Terms
     extreme: Op | None = None
@@ -45,7 +45,7 @@ class _Step:
 
 def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
     """The stage of a scan reading its state at `steps` before and multiples of it; None where it cannot be
-    told so, or where rounding errors would grow."""
+    written so, or where rounding errors would grow."""
     before = [b for b, after in carried if after in host.buffers]
     given = first_steps(host)
     body = host.bodies[0]
@@ -69,7 +69,7 @@ def is_exact(host: StageOp, carried: Carried) -> bool:
 
 
 def least_distance(host: StageOp, inside: Collection[StageOp], carried: Carried) -> int:
-    """How many steps before its own a step reads at least, itself or by what it computes on its way; that
+    """How many steps before its own a step reads at least, itself or through its intermediate values; that
     many at a time do not wait for another."""
     ours = {b for b, after in carried if after in host.buffers}
     found = [steps_back(load, op) for op in inside for load in op.loads() if load.buffer in ours]
@@ -207,7 +207,7 @@ class _Writer:
         return total
 
     def taken(self, n: int, term: Expr, neutral: Expr) -> Expr:
-        """What is joined of n steps before, if there is such a step."""
+        """The value that is joined of n steps before, if there is such a step."""
         return select(compare(Cmp.LE, const(n), self.host.axes[0].var), term, neutral)
 
     def scaled(self, c: float, e: Expr) -> Expr:
@@ -222,7 +222,7 @@ class _Writer:
         return substitute(e, {t: t - n}) if n and t in free_vars(e) else e
 
     def driven(self, n: int) -> Expr:
-        """What the step n before adds: a step that is given, itself without what the others make of it."""
+        """The term of the step n before: a step that is given, itself without what the others make of it."""
         t = self.host.axes[0].var - n
         own = self.step.terms.get(0, const(0.0, self.first.dtype))
         found = self.at(own, n)

@@ -1,7 +1,7 @@
 """Functions of expressions: exponentials, roundings, types, index arithmetic.
 
 Each takes expressions, tensors of rank 0 or numbers. Integers become float32, except in `abs`; numbers take
-the type of the other argument. What each function computes is said in `autotensor/ir/semantics.py`.
+the type of the other argument. `autotensor/ir/semantics.py` defines each function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call needs to know of a DAG whose extents are known at run time: `runtime/extents.py` reads it."""
+"""The facts that a call needs of a DAG whose extents are known at run time: `runtime/extents.py` reads it."""
 
 from __future__ import annotations
 

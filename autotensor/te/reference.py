@@ -279,7 +279,7 @@ class Values:
                 self._check(buffer, axis, at, bad if wanted is None else bad & wanted)
                 at = np.clip(at, 0, max(0, n - 1))
             safe.append(at)
-        if 0 in buffer.shape:  # nothing is wanted, else the check had failed
+        if 0 in buffer.shape:  # no element is read, else the check had failed
             return np.zeros((), array.dtype)
         value = array[tuple(safe)] if safe else array[()]
         if own is not None:

@@ -1,6 +1,6 @@
 """Loops that carry state: a tensor of which each step is computed from steps before it.
 
-    s = te.placeholder((T, n), name="s")                        stands for what the steps before gave
+    s = te.placeholder((T, n), name="s")                        stands for the results of earlier steps
     y = te.scan(te.compute((1, n), lambda t, i: x[0, i]),       the first step, or the first few
                 te.compute((T, n), lambda t, i: 0.9 * s[t - 1, i] + x[t, i]),
                 s)
@@ -91,7 +91,7 @@ def _check(name: str, shape: tuple[int, ...], first: Tensor, update: Tensor, sta
 
 
 def before_of(result: str) -> str:
-    """The canonical name of what a step reads of a result of the steps before it."""
+    """The canonical name of the earlier results that a step reads."""
     return f"{result}.before"
 
 

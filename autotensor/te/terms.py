@@ -1,4 +1,4 @@
-"""Reductions that one pass over their terms can make, found in what they compute.
+"""Reductions that one pass over their terms can make, found in their expressions.
 
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     for k: C[p[k], j] += u[k, j]        `solutions`: i is p[k]
     C[i]    = Σ_k select(k <= i, x[k], 0)           for i: C[i] = C[i-1] + x[i]         `running`: k is i
@@ -72,7 +72,7 @@ def solutions(op: StageOp) -> dict[str, Expr]:
             if mine in axes and axes[mine] not in found and not free_vars(other) & {mine}:
                 found[axes[mine]] = other
                 break
-    # what says where one axis is may not wait for another that is asked for, too
+    # the equation of one axis may not depend on another axis that is to be solved
     asked = {v for v, name in axes.items() if name in found}
     return {name: e for name, e in found.items() if not free_vars(e) & asked}
 
@@ -239,8 +239,8 @@ _COMPARE: Mapping[Cmp, Callable[[float, float], bool]] = {
 
 
 def places_told(op: StageOp, buffer: Buffer) -> int | None:
-    """The least number from which on all values of `buffer` are the same to the stage: it only asks whether
-    they equal one of its axes. None if it asks something else."""
+    """The least number from which on all values of `buffer` are the same to the stage: it only compares them
+    with one of its axes. None if it uses them in another way."""
     most = 0
     asked: set[Node] = set()
     for body in op.bodies:
@@ -283,13 +283,14 @@ def carried(op: StageOp) -> StageOp:
 
 
 def _under_condition(op: StageOp) -> list[Expr]:
-    """The conditions without which a term of one value changes nothing; none for what has no such form."""
+    """The conditions without which a term of one value changes nothing; none for another form."""
     found = _conditions(op) if len(op.bodies) == 1 else set()
     return [part for cond in found for part in _conjuncts(cond)]
 
 
 def _conditions(op: StageOp) -> set[Expr]:
-    """What decides whether each value of a term is neutral; none where one always may change something."""
+    """The conditions that decide whether each value of a term is neutral; none where one always may change
+    something."""
     found: set[Expr] = set()
     for body, identity in zip(op.bodies, op.combiner.identity if op.combiner else (), strict=False):
         neutral = isinstance(body, Select) and isinstance(identity, Const) and body.otherwise == identity

@@ -84,7 +84,7 @@ def _rounding(e: Expr) -> float:
 def error_bound(dag: ComputeDAG) -> dict[str, float]:
     """Per computed buffer, how far two correct programs may be apart, relative to the sizes of its terms.
 
-        bound = max of the bounds of what is read + 8 eps(body) + 4 eps(combiner) sqrt(reduction length)
+        bound = max of the bounds of its inputs + 8 eps(body) + 4 eps(combiner) sqrt(reduction length)
 
     eps is that of the coarsest operation that rounds: 0 for copies, comparisons, max and the like. Roundings
     of a sum of n terms behave like a random walk of n steps, of which 4 standard deviations are allowed; sums
@@ -118,7 +118,7 @@ def coarsest_rounding(dag: ComputeDAG) -> float:
 def term_sizes(dag: ComputeDAG, arrays: Mapping[str, Array]) -> dict[str, float]:
     """Per float output, the greatest size of an element's terms: sqrt(a² + b² + …) of a sum a + b + ….
 
-    It is what the sum would typically be if the signs of its terms were random. Where terms cancel, a result
+    It is the sum's typical size if the signs of its terms were random. Where terms cancel, a result
     is far smaller than that, and its roundings are not. Ordinary outputs hold an element that is as large, so
     that this allows nothing more. Nothing is said of scans. Cost: that of `evaluate`, about three times.
     """
@@ -172,7 +172,8 @@ _MAX = Combiner("max", (_LEFT,), (_RIGHT,), (Binary(Op.MAX, _LEFT, _RIGHT),), (c
 
 
 def _reduced(c: Combiner | None, squares: Expr, body: Expr, own: Expr) -> tuple[Expr, Combiner | None]:
-    """What is joined, and how: the squares of a sum's terms, of the term that a minimum took, else own²."""
+    """The terms that are joined, and how: the squares of a sum's terms, of the term that a minimum took, else
+    own²."""
     if c is None:
         return squares, None
     match c.result:
@@ -229,7 +230,7 @@ class _Squares:
 
 
 def scale(exact: Array, terms: float = 0.0) -> float:
-    """What errors of a whole result are relative to: its largest element, or its terms where they cancel.
+    """The scale of errors of a whole result: its largest element, or its terms where they cancel.
 
     exact: finite values. terms: as by `term_sizes`.
     """

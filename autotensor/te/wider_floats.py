@@ -7,7 +7,7 @@ read. Conversions to a narrower float, which round, are gone. Constants keep the
 gives them. Integers and bools stay as they are. The meaning is that of `evaluate(…, accumulate=np.float64)`.
 
 `widen_halves(dag)` does so with the floats of 16 bits alone, which become float32, and leaves conversions to
-them in place: who wrote one wants its rounding.
+them in place: whoever wrote one needs its rounding.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
     buffers = {n: buffer_of_shape(n, tuple(map(_extent, s)), dtype_of(t)) for n, s, t in data["inputs"]}
     inputs = tuple(buffers.values())
     carried = {after: before for before, after in data.get("carried", ())}
-    for s in data["stages"]:  # what scans read of the steps before stands ahead of what it is of
+    for s in data["stages"]:  # the state of a scan stands ahead of the scan
         shape = tuple(_extent(extent) for _, extent in s["axes"])
         found = ((carried[n], t) for n, t in s["outputs"] if n in carried)
         buffers.update({before: buffer_of_shape(before, shape, dtype_of(t)) for before, t in found})

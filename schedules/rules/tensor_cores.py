@@ -28,7 +28,7 @@ from autotensor.schedule.primitives.storage import Swizzle
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from schedules.algorithms.flat_product import DEPTH, NAME, Roles, roles
+from schedules.algorithms.flat_product import DEPTH, NAME, Operands, roles
 from schedules.kit.shared_steps import names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, untouched
@@ -66,7 +66,7 @@ def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extensi
 class _TensorCoreSketch(SketchWriter):
     """Writes one sketch."""
 
-    def __init__(self, state: State, stage: Stage, r: Roles, target: Target, turns: int) -> None:
+    def __init__(self, state: State, stage: Stage, r: Operands, target: Target, turns: int) -> None:
         super().__init__()
         self.state, self.stage, self.r, self.target, self.turns = state, stage, r, target, turns
         self.instruction = of_type(str(r.rows.dtype))

@@ -50,6 +50,6 @@ def test_tune_is_interrupted_before_its_search(monkeypatch, tmp_path) -> None:
     said = cli("tune", "mlp", "--db", "log.db")
     assert (said.code, said.err) == (
         130,
-        "Compiling 3 tasks as known so far; then mlp.atm can be run.\n"
+        "Compiling 3 tasks with the best known schedules; then mlp.atm can be run.\n"
         "\nStopped at once; mlp.atm was not written.\n",
     )

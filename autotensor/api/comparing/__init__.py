@@ -1,4 +1,4 @@
-"""What quantising a model did to it: two ONNX files side by side, layer by layer.
+"""The effect of quantising a model: two ONNX files side by side, layer by layer.
 
     float.onnx ─────▶ values of its layers ─┐                      cosine, largest error, signal to noise
                                             ├─ pairs ─▶ sums ─▶    of each layer and each result,

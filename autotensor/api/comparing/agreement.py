@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of one tensor with another, which is taken as right."""
+    """The agreement of one tensor with another, which is taken as right."""
 
     cosine: float  # NaN where a value is not finite, as are the next two
     max_abs: float  # the largest difference
@@ -26,7 +26,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What an agreement is made of."""
+    """Sums from which an agreement is computed."""
 
     product: float = 0.0
     right: float = 0.0  # of squares
@@ -38,7 +38,8 @@ class Sums:
 
     @staticmethod
     def of(right: Array, other: Array, classes: bool = False) -> Sums:
-        """Of two arrays of one shape. classes: [rows, classes], of which the greatest is the answer."""
+        """The agreement of two arrays of one shape. classes: [rows, classes], of which the greatest is the
+        answer."""
         a, b = (np.asarray(x, np.float64).ravel() for x in (right, other))
         with np.errstate(invalid="ignore", over="ignore"):
             d = a - b

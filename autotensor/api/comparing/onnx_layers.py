@@ -4,7 +4,7 @@
     quantised.onnx   Conv ─▶ c ─▶ Relu ─▶ r ─▶ Q ─▶ q ─▶ DQ ─▶ v ─▶ …        c ~ c,  r ~ v
                      QLinearConv ─▶ c_quantized                             r ~ c_quantized, dequantised
 
-A layer is what a product or a convolution gives, with the batch norm behind it, or what was quantised.
+A layer is the result of a product or a convolution, with the batch norm behind it, or a quantised tensor.
 Quantisers keep most names: those pair first. What clips is often left out, for bytes clip themselves: the
 last case above. Products whose names differ pair by their order, where kind and shape agree.
 """
@@ -45,7 +45,7 @@ SUFFIX = "_quantized"  # of onnxruntime's names of bytes
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A tensor in floats, and the value that is asked for to know it."""
+    """A tensor in floats, and the value that has to be computed for it."""
 
     name: str
     op: str  # that makes it
@@ -54,7 +54,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What can be compared of one model. Names are of tensors as they are before something is quantised."""
+    """The layers of one model that can be compared. Names are of tensors as they are before something is
+    quantised."""
 
     products: tuple[Layer, ...]  # in order
     quantised: Mapping[str, str]  # name ─▶ value in floats
@@ -63,7 +64,7 @@ class Layers:
     model: Loaded  # with a DequantizeLinear for whatever has none
 
     def value(self, name: str) -> str | None:
-        """What stands for the tensor of this name; None where there is none."""
+        """The value of the tensor of this name; None where there is none."""
         return self.quantised.get(name) or (name if name in self.made else None)
 
 

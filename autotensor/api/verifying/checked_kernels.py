@@ -67,8 +67,8 @@ def _left_out(spec: ArgSpec) -> ArgSpec:
 def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
     """The kernels of a model in the order in which they run.
 
-    store: asked for computations that the file does not tell. Raises ArtifactError for a file that does not
-    tell its kernels' arguments, as those of older versions.
+    store: for computations that the file does not state. Raises ArtifactError for a file that does not state
+    its kernels' arguments, as those of older versions.
     """
     programs = artifact.meta.get("programs")
     if programs is None:
@@ -109,7 +109,7 @@ def _workload(text: str, name: str) -> Workload:
 
 
 def _trace(text: str | None) -> Trace | None:
-    """The trace, if this version knows all its steps."""
+    """The trace, if this version has all its steps."""
     try:
         return None if text is None else Trace.from_json(text)
     except AutotensorError:

@@ -37,10 +37,10 @@ def judged(
         else:
             verdict = compare(got, want, bounds[spec.name])
             terms = 0.0
-            if verdict.complaint and np.isfinite(verdict.error):  # perhaps its terms cancel
+            if verdict.complaint and np.isfinite(verdict.error):  # its terms may cancel
                 terms = term_sizes(dag, arrays).get(spec.name, 0.0)
                 verdict = compare(got, want, bounds[spec.name], terms)
-            if verdict.complaint and want.dtype.kind == "f":  # perhaps it magnifies roundings, as sin(100 x)
+            if verdict.complaint and want.dtype.kind == "f":  # it may magnify roundings, as sin(100 x)
                 near = _nearest(got, want, _swing(dag, arrays, exact)[spec.name].reshape(spec.shape))
                 verdict = compare(got, near, bounds[spec.name], terms)
         if verdict.complaint:
@@ -73,7 +73,7 @@ def _swing(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Arr
 
 
 def _nearest(got: Array, want: Array, far: Array) -> Array:
-    """What is nearest to a result and no farther from the wanted one than it swings."""
+    """The value nearest to a result that is no farther from the expected one than the allowed swing."""
     with np.errstate(all="ignore"):
         moved = want + np.clip(got.astype(np.float64) - want, -far, far)
     return np.where(np.isfinite(moved), moved, want)

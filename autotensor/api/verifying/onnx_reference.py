@@ -1,4 +1,5 @@
-"""What another program makes of an ONNX file: onnxruntime if it is installed, else onnx's own evaluator."""
+"""The results of another program for an ONNX file: onnxruntime if it is installed, else onnx's own
+evaluator."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ __all__ = ["onnx_results"]
 
 
 def beside_onnx(run: Run, path: str | Path, arrays: Sequence[Array], whole: Any) -> list[str]:
-    """What differs from what another program makes of the ONNX file."""
+    """Differences from another program's results for the ONNX file."""
     assert run.wide is not None
     who, theirs = onnx_results(path, arrays)
     ours = whole if isinstance(whole, tuple) else (whole,)

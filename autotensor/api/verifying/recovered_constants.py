@@ -1,4 +1,4 @@
-"""The constants that a kernel was prepared from, got back from what was prepared.
+"""The constants that a kernel was prepared from, got back from the prepared arrays.
 
     W [64, 64, 3, 3] ──layout──▶ prepared [2, 64, 3, 3, 32]         the file keeps this one only
     1 2 3 4 …        ──layout──▶ where each element came from ──▶ W again
@@ -83,7 +83,8 @@ def _numbered(op: StageOp, name: str, numbers: Array) -> Array:
 
 
 def prepared_dag(state: State) -> ComputeDAG:
-    """What the kernel computes from what is prepared: the schedule's stages without the constant ones."""
+    """The stages that the kernel computes from prepared arrays: the schedule's stages without the constant
+    ones."""
     constant = state.constant_stages()
     ops = [s.op for s in state.live() if s.name not in constant]
     made = {b for op in ops for b in op.buffers}
@@ -92,7 +93,7 @@ def prepared_dag(state: State) -> ComputeDAG:
 
 
 def preparing_dag(state: State) -> ComputeDAG | None:
-    """What is prepared from the constants, all of it as results; None where nothing is."""
+    """The stages that are prepared from the constants, all as results; None where there are none."""
     constant = state.constant_stages()
     ops = tuple(s.op for s in state.live() if s.name in constant)
     made = tuple(b for op in ops for b in op.buffers)

@@ -1,4 +1,4 @@
-"""What came of verifying a model: a row for each kernel, and the whole."""
+"""The result of verifying a model: a row for each kernel, and the whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """What came out for one kernel of a model."""
+    """The result for one kernel of a model."""
 
     number: int  # in the order in which they run
     name: str

@@ -1,4 +1,4 @@
-"""A model's kernels one after the other, each on what the model itself gives it."""
+"""A model's kernels one after the other, each on the arrays that the model itself gives it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POISON = 0xFF  # a NaN in every float type, -1 in integers
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a kernel made of some arrays."""
+    """A kernel's results for some arrays."""
 
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
@@ -121,7 +121,7 @@ class Run:
         return found
 
     def _ask(self, step: Step, inputs: Mapping[str, Array]) -> _Answer:
-        """What the kernel makes of these arrays, next to what it should.
+        """The kernel's results for these arrays, and the expected ones.
 
         Raises TensorError, and runs nothing, for arrays with which it would read outside of others.
         """
@@ -196,7 +196,7 @@ class Run:
         ]
 
     def _place(self, step: Step, inputs: Mapping[str, Array]) -> None:
-        """Fills what the kernel writes; then its inputs are what they were, those in the same bytes too."""
+        """Fills the kernel's results; then restores its inputs, those in the same bytes too."""
         for spec, slot in step.places("output", "workspace"):
             if spec.per_thread:
                 self.clock.memory[slot[0]].reshape(-1).view(np.uint8)[...] = POISON
@@ -248,7 +248,7 @@ class Run:
     # -- what it should compute ----------------------------------------------------------------------------
 
     def _question(self, step: Step, inputs: Mapping[str, Array]) -> tuple[ComputeDAG, dict[str, Array], str]:
-        """What the kernel is to compute, from which arrays, and what that is compared with."""
+        """The kernel's computation, the arrays it reads, and the reference."""
         dag = step.workload.dag
         arrays = {**inputs, **self._known(step)}
         missing = [b.name for b in dag.inputs if b.name not in arrays]
@@ -323,7 +323,7 @@ class Run:
         return [m for m, a in zip(self.clock.memory, self.artifact.args, strict=True) if a.role == "output"]
 
     def as_a_whole(self, whole: Any) -> list[str]:
-        """What differs when the model runs as one piece."""
+        """Differences when the model runs as one piece."""
         together = whole if isinstance(whole, tuple) else (whole,)
         names = [a.name for a in self.artifact.args if a.role == "output"]
         return [

@@ -42,7 +42,7 @@ def verify(
     """Runs a model kernel by kernel against its references; says which is the first that differs.
 
     model: a compiled function, the path of an `.atm` or `.onnx` file, or a graph, which is compiled first
-    with what the log knows.
+    with schedules of the log.
     against: "float64" follows rounding through the whole model as well; an `.onnx` file, or a graph, gives
     the weights as they were before they were prepared, and the file's results by another program.
     inputs: of the model; random ones of `seed` else. script: where to write a script, with its data next to

@@ -35,7 +35,8 @@ def is_onnx(name: str) -> bool:
 def onnx_graph(name: str, source: Source) -> Graph | GraphFamily:
     """The graph of a model file. The batch is the first extent of inputs that leave it open.
 
-    Raises InputError for what does not fit the model, RunsInParts when values decide what is computed.
+    Raises InputError for a shape that does not fit the model, RunsInParts when values decide what is
+    computed.
     """
     from autotensor.api.from_onnx import from_onnx, load_onnx
 
@@ -59,7 +60,7 @@ def onnx_graph(name: str, source: Source) -> Graph | GraphFamily:
 
 
 def _checked(name: str, inputs: Sequence[Argument], said: dict[str, Any]) -> dict[str, Any]:
-    """What --shape says. Raises InputError for a name that the model does not have."""
+    """The shapes that --shape states. Raises InputError for a name that the model does not have."""
     known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
     if unknown := [n for n in said if n not in known and n not in {a.name for a in inputs}]:
         names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
@@ -128,7 +129,8 @@ def _open(a: Argument, found: Mapping[str, Any]) -> list[str]:
 
 
 def _flags(a: Argument, open_: Sequence[str], found: Mapping[str, Any]) -> list[str]:
-    """What --shape may say of an input: its open dimensions where all have names, else all of it."""
+    """The shapes that --shape may state for an input: its open dimensions where all have names, else all of
+    it."""
     return [f"{d}=128" for d in open_] if open_ and "?" not in open_ else [_spelled(a, found)]
 
 
@@ -142,7 +144,7 @@ def _spelled(a: Argument, found: Mapping[str, Any]) -> str:
 
 
 def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
-    """What --shape says, by name: numbers, and te.var where ranges are written.
+    """The values of --shape, by name: numbers, and te.var where ranges are written.
 
     >>> parsed_shapes(["seq=128", "x=1x3x8x8", "batch=1..8", "y=n:8..64/8x3"])
     {'seq': 128, 'x': (1, 3, 8, 8), 'batch': batch, 'y': (n_8 * 8, 3)}

@@ -1,7 +1,7 @@
 """An .onnx file that runs in parts, for the verbs that call a model: `run` and `bench`.
 
 Models with If, Loop or results as large as the data say have no single program, and no .atm file holds them.
-What is compiled here is what the values of a call lead to; the next call with such values compiles nothing.
+Only the parts that a call's values lead to are compiled; the next call with such values compiles nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exported torch programs where a verb takes a model: `autotensor tune net.pt2 --batch 8`.
 
-A .pt2 file is what torch.export.save writes. It is read by torch.export.load, which rebuilds the program from
+torch.export.save writes .pt2 files. It is read by torch.export.load, which rebuilds the program from
 its description; tensors of unusual classes inside are unpickled by torch.
 """
 
@@ -24,7 +24,7 @@ def is_exported(name: str) -> bool:
 def exported_graph(name: str, source: Source) -> Graph:
     """The graph of an exported program. The batch is the first extent of inputs that leave it open.
 
-    Raises InputError for a file that is none, and for what does not fit the program.
+    Raises InputError for another kind of file, and for shapes that do not fit the program.
     """
     from autotensor.api.from_torch import from_torch, load_exported
     from autotensor.graph.ir import Graph

@@ -58,7 +58,7 @@ def bench(
 ) -> None:
     """Time inferences of random input on an otherwise idle machine, then each kernel in its place.
 
-    Waits for tuning runs to finish their batch. Comparing with other programs is what benchmarks/ is for.
+    Waits for tuning runs to finish their batch. The comparison with other programs is in benchmarks/.
     """
     from autotensor.base.deadline import NEVER
     from autotensor.base.errors import InputError

@@ -23,9 +23,7 @@ HEADS = ("cosine", "largest error", "signal/noise")
 @grouped
 def compare(
     model: Annotated[str, typer.Argument(metavar="FLOAT.onnx", help="The model in floats.")],
-    quantised: Annotated[
-        str, typer.Argument(metavar="QUANTISED.onnx", help="What a quantiser has made of it.")
-    ],
+    quantised: Annotated[str, typer.Argument(metavar="QUANTISED.onnx", help="The same model, quantised.")],
     *,
     data: Annotated[
         Path,
@@ -39,7 +37,7 @@ def compare(
 ) -> None:
     """Compare a quantised model with the one in floats: layer by layer, as a whole, and in time.
 
-    Layers are compared as they come out of each model, with what its earlier layers have made of the data.
+    Layers are compared as they come out of each model, on the results of its earlier layers.
     """
     from autotensor.api.comparing.compare import compare as compared
     from autotensor.cli.images import load_arrays
@@ -92,7 +90,7 @@ def _print(c: Comparison) -> None:
     else:
         say("No layer of the two models could be matched, by name or by order.")
     if c.alone:
-        say(f"Not compared, for nothing in the quantised model is known to be it: {', '.join(c.alone)}.")
+        say(f"Not compared, because no layer of the quantised model is known to match: {', '.join(c.alone)}.")
     say()
     classes = any(r.agreement.top1 is not None for r in c.results)
     heads = ("result", "shape", *HEADS, *(["same class"] if classes else []))

@@ -1,8 +1,8 @@
-"""`autotensor compile MODEL`: no search; what the log knows, defaults for the rest.
+"""`autotensor compile MODEL`: no search; schedules of the log, defaults for the rest.
 
 -o FILE.atm           what at.load, `autotensor run` and `autotensor bench` take
---for NAME,NAME       such a file for several processors; who loads it takes the best that runs there
---emit c -o FOLDER    a C library: header, object, weights, example; also of a compiled file
+--for NAME,NAME       such a file for several processors; the process that loads it takes the best that runs
+there --emit c -o FOLDER    a C library: header, object, weights, example; also of a compiled file
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stored(StrEnum):
 
 
 class Form(StrEnum):
-    """What a model is written as."""
+    """The form in which a model is written."""
 
     ATM = "atm"
     C = "c"
@@ -69,7 +69,7 @@ def compile(
         Form, typer.Option("--emit", help="c: header, object, weights and example; no tool is needed.")
     ] = Form.ATM,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Of --emit c: what C functions begin with.")
+        str, typer.Option("--name", metavar="NAME", help="With --emit c: the prefix of C functions.")
     ] = "",
     store: Annotated[
         Stored,
@@ -94,8 +94,8 @@ def compile(
     """Compile a model into one .atm file, with the best verified schedules that are known for this machine.
     Or into a C library, which needs no Python; also of an .atm file.
 
-    Those of the log first, then those that come with autotensor for this class of machines. What was never
-    tuned gets default schedules: slower, never wrong. Needs no C compiler.
+    Those of the log first, then those that come with autotensor for this class of machines. Tasks that were
+    never tuned get default schedules: slower, never wrong. Needs no C compiler.
     """
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
@@ -141,7 +141,7 @@ def _write_c(
     name: str,
     json: bool,
 ) -> None:
-    """What --emit c does; a compiled file may be for any machine, nothing of it is run."""
+    """Writes a C library; a compiled file may be for any machine, it is not run."""
     from autotensor.cli.inputs import build_graph, check_compiled, compile_known, facts, is_file
     from autotensor.codegen.library.write import check_library, write_library
     from autotensor.runtime.files import artifact_file

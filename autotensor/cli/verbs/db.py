@@ -180,7 +180,8 @@ def export(
         typer.Option("--format", help="Default: as the file's name ends, else jsonl.", show_default=False),
     ] = None,
     table_: Annotated[
-        str, typer.Option("--table", metavar="NAME", help="Of csv and parquet: trials, features, sessions, …")
+        str,
+        typer.Option("--table", metavar="NAME", help="With csv and parquet: trials, features, sessions, …"),
     ] = "trials",
     db: Db = None,
     json: AsJson = False,
@@ -208,7 +209,7 @@ def export(
 
 @app.command("import", epilog=example("autotensor db import trials.jsonl"))
 def import_(file: File, db: Db = None, json: AsJson = False) -> None:
-    """Add everything in a file of JSON lines to a log. What is known already stays as it is."""
+    """Add everything in a file of JSON lines to a log. Trials that the log has stay as they are."""
     from autotensor.api.log import open_log
     from tuning_db.exchange.transfer import import_jsonl
 
@@ -296,8 +297,8 @@ def export_tuned(
 ) -> None:
     """Add a log's winners to the tuned schedules that ship.
 
-    One file for each class of machines, one line for each workload and target: what beat its default beyond
-    the noise. Of two, the one is kept that gained more.
+    One file for each class of machines, one line for each workload and target: winners that beat the default
+    beyond the noise. The one of two that gained more is kept.
     """
     from autotensor.api import shipping
 

@@ -50,7 +50,7 @@ PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed
     ),
     ("win32", ""): ("unsupported", "tuning needs fcntl locks and inherited pipes, which Windows lacks"),
 }
-UNKNOWN = ("untested", "nobody has tried")
+UNKNOWN = ("untested", "never tried")
 LOW_DISK = 200 << 20
 DIFFERENCES = (0.1, 0.03, 0.01)  # of which --aa says whether they can be told
 
@@ -89,7 +89,7 @@ def doctor(
 ) -> None:
     """Say what this machine is and can do, what is installed, missing, tested or unsupported.
 
-    The exit code is 1 if there are problems that somebody must mend before anything works; a place that
+    The exit code is 1 if there are problems that must be repaired before anything works; a place that
     cannot be written, or a busy machine, is a note. Peak, bandwidths and regions are measured once, in a few
     seconds, and kept in the tuning log; those that other programs disturbed are measured again. --calibrate
     measures them for teams of 1, 2, 4 … threads, and the micro-kernels, in about a quarter of a minute. --aa
@@ -123,13 +123,14 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a person should know: problems are to be mended, notes are not."""
+    """Messages for the user: problems must be repaired, notes need not."""
 
     problems: list[str]
     notes: list[str]
 
     def of(self, name: str, section: Callable[[], Any]) -> Any:
-        """What a section finds; None, and one sentence, where it fails: the others are said all the same."""
+        """A section's findings; None, and one sentence, where it fails: the others are printed all the
+        same."""
         try:
             return section()
         except Exception as error:
@@ -338,7 +339,7 @@ def _kept_rates(
 
 
 def _aa(threads: int | None, told: Told) -> dict[str, Any] | None:
-    """What the measurer says of equal kernels."""
+    """The measurer's verdict on equal kernels."""
     from autotensor.search.machine.selfcheck import self_check
 
     try:
@@ -349,7 +350,7 @@ def _aa(threads: int | None, told: Told) -> dict[str, Any] | None:
     if not found.can_tell(max(DIFFERENCES)):
         told.problems.append(
             f"equal kernels differ by up to {found.told_from:.0%}: differences of {max(DIFFERENCES):.0%} "
-            "cannot be told. Stop what else runs on this machine, or tune elsewhere."
+            "cannot be told. Stop other programs on this machine, or tune elsewhere."
         )
     return asdict(found)
 

@@ -1,4 +1,4 @@
-"""`autotensor explain TASK|TRIAL|MODEL`: what the log knows about a task, and why a schedule is fast or slow.
+"""`autotensor explain TASK|TRIAL|MODEL`: the log's trials of a task, and why a schedule is fast or slow.
 
 TASK                                    its fastest trials and its failures
 TRIAL, or TASK with --default           one schedule: predicted and measured time, loops, caches, model
@@ -39,7 +39,7 @@ def explain(
     ],
     *,
     default: Annotated[
-        bool, typer.Option("--default", help="Of a task: explain its default schedule.")
+        bool, typer.Option("--default", help="Explain the default schedule of a task.")
     ] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Print the loops after each step.")] = False,
     ablate: Annotated[
@@ -54,10 +54,10 @@ def explain(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Say what the log knows about a task, or why one schedule takes the time that it takes.
+    """Print the log's trials of a task, or why one schedule takes the time that it takes.
 
-    Of a TASK: its fastest trials on this machine. stack: vectors that go round an innermost loop by way of
-    the stack; spills: vector moves to or from it. Of a TRIAL: predicted and measured time, loops, caches,
+    For a TASK: its fastest trials on this machine. stack: vectors that go round an innermost loop through
+    the stack; spills: vector moves to or from it. For a TRIAL: predicted and measured time, loops, caches,
     what the cost model adds. With --default, --steps or --ablate a task means one schedule: its default, else
     the one that is used.
     """

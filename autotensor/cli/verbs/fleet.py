@@ -30,7 +30,7 @@ def worker(
     ] = None,
     threads: Threads = None,
     check: Annotated[
-        bool, typer.Option(help="Race equal kernels first; who tells them apart may not join.")
+        bool, typer.Option(help="Race equal kernels first; a machine that tells them apart may not join.")
     ] = True,
 ) -> None:
     """Measure for a fleet, until it is stopped. Its class is found out, not stated."""

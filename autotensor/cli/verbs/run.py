@@ -61,8 +61,8 @@ def run(
 ) -> None:
     """Run a model once, and print the five best classes if it is a classifier.
 
-    Photos are prepared as for ImageNet. A built-in model is compiled first, with what the log
-    knows and defaults for the rest.
+    Photos are prepared as for ImageNet. A built-in model is compiled first, with schedules of
+    the log and defaults for the rest.
     """
     from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
     from autotensor.cli.model_files.onnx_parts import InParts

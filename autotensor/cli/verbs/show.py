@@ -27,7 +27,7 @@ EPILOG = example(
 def show(
     what: TaskOrTrial,
     *,
-    form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="What to print.")] = "nest",
+    form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="The form to print.")] = "nest",
     default: Annotated[
         bool, typer.Option("--default", help="The default schedule, not the best known.")
     ] = False,

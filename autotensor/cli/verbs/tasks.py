@@ -1,4 +1,4 @@
-"""`autotensor tasks MODEL`: the distinct computations of a model, and what the log knows of each."""
+"""`autotensor tasks MODEL`: the distinct computations of a model, and the log's trials of each."""
 
 from __future__ import annotations
 

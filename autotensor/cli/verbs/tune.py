@@ -79,25 +79,24 @@ class SearchOptions:
 
     cost_model: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="What ranks candidates: xgb, prior, random, or what a package brings."
-        ),
+        typer.Option(metavar="NAME", help="Ranks candidates: xgb, prior, random, or a name from a package."),
     ] = "xgb"
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What proposes candidates: tuner, uniform, or what a package brings. Default: as goes with "
-            "--cost-model.",
+            help="Proposes candidates: tuner, uniform, or a name from a package. Default: by--cost-model.",
         ),
     ] = None
     metric: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What is minimised: median (seconds), or what a package brings."),
+        typer.Option(
+            metavar="NAME", help="The figure to minimise: median (seconds), or a name from a package."
+        ),
     ] = "median"
 
     def checked(self, seed: int) -> TuneOptions:
-        """What the search takes. Raises BadParameter for a value that is none."""
+        """Options of the search. Raises BadParameter for a bad value."""
         deadline_s = None if self.deadline is None else duration_s(self.deadline)
         gain = self.until_gain_below
         least = None if gain is None else share_of(gain, "'--until-gain-below'")
@@ -218,7 +217,7 @@ def _tuned(
     from autotensor.api.model_tuning import tune_model
     from autotensor.insight.progress import Progress
 
-    tell(f"Compiling {len(plan.tasks)} tasks as known so far; then {path} can be run.")
+    tell(f"Compiling {len(plan.tasks)} tasks with the best known schedules; then {path} can be run.")
     with Progress(options.trials, options.limit_s) as progress:
         report = tune_model(
             plan,

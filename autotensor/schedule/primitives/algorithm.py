@@ -72,7 +72,7 @@ def _taken_over(state: State, op: StageOp) -> State:
 
 
 def algorithms_of(steps: Sequence[Step]) -> tuple[str, ...]:
-    """What computes the stages that are not computed as they are written."""
+    """The algorithms of stages that are not computed as they are written."""
     return tuple(s.algorithm for s in steps if isinstance(s, UseAlgorithm))
 
 

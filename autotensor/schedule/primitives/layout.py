@@ -29,9 +29,9 @@ class Layout:
         W[o, i]   ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶   W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i]
 
     tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or
-    `d.0`, `d.1`. Of a constant tensor the copy is made once (the prepare part); of others in every call, in
-    parallel, and in vectors or squares of them where memory is walked along its last dimension or across it.
-    Padding holds zeros.
+    `d.0`, `d.1`. The copy of a constant tensor is made once (the prepare part); copies of others are made in
+    every call, in parallel, and in vectors or squares of them where memory is walked along its last dimension
+    or across it. Padding holds zeros.
     Raises ScheduleError for an unknown tensor or an order that does not name every part once.
     """
 
@@ -125,7 +125,7 @@ def copy_loops(op: StageOp) -> tuple[Step, ...]:
 
 
 def access_step(load: Load, axis: str) -> int:
-    """Elements from one step of an axis to the next; 0 where nobody knows."""
+    """Elements from one step of an axis to the next; 0 where it is unknown."""
     total = 0
     for index, stride in zip(load.indices, load.buffer.row_major(), strict=True):
         a = access(index)

@@ -8,7 +8,7 @@ from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
 from autotensor.schedule.step import AxisName, StageName, Word, step
 
-PRAGMAS = {  # key → what it asks for
+PRAGMAS = {  # key → its request
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
     "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added; "
     "2: in single lanes too",

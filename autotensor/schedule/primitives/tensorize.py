@@ -24,7 +24,7 @@ class Tensorize:
             ──Tensorize("C.local", "k.1", "mma.m16n8k8.tf32")──▶     mma.sync, by all 32 lanes
 
     The loops keep their meaning: the interpreter runs them. Lowering refuses a target that has no such
-    instruction, and checks that the loops are what it computes: threadIdx.x is a warp of 32, the loop over
+    instruction, and checks that the loops compute the same: threadIdx.x is a warp of 32, the loop over
     rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
     An instruction of a plug-in's target (`codegen/declared_intrinsics.py`) may stand for any loop:
 
