@@ -66,7 +66,7 @@ class DType:
     @property
     def element(self) -> DType:
         """The same type with one lane."""
-        return self if self.lanes == 1 else DType(self.kind, self.bits)
+        return self.with_lanes(1)
 
     def holds(self, other: DType) -> bool:
         """Whether every value of the other type is one of this; False where one is a float and one is not.
@@ -82,7 +82,9 @@ class DType:
         return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
 
     def with_lanes(self, lanes: int) -> DType:
-        return self if lanes == self.lanes else DType(self.kind, self.bits, lanes)
+        if lanes == self.lanes:
+            return self
+        return _MADE.get((self.kind, self.bits, lanes)) or DType(self.kind, self.bits, lanes)
 
     @property
     def numpy(self) -> np.dtype[Any]:

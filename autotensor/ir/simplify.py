@@ -119,16 +119,16 @@ class Simplifier:
     def _scope_of(self, e: Expr) -> Simplifier:
         """The scope in which `e` is the same as in this one, without those around it whose variables it lacks:
         what is alike in many copies is simplified once."""
-        outer = self._outer
-        if outer is None:
+        outer, own = self._outer, self._own
+        if outer is None or own is None:
             return self
         free = free_vars(e)
-        if self._own not in free:
+        if own not in free:
             return outer
-        value = self.values.get(self._own)
+        value = self.values.get(own)
         if value is None or outer._outer is None or outer._own in free or outer._own in free_vars(value):
             return self
-        return outer._outer.replacing(self._own, value)
+        return outer._outer.replacing(own, value)
 
     def _expr(self, e: Expr) -> Expr:
         kind = e.__class__
