@@ -82,14 +82,17 @@ class DType:
         return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
 
     def with_lanes(self, lanes: int) -> DType:
-        if lanes == self.lanes:
-            return self
-        return _MADE.get((self.kind, self.bits, lanes)) or DType(self.kind, self.bits, lanes)
+        return self if lanes == self.lanes else _with_lanes(self, lanes)
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype of one element."""
         return _numpy(self.kind, self.bits)
+
+
+@lru_cache(maxsize=1024)
+def _with_lanes(t: DType, lanes: int) -> DType:
+    return DType(t.kind, t.bits, lanes)
 
 
 @lru_cache(maxsize=64)
