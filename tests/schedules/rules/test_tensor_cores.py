@@ -59,15 +59,11 @@ def test_what_is_no_sum_of_products_is_left_alone() -> None:
     assert "tensor_cores" not in made_by(ComputeDAG.of([a, squares]), "cuda")
 
 
-ODD = ("no extent is a multiple", "columns are odd", "batched", "convolution, odd")
-
-
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", ["no extent is a multiple", "convolution, odd"])
 def test_the_interpreter_finds_no_race_and_the_same_numbers(name: str) -> None:
+    """Where NVRTC is missing, too; more of them are simulated in tests/benchmarks/card."""
     dag = PRODUCTS[name]
-    for sketch in generate(dag, TARGET):
-        if "tensor_cores" in sketch.made_by:
-            check_gpu(dag, sketch.fill(sketch.defaults()), target=TARGET)
+    check_gpu(dag, default_trace(dag, TARGET), target=TARGET)
 
 
 def test_nothing_but_the_result_is_in_memory() -> None:
@@ -77,16 +73,16 @@ def test_nothing_but_the_result_is_in_memory() -> None:
     assert {b.name for b in kernel.params} == {"X", "W", "Y"}
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
-def test_every_option_keeps_the_limits_and_the_prior_ranks_them(arch: str) -> None:
-    dag, target = matrices(256, 256, 128), parse(f"cuda -arch={arch}")
+def test_every_option_keeps_the_limits_and_the_prior_ranks_them() -> None:
+    """Of the card with the least shared memory."""
+    dag, target = matrices(256, 256, 128), parse("cuda -arch=sm_86")
     for sketch in (s for s in generate(dag, target) if "tensor_cores" in s.made_by):
         population = sample(sketch, structure(sketch, dag), 64, np.random.default_rng(0))
         seconds, _ = predict(population.picture, target, Rates.guess(target))
         assert np.all(np.isfinite(seconds))
         assert np.all(seconds > 0)
         (hole,) = sketch.holes
-        for option in hole.options[:: len(hole.options) // 8]:
+        for option in hole.options[:: len(hole.options) // 4]:
             (kernel,) = lower(sketch.fill({hole.name: option}).replay(dag), target).run
             assert kernel.launch is not None
             assert np.prod(kernel.launch.block) <= target.max_threads_per_block
