@@ -41,10 +41,10 @@ def test_float32_is_not_rounded_for_their_sake() -> None:
     assert "tensor_cores" not in made_by(matrices(64, 64, 64, "float32"), "cuda -arch=sm_80")
 
 
-def test_sums_of_16_bits_are_taken_wider_only_where_numerics_are_fast() -> None:
-    assert "tensor_cores" in made_by(narrow_sums(64, 64, 64), "cuda")
-    assert "tensor_cores" not in made_by(narrow_sums(64, 64, 64), "cuda -numerics=strict")
-    assert "tensor_cores" in made_by(matrices(64, 64, 64), "cuda -numerics=strict")
+@pytest.mark.parametrize("dag", [matrices(64, 64, 64), narrow_sums(64, 64, 64)])
+def test_strict_numerics_forbid_them(dag: ComputeDAG) -> None:
+    assert "tensor_cores" in made_by(dag, "cuda")
+    assert "tensor_cores" not in made_by(dag, "cuda -numerics=strict")
 
 
 def test_few_rows_have_no_tile() -> None:
