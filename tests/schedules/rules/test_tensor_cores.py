@@ -9,6 +9,7 @@ from half_products import PRODUCTS, convolution, matrices, narrow_sums
 
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.loop_picture import picture
 from autotensor.search.machine.rates import Rates
@@ -71,6 +72,33 @@ def test_nothing_but_the_result_is_in_memory() -> None:
     dag = convolution(56, 64, 64)
     (kernel,) = lower(default_trace(dag, TARGET).replay(dag), TARGET).run
     assert {b.name for b in kernel.params} == {"X", "W", "Y"}
+
+
+def source(dag: ComputeDAG) -> str:
+    return compile_trace(dag, default_trace(dag, TARGET), TARGET, "k").texts["cuda"]
+
+
+def test_zeros_of_padding_are_copied_like_the_rest() -> None:
+    """Rows with padding come asynchronously, too: a copy of nothing leaves zeros."""
+    text = source(convolution(56, 64, 64))
+    assert "at_copy16_if(Y_rows" in text
+    assert "at_copy16(Y_columns" in text
+
+
+def test_each_row_and_column_is_fetched_once_a_step() -> None:
+    """Of 4 x 8 instructions: rows of all four before the loop over columns, columns inside it."""
+    text = source(matrices(4096, 4096, 4096))
+    before, _, inside = text.partition("unsigned int b[2];")
+    assert "unsigned int a[4][4];" in before
+    assert "at_ldmatrix4(a[i_2]" in before
+    assert "ldmatrix" not in inside.partition("at_mma_f16")[0].partition(";")[2]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_turned_rows_are_turned_on_the_way_to_registers(turned: bool) -> None:
+    text = source(matrices(64, 64, 64, turned=(turned, False)))
+    assert f"at_ldmatrix4{'t' if turned else ''}(" in text
+    assert "at_copy16(C_rows" in text
 
 
 def test_every_option_keeps_the_limits_and_the_prior_ranks_them() -> None:
