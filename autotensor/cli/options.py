@@ -114,8 +114,8 @@ Shapes = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=N[xN..]",
-        help="Of an .onnx or .pt2 input, or of a dimension it leaves open. N may be a range, from which calls "
-        "choose: batch=1..8, x=n:1..8x3x224x224.",
+        help="Of an .onnx or .pt2 input, or of a dimension it leaves open. N may be a range, from which "
+        "calls choose: batch=1..8, x=n:1..8x3x224x224.",
     ),
 ]
 Inputs = Annotated[
