@@ -18,9 +18,8 @@ from typing import Any
 from autotensor.base.errors import InputError
 from autotensor.insight.report.chart_rows import chart_rows
 from autotensor.insight.report.figures import Figures, document
-from autotensor.insight.report.findings import Finding, findings, now_s, seconds_text, why
+from autotensor.insight.report.findings import Finding, findings, seconds_text, why
 from autotensor.insight.report.side_by_side import pairs
-from autotensor.insight.report.task_figures import TaskFigures
 from autotensor.insight.units import percent
 from autotensor.resolve import gain
 
@@ -66,7 +65,6 @@ def page(first: Figures, second: Figures | None = None) -> str:
         scripts=scripts,
         gain=gain,
         why=why,
-        now_s=now_s,
         command=repeatable,
     )
     return text
@@ -107,4 +105,4 @@ def _scripts() -> str:
     return found.replace("</script", "<\\/script")
 
 
-__all__ = ["Column", "TaskFigures", "page"]
+__all__ = ["Column", "page"]

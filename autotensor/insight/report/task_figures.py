@@ -123,9 +123,10 @@ class Source:
     """A run's rows, and what they name."""
 
     rows: RunRows
+    entries: Sequence[Mapping[str, Any]]  # its tasks
     by_task: Mapping[str, Sequence[Tried]]
     by_trace: Mapping[tuple[str, str], Tried]  # by workload and trace
-    workloads: Mapping[str, WorkloadRow]
+    workloads: Mapping[str, WorkloadRow]  # the log's
     targets: Mapping[str, Target]  # those that this version can read
     rates: Mapping[str, Rates]  # by target, as measured on the run's machine
     names: Mapping[str, str]  # of workloads

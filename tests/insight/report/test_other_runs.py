@@ -62,6 +62,15 @@ def test_a_task_that_was_not_tried_yet_has_no_share(tmp_path):
     assert found.fall is None
 
 
+def test_a_task_whose_computation_is_not_stored_is_left_out(tmp_path):
+    path, (first, *_) = tmp_path / "log.db", mlp_plan().tasks
+    with connect(path) as store:
+        add_trials(store, first.workload, [3e-5])
+        tasks = ({"workload": first.workload.key, "name": "named"}, {"workload": "0" * 32})
+        store.put_run(Run(store.sessions()[0].run_key, "half", tasks=tasks))
+    assert [t.name for t in figures_of(path, "half").tasks] == ["named"]
+
+
 def test_a_computation_of_another_version_has_no_limits(tmp_path):
     path = tmp_path / "log.db"
     with connect(path) as store:
