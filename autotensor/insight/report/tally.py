@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The reference, timed beside candidates, in a stretch of the run: multiples of its own median."""
+    """The reference, timed next to candidates, in a stretch of the run: multiples of its own median."""
 
     first: int  # trial
     last: int
