@@ -219,8 +219,8 @@ class LogHandle:
 
 
 def _pair(c: TaskComparison) -> Pair:
-    seconds = (t.median_s or 0.0 for t in (c.first, c.second))
-    return Pair(c.name, *seconds, c.ratio.middle, c.ratio.lower, c.ratio.upper, c.verdict.value)
+    a_s, b_s, r = c.first.median_s or 0.0, c.second.median_s or 0.0, c.ratio
+    return Pair(c.name, a_s, b_s, r.middle, r.lower, r.upper, c.verdict.value)
 
 
 __all__ = ["LogHandle", "log"]
