@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autotensor.api.model_compiling import compile_model
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import plan_model
+    from autotensor.api.open_models import open_graph
     from autotensor.api.training import training_step
     from autotensor.api.verifying.verify import verify
     from autotensor.autodiff.reverse_mode import gradients
@@ -59,6 +60,7 @@ _HOMES = {
     "load": "autotensor.api.loading",
     "log": "autotensor.api.log_handle",
     "lower": "autotensor.api.kernels",
+    "open_graph": "autotensor.api.open_models",
     "ops": "autotensor.graph.build",
     "parameter": "autotensor.graph.build",
     "plan_model": "autotensor.api.models",
@@ -90,6 +92,7 @@ __all__ = [
     "load",
     "log",
     "lower",
+    "open_graph",
     "ops",
     "parameter",
     "plan_model",

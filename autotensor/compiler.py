@@ -131,15 +131,19 @@ def compile_workload(
     the compiler itself. What code of others had a part in is compiled each time.
     """
     key = made_of(workload, trace, target, name, overlapping)
-    if key:
-        data = cache.get(key)
-        found = unpack(data) if data is not None else None
-        if found is not None:
-            return found
+    found = recalled(key, cache)
+    if found is not None:
+        return found
     made = compile_trace(workload.dag, trace, target, name, cache=cache, overlapping=overlapping)
     if key:
         cache.put(key, pack(made))
     return made
+
+
+def recalled(key: str, cache: ObjectCache) -> Artifact | None:
+    """What the cache has under a key of `made_of`."""
+    data = cache.get(key) if key else None
+    return None if data is None else unpack(data)
 
 
 def made_of(

@@ -20,7 +20,9 @@ from uuid import uuid4
 from tuning_db.errors import StoreError
 from tuning_db.records import (
     Application,
+    By,
     Calibration,
+    Chapter,
     CheckReport,
     Claim,
     Code,
@@ -33,6 +35,7 @@ from tuning_db.records import (
     Machine,
     Opening,
     Progress,
+    Pruned,
     Round,
     Run,
     Session,
@@ -362,6 +365,25 @@ class TrialStore(ABC):
     def progress(self, session: str) -> tuple[Progress, ...]:
         """One entry for every (workload, target) a session has trials of."""
 
+    # --- many sessions at once ---
+
+    @abstractmethod
+    def history(self, workload_key: str, by: By = By.SESSION) -> tuple[Chapter, ...]:
+        """The verified trials of a workload in groups, the one that began first first, with the best of each.
+
+        Cost: reads the workload's trials.
+        """
+
+    @abstractmethod
+    def finalists(
+        self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
+    ) -> tuple[TrialRecord, ...]:
+        """Of every task on every machine, the verified trial that this run, these versions of the sources or
+        this machine came to: the fastest of the last race, without one the fastest of all.
+
+        Races inside a model do not count. Cost: reads the trials of a run or machine; by code, of the log.
+        """
+
     # --- rates of a machine; trials in use ---
 
     @abstractmethod
@@ -416,6 +438,30 @@ class TrialStore(ABC):
 
         What was merged of it before is not looked at again. Raises StoreError if it is this very log, or
         holds another workload under a key of this one.
+        """
+
+    @abstractmethod
+    def prune(
+        self,
+        keep: int,
+        before: datetime | None = None,
+        makers: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> tuple[Pruned, ...]:
+        """Delete trials that nothing needs; gives each workload's trials, and how many of them went.
+
+        What stays: the `keep` fastest verified ones of every task on every machine, all races, what stands or
+        was built into something, sessions without an end, an example of every kind of failure, whatever these
+        makers made, the newest trial, and all that any of these was made from. before: only older ones go.
+        dry_run: nothing is deleted. Killed in the middle, the log is whole, and pruning again goes on.
+        Raises StoreError for a `keep` below one.
+        """
+
+    @abstractmethod
+    def compact(self) -> tuple[int, int]:
+        """Give back the space of what was deleted; gives the bytes before and after.
+
+        Others wait until it is done. Cost: writes all of the log anew.
         """
 
     @abstractmethod

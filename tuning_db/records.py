@@ -147,6 +147,11 @@ class Code:
     def __post_init__(self) -> None:
         _need_text(self, "key", "version")
 
+    @property
+    def label(self) -> str:
+        """What people call it: the commit; the key, where there were changes; the version without either."""
+        return (self.key if self.dirty else self.commit_sha) or self.version
+
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
@@ -468,6 +473,44 @@ class TaskCount:
     status: Status
     signature: str
     count: int
+
+
+class By(StrEnum):
+    """What the trials of a task are grouped by."""
+
+    SESSION = "session"
+    DAY = "day"
+    COMMIT = "commit"  # `Code.label`
+    MACHINE = "machine"
+    MAKER = "maker"
+    CONDITIONS = "conditions"
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The best of one group of a task's verified trials: of one commit, say.
+
+    Trials of two machines, targets or residencies are in no group together.
+    """
+
+    of: str  # what they are grouped by
+    since: datetime  # when the first of them was measured
+    machine: str  # fingerprint
+    target: str  # key
+    residency: str
+    trials: int
+    best_s: float
+    trial: int  # the fastest
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of a workload's trials when a log was pruned, or would."""
+
+    workload: str
+    name: str
+    trials: int  # before
+    gone: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
 Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
-`session_verbs.py`, those about trials here. What several verbs ask, and how rows become records, is in
-`queries.py`; how many trials are written at once in `batches.py`; nothing of SQLAlchemy leaves these files.
-Keys are turned into row ids inside a transaction, and remembered (`keys.py`).
+`session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. What several
+verbs ask, and how rows become records, is in `queries.py`; how many trials are written at once in
+`batches.py`; nothing of SQLAlchemy leaves these files. Keys are turned into row ids inside a transaction,
+and remembered (`keys.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, func, or_, select, text, update
 from sqlalchemy.exc import DBAPIError
@@ -26,8 +27,9 @@ from tuning_db.contract import (
     summarise,
     unknown,
 )
-from tuning_db.engine import IN_MEMORY
+from tuning_db.engine import IN_MEMORY, Opened
 from tuning_db.errors import StoreError
+from tuning_db.histories import HistoryVerbs
 from tuning_db.keys import CHUNK, chunks
 from tuning_db.queries import (
     COUNTS,
@@ -54,6 +56,7 @@ from tuning_db.records import (
     Leader,
     Machine,
     Progress,
+    Pruned,
     SessionKind,
     Standing,
     Status,
@@ -65,8 +68,10 @@ from tuning_db.sentences import FOREIGN_ERRORS, explain, misunderstood
 from tuning_db.session_verbs import SessionVerbs
 from tuning_db.values import now
 
+T = TypeVar("T")
 
-class SqlStore(SessionVerbs, TrialStore):
+
+class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
     """A tuning log in SQLite or PostgreSQL."""
 
     # --- trials ---
@@ -407,13 +412,36 @@ class SqlStore(SessionVerbs, TrialStore):
     def merge(self, source: TrialStore) -> tuple[int, int]:
         if not isinstance(source, SqlStore):
             raise TypeError(f"a log is merged from a log, not from {source!r}")
-        for store in (self, source):
-            if store._closed:
-                raise closed(store.place)
+        if source._closed:
+            raise closed(source.place)
         from tuning_db.exchange.merging import merge_logs  # here: it is seldom needed
 
+        return self._alone(lambda log: merge_logs(log, source._opened))
+
+    def prune(
+        self,
+        keep: int,
+        before: datetime | None = None,
+        makers: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> tuple[Pruned, ...]:
+        if keep < 1:
+            raise StoreError(f"{keep} trials of a task cannot be kept.", "Keep the fastest one at least.")
+        from tuning_db.upkeep.pruning import prune  # here: it is seldom needed
+
+        return self._alone(lambda log: prune(log, keep, before, makers, dry_run))
+
+    def compact(self) -> tuple[int, int]:
+        from tuning_db.upkeep.compacting import compact
+
+        return self._alone(compact)
+
+    def _alone(self, work: Callable[[Opened], T]) -> T:
+        """What makes its own transactions."""
+        if self._closed:
+            raise closed(self.place)
         try:
-            return merge_logs(self._opened, source._opened)
+            return work(self._opened)
         except FOREIGN_ERRORS as error:
             raise explain(error, self.place, writing=True) from error
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from autotensor.base.errors import InputError
 from autotensor.codegen.library.write import Library, write_library
-from autotensor.runtime.files.artifact import OPEN_SHAPES
 from autotensor.runtime.function import CompiledFunction
 
 
@@ -20,7 +19,7 @@ def write_c(function: CompiledFunction, folder: str | Path, *, name: str = "") -
     compiled function, TargetError for a function of a device, ArtifactError for constants without values.
     """
     artifacts = function._bound() if isinstance(function, CompiledFunction) else ()
-    if len(artifacts) != 1 or OPEN_SHAPES in artifacts[0].meta:
+    if len(artifacts) != 1:
         raise InputError(
             f"a C library is written of one compiled function, not of a {type(function).__name__}.",
             fix="Give what at.build, at.compile_model or at.load returned for one set of shapes.",

@@ -21,6 +21,7 @@ from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.narrow_floats import float32_inside
+from autotensor.graph.symbols.graph_families import GraphFamily, over_shapes
 from autotensor.runtime.open_artifact import Function
 
 if TYPE_CHECKING:
@@ -56,16 +57,17 @@ def from_onnx(
     source: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None,
-) -> Graph:
+) -> Graph | GraphFamily:
     """An ONNX model as a graph: to compile_model, plan_model or tune_model.
 
-    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}.
+    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}. An extent
+    may be te.var("n", range=(1, 8)): what is compiled then takes the whole range.
     values: inputs that are given once and for all, such as the shape that a Reshape takes.
     Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
     that are not supported.
     """
-    graph: Graph = _frontend(source).graph_of(load_onnx(source), shapes, values)
-    return graph
+    models, model = _frontend(source), load_onnx(source)
+    return over_shapes(model.name, shapes, lambda sizes: models.graph_of(model, sizes, values))
 
 
 class OnnxModel:

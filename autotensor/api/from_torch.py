@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
 from autotensor.graph.ir import Graph
-from autotensor.graph.open_graphs import OpenGraph
+from autotensor.graph.symbols.open_graphs import OpenGraph
 
 if TYPE_CHECKING:
     import torch

@@ -30,6 +30,7 @@ from autotensor.search.run import TuningRun
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.index_bounds import check_reads
+from autotensor.te.open_shapes import check_told
 from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
@@ -93,6 +94,7 @@ def build(
                 "build(schedule, args) needs the arguments, in calling order.", fix="build(s, [A, B, C])."
             )
         state = _state(what, args)
+        check_told(state.dag)
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     elif args is not None:
         raise InputError(
@@ -190,7 +192,7 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
             fix="List every input in calling order, or results alone.",
         )
     check_reads(dag)
-    return dag
+    return check_told(dag)
 
 
 def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:

@@ -2,6 +2,7 @@
 
     log = at.log("team.db")                          read-only; close it, or use it in a with statement
     log.runs(model="resnet18")                       frozen records, named by keys
+    log.report("resnet18").save("report.html")       one page, see docs/report.md
     log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
 
 What is here stays: names and fields are kept from version to version, however the database changes.
@@ -15,11 +16,17 @@ from types import TracebackType
 from typing import Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
+from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.errors import InputError
+from autotensor.insight.report.figures import figures
+from autotensor.insight.report.report import Report
+from autotensor.insight.report.run_rows import find_run
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
 from tuning_db.exchange.frames import Frame, Where, frame
 from tuning_db.records import (
+    By,
+    Chapter,
     Code,
     FailureGroup,
     Host,
@@ -145,6 +152,33 @@ class LogHandle:
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
         """Failed trials by status and error, most frequent first."""
         return self._store.failures(workload)
+
+    def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:
+        """The best of a workload by session, day, commit, machine, maker or conditions, oldest first."""
+        return self._store.history(workload, By(by))
+
+    def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
+        """What two runs, commits or machines came to, task by task, judged by all samples.
+
+        Raises InputError for what is not in the log.
+        """
+        return compare(self._store, a, b, at_least)
+
+    def regressions(
+        self, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
+    ) -> tuple[TaskComparison, ...]:
+        """The tasks that became slower, surely; without names, from the commit before the newest to it."""
+        return regressions(self._store, a, b, at_least)
+
+    def report(self, run: str | None = None, against: str | None = None) -> Report:
+        """What a run did: print it, `save("report.html")` it, or let a notebook show it.
+
+        run: its key, how that begins, or its model; None: the last. against: another, shown beside it.
+        Raises InputError when there is no such run.
+        """
+        first = find_run(self._store, run)
+        second = None if against is None else find_run(self._store, against)
+        return Report(figures(self._store, first), None if second is None else figures(self._store, second))
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.

@@ -15,14 +15,15 @@ from autotensor.api.open_models import OpenModel
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.graph.open_graphs import OpenGraph
+from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions
 
 
 def compile_model(
-    model: Graph | OpenGraph | GraphNode | Sequence[GraphNode],
+    model: Graph | GraphFamily | OpenGraph | GraphNode | Sequence[GraphNode],
     trials: int = 0,
     target: str | Target | None = None,
     *,

@@ -40,6 +40,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.lock_file import read_lock, write_lock
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import Metric, Resolved, gain, median_s, resolve
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
@@ -71,7 +72,7 @@ COMPILE_S = 0.1  # of a winner's kernel at the end; most were compiled with earl
 
 
 @dataclass(frozen=True)
-class ModelReport:
+class ModelReport(ShownInNotebooks):
     """The result of tuning a model. Latencies are medians in seconds, measured interleaved at the end."""
 
     tuning: TuneReport

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,27 @@ from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
-from autotensor.compiler import compile_workload, made_of
+from autotensor.compiler import made_of
+from autotensor.compiling.compile_jobs import Job, compile_jobs
 from autotensor.graph.groups import Group
 from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
-from autotensor.graph.open_graphs import OpenGraph
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
+from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
+from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.graph.symbols.samples import Samples
 from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
+from autotensor.te.workload import Workload
 from schedules.generate import is_one_nest
 from tuning_db import TrialStore
 
@@ -52,6 +57,7 @@ class ModelPlan:
     # kept in the artifact's meta, e.g. whose weights these are
     facts: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
+    opened: OpenLayout | None = None  # of a model whose extents are known at run time
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
         """The tasks to search; `inside`: seconds of all runs of each workload in one inference."""
@@ -63,7 +69,7 @@ class ModelPlan:
 
 
 def plan_model(
-    model: Graph | GraphNode | Sequence[GraphNode],
+    model: Graph | GraphFamily | GraphNode | Sequence[GraphNode],
     target: str | Target | None = None,
     name: str = "model",
     updates: Mapping[str, str] | None = None,
@@ -76,15 +82,57 @@ def plan_model(
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
-    passes = GPU_PASSES if chosen.is_gpu else PASSES
-    ready = own_outputs(optimize(as_graph(model, name), passes))
+    model = ready_model(model)
+    if isinstance(model, GraphFamily):
+        return _plan_family(model, chosen, dict(facts or {}))
+    graph = as_graph(model, name)
     if updates:
-        ready, groups = updating_groups(ready, updates)
+        ready, groups = updating_groups(_ready(graph, chosen), updates)
     else:
-        groups = partition(ready, windows=not chosen.is_gpu)
-        if chosen.kind == "llvm":  # blocks of rows, for which a core has caches
-            groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
+        ready, groups = _cut(graph, chosen, lambda w: is_one_nest(w.dag, chosen))
     return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
+
+
+def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) -> ModelPlan:
+    """One plan for all numbers of a family's symbols."""
+    if target.kind != "llvm":
+        raise TargetError(
+            f"target {target.kind!r} takes shapes that are numbers; those of model {family.name!r} are known "
+            "at run time.",
+            fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
+        )
+    samples = Samples(family.symbols)
+    decided: list[bool] = []  # at the greatest extents, for all others
+
+    def decide(workload: Workload) -> bool:
+        decided.append(is_one_nest(workload.dag, target))
+        return decided[-1]
+
+    cuts = [_cut(family.at(samples.choices[0]), target, decide)]
+    for choice in samples.choices[1:]:
+        cuts.append(_cut(family.at(choice), target, _repeated(decided)))
+    groups, opened = generalised(family.name, samples, cuts)
+    check_least(family, opened)
+    return ModelPlan(cuts[0][0], groups, tasks_of(groups), target, facts, opened=opened)
+
+
+def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
+    """Decides as it was decided, in the same order."""
+    again = iter(decided)
+    return lambda _: next(again, False)
+
+
+def _ready(graph: Graph, target: Target) -> Graph:
+    return own_outputs(optimize(graph, GPU_PASSES if target.is_gpu else PASSES))
+
+
+def _cut(graph: Graph, target: Target, is_worth_it: Callable[[Workload], bool]) -> Cut:
+    """The graph as it is computed, and its groups. is_worth_it: whether a workload is to be one kernel."""
+    ready = _ready(graph, target)
+    groups = partition(ready, windows=not target.is_gpu)
+    if target.kind == "llvm":  # blocks of rows, for which a core has caches
+        groups = joined(ready, groups, is_worth_it)
+    return ready, groups
 
 
 def check_target(target: Target) -> Target:
@@ -180,7 +228,7 @@ def link_model(
     known = compiled if compiled is not None else {}
     compile_tasks(plan, traces, known)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
-    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared)
+    linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared, plan.opened)
     return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
 
 
@@ -202,7 +250,8 @@ def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
     if not source or not all(kernels):
         return ""
     names = [graph.name, [c.name for c in graph.constants]]  # which the graph's key leaves out
-    around = json.dumps([names, sorted(plan.updates.items()), plan.facts], sort_keys=True)
+    symbols = [str(s) for s in plan.opened.symbols] if plan.opened else []
+    around = json.dumps([names, sorted(plan.updates.items()), plan.facts, symbols], sort_keys=True)
     return object_key("model", source, graph.key, around, *kernels)
 
 
@@ -221,13 +270,14 @@ def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifac
 def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
     """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
     shared = _overlapping(plan)
-    for t in plan.tasks:
-        trace = traces[t.workload.key]
-        place = (t.workload.key, trace.hash)
-        if place not in compiled:
-            own = shared.get(t.workload.key, frozenset())
-            made = compile_workload(t.workload, trace, plan.target, t.name, default_cache(), own)
-            compiled[place] = refuse_unfit(made)
+    places = {(t.workload.key, traces[t.workload.key].hash): t for t in plan.tasks}
+    jobs = {
+        place: Job(t.workload, traces[place[0]], plan.target, t.name, shared.get(place[0], frozenset()))
+        for place, t in places.items()
+        if place not in compiled
+    }
+    made = compile_jobs(list(jobs.values()), default_cache())
+    compiled |= {place: refuse_unfit(m) for place, m in zip(jobs, made, strict=True)}
 
 
 def _overlapping(plan: ModelPlan) -> Mapping[str, frozenset[str]]:

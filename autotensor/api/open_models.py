@@ -11,15 +11,41 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from autotensor.base.errors import TargetError
+from autotensor.api.models import as_graph
+from autotensor.base.errors import InputError, TargetError
 from autotensor.graph.ir import Graph
-from autotensor.graph.open_graphs import OpenGraph
+from autotensor.graph.symbols.graph_families import Choice, GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.ir.expr import Expr
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape, Shapes
 from autotensor.runtime.open_artifact import Function
+from autotensor.te.symbols import number, symbols_of
 
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
+
+
+def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> GraphFamily:
+    """A model whose extents are known when it is called: for compile_model, plan_model and tune_model.
+
+    make: takes one number for each extent and gives a Graph, an output node or a list of them. It is called
+    for several numbers, in the ranges where they are wide enough, and must write the same operators with the
+    same weights each time.
+    Raises InputError for an extent that is no te.var.
+    """
+    found = symbols_of(*extents)
+    if len(found) != len(extents) or not all(isinstance(e, Expr) for e in extents) or not found:
+        raise InputError(
+            f"open_graph: {', '.join(map(str, extents)) or 'nothing'} is no list of te.var.",
+            fix='n = te.var("n", range=(1, 64)); at.open_graph(make, n).',
+        )
+
+    def graph(choice: Choice) -> Graph:
+        return as_graph(make(*(number(e, choice) for e in extents)), name)
+
+    return GraphFamily(name, found, graph)
 
 
 class OpenModel(ByShape):

@@ -6,6 +6,10 @@
 
 The bounds are those of Wilcoxon's signed-rank test on the logarithms of the ratios: they are right for any
 noise that would lie the other way round if the two had changed places, outliers included.
+
+What was timed apart has no rounds in common: `apart` compares every time of one with every time of the other,
+and its bounds are those of the rank-sum test, right for any noise that is the same for both.
+Source: Hodges and Lehmann, Estimates of Location Based on Rank Tests (1963).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from math import exp, log
+from math import exp, floor, log
 from statistics import median
 
 RISK = 0.01  # that the true ratio is beyond one bound: of five challengers, one in twenty races
@@ -59,6 +63,26 @@ def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
     return Paired(_ratio(median(means)), _ratio(means[rank] - beyond), _ratio(means[-1 - rank] + beyond))
 
 
+def apart(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
+    """Compares the times of two things that were not timed in turns. Cost: one ratio for each two of them.
+
+    Of few times (four and four, say) nothing is sure: then the bounds are 0 and infinity.
+
+    >>> apart([1.03, 1.04, 1.03, 1.05, 1.03], [1.0, 1.0, 1.0, 1.0, 1.0])
+    Paired(middle=1.03, lower=1.03, upper=1.05)
+
+    Raises ValueError where one of them has no times.
+    """
+    if not mine or not theirs:
+        raise ValueError("what has no times cannot be compared")
+    ratios = sorted(max(m, _LEAST) / max(t, _LEAST) for m in mine for t in theirs)
+    mean = len(ratios) / 2
+    deviation = (len(ratios) * (len(mine) + len(theirs) + 1) / 12) ** 0.5
+    rank = floor(mean - _NORMAL * deviation)
+    lower, upper = (ratios[rank], ratios[-1 - rank]) if rank >= 0 else (0.0, float("inf"))
+    return Paired(median(ratios), lower, upper)
+
+
 @cache
 def _rank(pairs: int) -> int:
     """Position of the lower bound among the averages: the test's critical value for RISK."""
@@ -78,4 +102,4 @@ def _ratio(logarithm: float) -> float:
     return float(f"{exp(logarithm):.12g}")
 
 
-__all__ = ["RISK", "Paired", "paired"]
+__all__ = ["RISK", "Paired", "apart", "paired"]

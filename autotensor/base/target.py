@@ -96,6 +96,12 @@ class Target:
         """Whether kernels are made for a card: blocks run on its multiprocessors, their threads in warps."""
         return self.is_gpu and not self.on_cores
 
+    @property
+    def capability(self) -> int:
+        """Compute capability of a CUDA target, 80 for 8.0; 0 where it is not known, and of others."""
+        number = self.arch.removeprefix("sm_")
+        return int(number) if self.kind == "cuda" and number.isdigit() else 0
+
     def processor(self) -> Target:
         """The target whose schedules suit this one: where blocks run on cores, those of the same processor.
 

@@ -17,19 +17,21 @@ import numpy as np
 from autotensor.api.loading import load
 from autotensor.api.log import open_existing
 from autotensor.base.errors import ArtifactError, InputError
-from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
-from autotensor.cli.onnx_parts import InParts
+from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx, onnx_graph
+from autotensor.cli.model_files.onnx_parts import InParts
+from autotensor.cli.model_files.torch_files import exported_graph, is_exported
 from autotensor.cli.options import Log, Machine, Source, warn_of_threads
 from autotensor.cli.output import tell
-from autotensor.cli.torch_files import exported_graph, is_exported
+from autotensor.runtime.extents import OpenShapes
 from autotensor.runtime.files import artifact_file as artifacts
-from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import OPEN_SHAPES, ArgSpec, Artifact
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.runtime.sample_arrays import sample_inputs
 
 if TYPE_CHECKING:
     from autotensor.api.models import ModelPlan
     from autotensor.graph.ir import Graph
+    from autotensor.graph.symbols.graph_families import GraphFamily
     from autotensor.resolve import Resolved
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,7 +47,7 @@ def is_file(name: str) -> bool:
     return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name) and not is_exported(name))
 
 
-def build_graph(model: str, source: Source = PLAIN) -> Graph:
+def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
     """The graph of a built-in model, an .onnx file or a program of torch.export.
 
     Raises InputError about the name, the weights, --shape or --input.
@@ -108,7 +110,7 @@ def warn_of_weights(meta: Mapping[str, Any]) -> str:
     return ""
 
 
-def place_of(out: Path | None, graph: Graph, source: Source) -> Path:
+def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Path:
     """Where a compiled model goes: what `--out` says, or its own name. Raises InputError for a bad place."""
     path = out or Path(f"{graph.name}.atm" if source.batch == 1 else f"{graph.name}_b{source.batch}.atm")
     if is_onnx(path.name):
@@ -143,6 +145,11 @@ def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
         ("", _functions(len(held)), _functions(len(plans))),
         ("", old.name, graph.name),
         ("the inputs ", _listed(old.role("input")), _listed(inputs)),
+        (
+            "the range ",
+            _range(old.meta.get(OPEN_SHAPES)),
+            _range(plan.opened.plain() if plan.opened else None),
+        ),
         ("the target ", ", ".join(a.target.key() for a in held), ", ".join(p.target.key() for p in plans)),
         ("weights ", str(old.meta.get("weights")), str(plan.facts.get("weights"))),
         ("--input ", str(old.meta.get("values", "nothing")), str(plan.facts.get("values", "nothing"))),
@@ -174,6 +181,10 @@ def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
             "it at once.",
             fix="Give the log that it was tuned with (--db), another file (--out), or --force.",
         )
+
+
+def _range(open_shapes: Mapping[str, Any] | None) -> str:
+    return OpenShapes.of(open_shapes).ranges() if open_shapes else "of one set of shapes"
 
 
 def _listed(args: Sequence[ArgSpec]) -> str:

@@ -12,7 +12,7 @@ from autotensor.api.verifying.report import KernelCheck, Report
 from autotensor.api.verifying.verify import check, loaded
 from autotensor.base.errors import InputError
 from autotensor.cli.inputs import build_graph, check_compiled, check_place, compile_known, is_file
-from autotensor.cli.onnx_files import RunsInParts, is_onnx
+from autotensor.cli.model_files.onnx_files import RunsInParts, is_onnx
 from autotensor.cli.options import Log, Machine, Source
 from autotensor.cli.output import say, table
 from autotensor.cli.values import call_arrays, parted

@@ -24,6 +24,7 @@ from autotensor.base.names import free_name
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer_types import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.operators import OPERATORS, Kind, TensorType
 
 if TYPE_CHECKING:  # for `graph.explain()`, which people look for on the graph: its file is loaded when called
@@ -315,7 +316,7 @@ def _unpickled(kinds: Sequence[tuple[type[GraphNode], tuple[Any, ...]]], rest: t
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(ShownInNotebooks):
     """A function from `inputs` to `outputs`, what compile_model, plan_model and tune_model take.
 
     It prints as a list of operators with their types; `explain()` says what the passes make of it.

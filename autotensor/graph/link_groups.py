@@ -13,28 +13,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
+from autotensor.codegen.llvm.kernel_entry import Late
 from autotensor.codegen.llvm.preparing import preparing_here
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
-from autotensor.graph.memory import Lifetime, MemoryPlan, plan
+from autotensor.graph.memory import Lifetime, MemoryPlan, plan, plan_in_boxes
 from autotensor.graph.partition import check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
-from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.graph.symbols.generalise import OpenLayout
+from autotensor.graph.symbols.told_numbers import ToldNumbers
+from autotensor.runtime.extents import Formula, renamed
+from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.launches import LAUNCHES, launches
 from autotensor.runtime.open_artifact import open_artifact
+from autotensor.te.open_shapes import formula
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
@@ -50,6 +59,7 @@ class Step:
     artifact: Artifact
     places: tuple[Place, ...]  # one per argument of the artifact
     barrier: bool  # whether threads meet before it
+    late: Mapping[int, int]  # by argument: which number tells its offset at run time
 
 
 def link(
@@ -59,6 +69,7 @@ def link(
     target: Target,
     updates: Mapping[str, str] = MappingProxyType({}),
     prepared: bool = False,
+    opened: OpenLayout | None = None,
 ) -> Artifact:
     """The model as one artifact, ready to load.
 
@@ -67,13 +78,19 @@ def link(
     updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they are
     no arguments of their own.
     prepared: its values are what calls read, made here and now; else its weights as they are.
+    opened: what follows extents that are known at run time, of groups whose workloads have such; the graph is
+    that of the greatest.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
     constants = _constants(groups, artifacts, {*graph.input_names, *graph.output_names})
-    memory = plan_memory(graph, groups, artifacts, DEVICE_ALIGNMENT if target.is_gpu else 1)
-    steps = _steps(graph, groups, artifacts, constants.names, memory, updates)
+    multiple = DEVICE_ALIGNMENT if target.is_gpu else 1
+    memory = plan_memory(graph, groups, artifacts, multiple, plan if opened is None else plan_in_boxes)
+    told = None if opened is None else _told(opened, memory, artifacts)
+    steps = _steps(graph, groups, artifacts, constants.names, memory, updates, told)
+    if told is not None:
+        constants = constants.with_told(told.greatest())
     args = _arguments(graph, constants, memory, artifacts, updates)
     index = {a.name: n for n, a in enumerate(args)}
     ranges = _index_ranges(graph, groups, artifacts)
@@ -95,6 +112,7 @@ def link(
         meta=_meta(graph, steps, memory, index, updates)
         | {"entry_constants": list(constants.entry_constants)}
         | ({"index_ranges": ranges} if ranges else {})
+        | ({OPEN_SHAPES: told.plain()} if told is not None else {})
         | code.meta,
     )
 
@@ -119,7 +137,7 @@ def _native(
     target: Target,
 ) -> _Code:
     """One native function that calls the kernels in order, and one that prepares."""
-    slots = [tuple((index[p.arg], p.offset) for p in s.places) for s in steps]
+    slots = [_slots(s, index) for s in steps]
     calls = [Call(s.artifact.entry, at, s.barrier) for s, at in zip(steps, slots, strict=True)]
     first = [Call(s.artifact.prepare or "", slots[s.number]) for s in preparing]
     stem = f"model_{hashlib.sha256(repr((calls, first, tuple(args))).encode()).hexdigest()[:20]}"
@@ -130,6 +148,12 @@ def _native(
     alone = all(s.artifact.meta.get("alone", False) for s in steps)
     meta = {"alone": alone, "reread": _reread(steps, args)}
     return _Code(entry, prepare, (*objects, *plans), meta)
+
+
+def _slots(step: Step, index: Mapping[str, int]) -> tuple[tuple[int, int | Late], ...]:
+    """Where the arguments of a step are, for the code that calls it."""
+    late = {k: Late(index[EXTENTS], number) for k, number in step.late.items()}
+    return tuple((index[p.arg], late.get(k, p.offset)) for k, p in enumerate(step.places))
 
 
 def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
@@ -170,7 +194,7 @@ def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
     found = compiled.get(group.workload.key)
     if found is None:
         raise GraphError(f"group {group.name!r} (workload {group.workload.key}) has not been compiled.")
-    given = {a.name for a in found.args if a.role in ("input", "constant", "output")}
+    given = {a.name for a in found.args if a.role in ("input", "constant", "output")} - {EXTENTS}
     if given != set(group.arg_names):
         raise GraphError(
             f"group {group.name!r}: its program takes {', '.join(sorted(given))}, the workload "
@@ -198,6 +222,11 @@ class _Constants:
     preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
     entry_constants: tuple[str, ...]  # those that are not only prepared from
 
+    def with_told(self, numbers: Sequence[int]) -> _Constants:
+        """With the numbers that a call tells, here of the greatest extents."""
+        told = {EXTENTS: np.array(numbers, np.int64)}
+        return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
+
 
 def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]) -> _Constants:
     values: dict[str, Array] = {}
@@ -216,7 +245,7 @@ def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved:
                 by_digest[digest] = free_name(f"const.{node.name or arg}", {*values, *prepared, *reserved})
                 values[by_digest[digest]] = node.array
             found[arg] = by_digest[digest]
-        kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants())
+        kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants() if arg != EXTENTS)
         if specs := artifact.role("prepared"):
             code, reads = artifact.prepared_by()
             key = (code or artifact.objects, tuple(nodes[arg].data.digest for arg in reads))
@@ -237,6 +266,8 @@ def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
     bound = _bound(group)
     found = {}
     for spec in artifact.role("constant"):
+        if spec.name == EXTENTS:
+            continue
         node = bound[spec.name]
         if not isinstance(node, Constant):
             raise GraphError(
@@ -299,7 +330,11 @@ def _index_ranges(
 
 
 def plan_memory(
-    graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact], multiple: int = 1
+    graph: Graph,
+    groups: Sequence[Group],
+    artifacts: Sequence[Artifact],
+    multiple: int = 1,
+    plan: Callable[[Sequence[Lifetime]], MemoryPlan] = plan,
 ) -> MemoryPlan:
     """Offsets of intermediate values and of the workspaces that a kernel's threads share.
 
@@ -325,6 +360,20 @@ def plan_memory(
     return plan(values)
 
 
+def _told(opened: OpenLayout, memory: MemoryPlan, artifacts: Sequence[Artifact]) -> ToldNumbers:
+    """What a call tells: nothing of places yet."""
+    bytes_ = {_value(n, k): formula(x) for (n, k), x in opened.bytes.items()}
+    for n, artifact in enumerate(artifacts):
+        own = artifact.meta.get(OPEN_SHAPES, {"symbols": (), "shapes": {}})
+        names = dict(zip((name for name, _, _ in own["symbols"]), opened.kernels[n], strict=True))
+        for spec in artifact.role("workspace"):
+            size: Formula = dtype_of(spec.dtype).bytes
+            for extent in own["shapes"].get(spec.name, spec.shape):
+                size = ["*", renamed(extent, names), size]
+            bytes_[_space(n, spec.name)] = size
+    return ToldNumbers.of(opened, ARENA, memory, bytes_)
+
+
 def _space(step: int, arg: str) -> str:
     return f"{step}:{arg}"
 
@@ -340,8 +389,13 @@ def _steps(
     names: Sequence[Mapping[str, str]],
     memory: MemoryPlan,
     updates: Mapping[str, str],
+    told: ToldNumbers | None,
 ) -> list[Step]:
-    """Where every argument lies, and where threads must meet."""
+    """Where every argument lies, and where threads must meet.
+
+    told: where extents are known at run time, takes the places that follow them; those of the steps are for
+    the greatest.
+    """
     arena = {v.name: Place(ARENA, o, v.bytes) for v, o in zip(memory.values, memory.offsets, strict=True)}
     places: dict[GraphNode, Place] = {}
     for x, name in zip(graph.inputs, graph.input_names, strict=True):
@@ -349,15 +403,21 @@ def _steps(
     for out, name in zip(graph.outputs, graph.output_names, strict=True):
         if 0 not in out.shape:
             places[storage(out)] = Place(updates.get(name, name), 0, prod(out.shape) * out.dtype.bytes)
+    values: dict[GraphNode, str] = {}
+    boxes = _boxes(memory)
     read: list[Place] = []
     written: list[Place] = []
     steps = []
     for n, (group, artifact) in enumerate(zip(groups, artifacts, strict=True)):
         for k, out in enumerate(group.outputs):
             places.setdefault(out, arena.get(_value(n, k), Place(ARENA)))
+            values.setdefault(out, _value(n, k))
         bound = _bound(group)
 
         def place(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> Place:
+            if spec.name == EXTENTS:
+                assert told is not None, "only open groups have extents to be told"
+                return Place(EXTENTS, told.begins[told.layout.kernels[n]] * 8, spec.bytes)
             if spec.name in names[n]:
                 return Place(names[n][spec.name], 0, spec.bytes)
             if spec.name in bound and not isinstance(bound[spec.name], Constant):
@@ -368,13 +428,21 @@ def _steps(
                 return Place(_per_thread(spec))  # private to a thread: never a reason to meet
             return arena.get(_space(n, spec.name), Place(ARENA))
 
+        def late(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> int | None:
+            """The number that tells the argument's offset at run time; None where that is known now."""
+            if told is None or spec.name in (EXTENTS, *names[n]) or spec.per_thread:
+                return None
+            if spec.name not in bound:
+                return told.offset(_space(n, spec.name), 0)
+            at = list(bound).index(spec.name)
+            whole = place_of(bound[spec.name], places).of
+            return told.offset(values.get(whole, ""), formula(told.layout.windows.get((n, at), 0)))
+
         all_places = tuple(place(s) for s in artifact.args)
-        writes = [
-            p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("output", "workspace")
-        ]
-        reads = [
-            p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("input", "workspace")
-        ]
+        lates = {k: found for k, s in enumerate(artifact.args) if (found := late(s)) is not None}
+        reached = [_box_of(p, boxes) for p in all_places]
+        writes = [p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("output", "workspace")]
+        reads = [p for p, s in zip(reached, artifact.args, strict=True) if s.role in ("input", "workspace")]
         meets = any(w.meets(p) for w in written for p in (*reads, *writes)) or any(
             r.meets(p) for r in read for p in writes
         )
@@ -382,9 +450,24 @@ def _steps(
             read, written = [], []
         read += reads
         written += writes
-        steps.append(Step(n, group, artifact, all_places, meets))
+        steps.append(Step(n, group, artifact, all_places, meets, lates))
     check_plan([_use(s, places) for s in steps], {x: places[x] for x in graph.inputs})
     return steps
+
+
+def _boxes(memory: MemoryPlan) -> list[Place]:
+    """Where the boxes of a plan lie, in order."""
+    sizes = [memory.values[box[0]].size for box in memory.boxes]
+    return [
+        Place(ARENA, begin, size) for begin, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
+    ]
+
+
+def _box_of(place: Place, boxes: Sequence[Place]) -> Place:
+    """The box that a place is in, all of which it may reach at other extents; itself where there are none."""
+    if place.arg != ARENA or not place.bytes:
+        return place
+    return next((b for b in boxes if b.offset <= place.offset < b.offset + b.bytes), place)
 
 
 def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:

@@ -46,6 +46,9 @@ class MemoryPlan:
     arena_bytes: int
     lower_bound_bytes: int  # most bytes alive at one step
     strategy: str
+    # numbers of values that begin at one place, and of which no two are alive together; () where values of
+    # known sizes lie anywhere
+    boxes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def unshared_bytes(self) -> int:
@@ -85,6 +88,39 @@ def plan(values: Sequence[Lifetime]) -> MemoryPlan:
                 return best
     assert best is not None
     return best
+
+
+def plan_in_boxes(values: Sequence[Lifetime]) -> MemoryPlan:
+    """A plan for values whose sizes change: those that share bytes begin at one place, whatever the sizes.
+
+        step      0    1    2    3
+        box 0   [a    a  | c    c ]        a box is as large as the largest of its values; boxes lie one
+        box 1        [b    b    b ]        behind another
+
+    Greatest values first, each into the smallest box that is free as long as it lives. Source: Pisarchyk and
+    Lee, "shared objects, greedy by size". Cost O(n²).
+    """
+    values = tuple(values)
+    boxes: list[list[int]] = []
+    for n in sorted(range(len(values)), key=lambda n: (-values[n].size, values[n].first)):
+        free = [b for b in boxes if not any(values[m].meets(values[n]) for m in b)]
+        if free:
+            free[-1].append(n)  # boxes become smaller
+        else:
+            boxes.append([n])
+    offsets: dict[int, int] = {}
+    end = 0
+    for box in boxes:
+        offsets |= dict.fromkeys(box, end)
+        end += values[box[0]].size
+    return MemoryPlan(
+        values,
+        tuple(offsets[n] for n in range(len(values))),
+        end,
+        lower_bound(values),
+        "boxes, greedy by size",
+        tuple(map(tuple, boxes)),
+    )
 
 
 def lower_bound(values: Sequence[Lifetime]) -> int:

@@ -7,9 +7,12 @@ worker 1          CCCCCCCCC
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from autotensor.ir.notebook import ShownInNotebooks
 
 WIDTH = 64  # characters of a bar chart
 
@@ -22,6 +25,7 @@ class Span:
     worker: int
     start_s: float
     end_s: float
+    details: Mapping[str, Any] = field(default_factory=dict)  # shown where the span is chosen
 
     def overlaps(self, other: Span) -> bool:
         """Whether both were at work at one moment."""
@@ -29,10 +33,12 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(ShownInNotebooks):
     """The spans of one run, in order of their starts."""
 
     spans: tuple[Span, ...]
+    title: str = ""
+    workers: tuple[str, ...] = ()  # names, by number; (): worker 0, worker 1, …
 
     @property
     def seconds(self) -> float:
@@ -65,19 +71,24 @@ class Timeline:
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
-        """For chrome://tracing and Perfetto."""
-        events = [
-            {
-                "name": s.name,
-                "ph": "X",
-                "pid": 0,
-                "tid": s.worker,
-                "ts": s.start_s * 1e6,
-                "dur": (s.end_s - s.start_s) * 1e6,
-            }
-            for s in self.spans
+        """For ui.perfetto.dev and chrome://tracing, in the trace event format. Raises OSError."""
+        names = [_named("process_name", 0, self.title)] if self.title else []
+        names += [_named("thread_name", n, name) for n, name in enumerate(self.workers)]
+        names += [
+            {"name": "thread_sort_index", "ph": "M", "pid": 0, "tid": n, "args": {"sort_index": n}}
+            for n in range(len(self.workers))
         ]
-        Path(path).write_text(json.dumps({"traceEvents": events}))
+        spans = [
+            {"name": s.name, "ph": "X", "pid": 0, "tid": s.worker, "ts": s.start_s * 1e6,
+             "dur": (s.end_s - s.start_s) * 1e6, **({"args": dict(s.details)} if s.details else {})}
+            for s in self.spans
+        ]  # fmt: skip
+        document = {"traceEvents": [*names, *spans], "displayTimeUnit": "ns"}
+        Path(path).write_text(json.dumps(document))
+
+
+def _named(what: str, worker: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": 0, "tid": worker, "args": {"name": name}}
 
 
 def _by_name(span: Span) -> str:

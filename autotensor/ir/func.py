@@ -14,6 +14,7 @@ from typing import Any
 from autotensor.base.dtype import DType
 from autotensor.ir.expr import Expr, const
 from autotensor.ir.node import Node
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.ir.stmt import Stmt
 
 Extents = tuple[Expr, ...]
@@ -89,7 +90,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class PrimFunc:
+class PrimFunc(ShownInNotebooks):
     """One kernel: `params` are the global buffers it touches, in the program's order."""
 
     name: str
@@ -120,7 +121,7 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Program(ShownInNotebooks):
     """Kernels in order and the arguments that they share.
 
     overlapping: names of arguments that may lie in the same bytes as one another; all others share nothing.

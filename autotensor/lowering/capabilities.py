@@ -20,7 +20,6 @@ from autotensor.base.target import GPU_KINDS, Target
 from autotensor.codegen.c.tensor_intrinsics import FIRST_CAPABILITY, INTRINSICS
 from autotensor.codegen.dot_instructions import available, known_dots
 from autotensor.ir.func import Scope
-from autotensor.lowering.device_features import capability
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.state import At, Stage, State
 
@@ -96,7 +95,7 @@ def _instructions(target: Target | None, brought: TargetPlugin | None) -> Collec
         return brought.intrinsics
     if target is None or not target.is_gpu:
         return tuple(dot.name for dot in available(target))
-    return INTRINSICS if capability(target) >= FIRST_CAPABILITY else ()
+    return INTRINSICS if target.capability >= FIRST_CAPABILITY else ()
 
 
 def _name(target: Target | None) -> str:

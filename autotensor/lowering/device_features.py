@@ -28,13 +28,7 @@ PLAIN = Device()
 def device_of(target: Target | None) -> Device:
     if target is None or target.kind != "cuda":
         return PLAIN
-    return Device(target.warp_size, capability(target) >= FIRST_WITH_COPIES)
-
-
-def capability(target: Target) -> int:
-    """Compute capability of a CUDA target, 80 for 8.0; 0 where it is not known, and of others."""
-    number = target.arch.removeprefix("sm_")
-    return int(number) if target.kind == "cuda" and number.isdigit() else 0
+    return Device(target.warp_size, target.capability >= FIRST_WITH_COPIES)
 
 
 def block_of(state: State, root: Stage, extents: Extents) -> dict[str, int]:

@@ -28,6 +28,7 @@ from autotensor.models import (
     gpt2,
     gpt2_decode,
     language_model,
+    llama,
     mlp,
     mobilenet,
     mobilenet_v1,
@@ -114,6 +115,11 @@ for _name, _module, _about, _gflop in (
     ("small_cnn", small_cnn, "trained network for 8x8 digits", 0.000249),
 ):
     _add(_name, _module.build, _module.inputs, _about, _gflop)
+for _bits in (4, 8):
+    _add(
+        f"llama_{_bits}bit", partial(llama.build, bits=_bits, rounded=8), llama.inputs,
+        f"decoder of 0.35 B numbers of {_bits} bits for one more word, behind a cache of 256", 0.373,
+    )  # fmt: skip
 for _kind, _gflop in (("lstm", 0.93), ("gru", 0.811)):
     _add(
         _kind, partial(language_model.build, _kind), language_model.inputs,

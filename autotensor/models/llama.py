@@ -7,8 +7,8 @@
     x ─▶ rms norm ─▶ attention ─▶ dense ─▶ + x ─▶ rms norm ─▶ silu(gate) * up ─▶ down ─▶ +      one layer
 
 A prompt goes through a graph of many tokens, chunk by chunk; generation through one of a single token. The
-cache belongs to the caller, who writes each entry at its position (`remember`). Its places from `position`
-on are not looked at, whatever they hold. Queries of one group share a row of keys and values.
+cache belongs to the caller (`cached_attention`). Queries of one group share a row of keys and values.
+Matrices may be packed numbers of 4 and 8 bits (`packed_rows`).
 
 Source: Touvron et al., 2023; rotary embeddings in halves, as transformers' weights have them.
 """
@@ -16,9 +16,9 @@ Source: Touvron et al., 2023; rotary embeddings in halves, as transformers' weig
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
-from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.ir import Constant, Graph, GraphNode
+from autotensor.models import gguf_file
+from autotensor.models.cached_attention import CAPACITY, attend, entry_of, remember
+from autotensor.models.packed_rows import PackedRows, drawn_rows, rounded_rows, side_by_side
 from autotensor.models.transformer import heads_of, rows_of, token_input, token_numbers
 from autotensor.models.weights import Array, Naming, Weights, WeightSource, load_weights
 
-CAPACITY = 256
-HIDDEN = np.float32(-1e30)  # a score that no exp survives
+__all__ = ["SMALL", "LlamaSize", "build", "cache_shape", "inputs", "load", "remember", "size_of"]
 NAMES = Naming("transformers'", prefix="model.", unused=("rotary_emb.", ".rotary_emb.inv_freq"))
 
 
@@ -95,12 +97,16 @@ def size_of(config: Mapping[str, Any]) -> LlamaSize:
     )
 
 
-def load(folder: str | Path) -> tuple[LlamaSize, dict[str, Array]]:
-    """Size and weights in a Hugging Face folder: config.json, and safetensors in one file or several.
+def load(source: str | Path) -> tuple[LlamaSize, dict[str, Any]]:
+    """Size and weights in a Hugging Face folder (config.json, safetensors in one file or several), or in a
+    `.gguf` file, whose Q4_0 and Q8_0 stay packed.
 
     Raises InputError for a file that is missing or damaged, and as `size_of`.
     """
-    path = Path(folder) / "config.json"
+    if Path(source).suffix == ".gguf":
+        config, weights = gguf_file.read(Path(source))
+        return size_of(config), weights
+    path = Path(source) / "config.json"
     try:
         size = size_of(json.loads(path.read_text()))
     except OSError as error:
@@ -109,7 +115,28 @@ def load(folder: str | Path) -> tuple[LlamaSize, dict[str, Array]]:
         raise InputError(f"llama: {str(path)!r} is not JSON: {error}.") from error
     except KeyError as error:
         raise InputError(f"llama: {str(path)!r} lacks {error}.") from error
-    return size, load_weights(folder)
+    return size, load_weights(source)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How matrices are kept: as they are given, or floats rounded to numbers of so many bits, by groups."""
+
+    bits: int = 0  # 4 or 8; 0: floats stay float32
+    group: int = 32
+    rounded: int = 0  # bits that x is rounded to where numbers are multiplied, 8 or 16; 0: none
+
+    def matrix(self, w: WeightSource, name: str, rows: int, columns: int) -> PackedRows | Constant:
+        given = w.given(name)
+        if isinstance(given, PackedRows) and given.shape == (rows, columns):
+            w.noted(name, rows, columns)
+            return given
+        if not self.bits or (w.weights is not None and given is None):  # who has no weights asks for shapes
+            return w(name, rows, columns)
+        if w.weights is None and not name.startswith("embed_tokens."):  # whose floats are looked up, too
+            w.noted(name, rows, columns)
+            return drawn_rows(name, rows, columns, self.bits, self.group, w.seed)
+        return rounded_rows(w(name, rows, columns).array, self.bits, self.group, name)
 
 
 def build(
@@ -121,15 +148,22 @@ def build(
     capacity: int = CAPACITY,
     size: LlamaSize = SMALL,
     ids: str = "int64",
+    bits: int = 0,
+    group: int = 32,
+    rounded: int = 0,
 ) -> Graph:
     """The graph. weights: `embed_tokens.weight` [words, hidden], …; None draws them from the seed.
 
+    Matrices that are given packed (`PackedRows`) stay so. bits = 4 or 8 rounds the others to the nearest
+    numbers of so many bits, which share a scale by groups of a row. rounded: bits of the numbers to which
+    activations are rounded where they meet packed matrices, 8 or 16; 0 leaves them in float32.
     position + tokens is at most capacity, for which the rotary embedding has angles.
     """
     if not 1 <= tokens <= capacity:
         raise InputError(f"llama: tokens={tokens} must be 1 … {capacity}, the capacity.")
     unused = (*NAMES.unused, *(("lm_head.",) if size.tied else ()))
     w = WeightSource("llama", weights, seed, Naming(NAMES.source, NAMES.prefix, unused))
+    storage = Storage(bits, group, rounded)
     words = token_input("input_ids", batch, tokens, ids)
     position = input((1,), "int64", "position")
     cache = input(cache_shape(batch, capacity, size), "float32", "cache")
@@ -139,25 +173,48 @@ def build(
     entries: list[GraphNode] = []
     for n in range(size.layers):
         at = f"layers.{n}"
-        seen, entry = _attention(
-            _norm(x, w, f"{at}.input_layernorm", size), w, at, cache, n, position, angles, size
-        )
+        y = _norm(x, w, f"{at}.input_layernorm", size)
+        seen, entry = _attention(y, w, at, cache, n, position, angles, size, storage)
         entries.append(entry)
         x = x + seen
         y = _norm(x, w, f"{at}.post_attention_layernorm", size)
-        gate, up = (
-            ops.dense(y, w(f"{at}.mlp.{p}_proj.weight", size.inner, size.hidden)) for p in ("gate", "up")
+        inner = {f"{at}.mlp.{part}_proj.weight": size.inner for part in ("gate", "up")}
+        gate, up = _products(y, w, inner, storage)
+        (down,) = _products(
+            gate * ops.sigmoid(gate) * up, w, {f"{at}.mlp.down_proj.weight": size.hidden}, storage
         )
-        down = w(f"{at}.mlp.down_proj.weight", size.hidden, size.inner)
-        x = x + ops.dense(gate * ops.sigmoid(gate) * up, down)
-    head = embedding if size.tied else w("lm_head.weight", size.vocabulary, size.hidden)
-    logits = ops.dense(_norm(x, w, "norm", size), head)
+        x = x + down
+    head = "embed_tokens.weight" if size.tied else "lm_head.weight"
+    (logits,) = _products(_norm(x, w, "norm", size), w, {head: size.vocabulary}, storage)
     shaped = ops.reshape(logits, (batch, tokens, size.vocabulary))
     return w.graph((words, position, cache), (shaped, ops.concat(*entries, axis=0)), ("logits", "entry"))
 
 
 def _norm(x: GraphNode, w: WeightSource, name: str, size: LlamaSize) -> GraphNode:
     return ops.rms_norm(x, w(f"{name}.weight", size.hidden), axis=-1, eps=size.eps)
+
+
+def _products(
+    x: GraphNode, w: WeightSource, rows: Mapping[str, int], storage: Storage
+) -> tuple[GraphNode, ...]:
+    """x by several matrices, given by name and rows; those that are packed alike are one product."""
+    matrices = [storage.matrix(w, name, n, x.shape[1]) for name, n in rows.items()]
+    packed = [m for m in matrices if isinstance(m, PackedRows)]
+    joined = side_by_side(packed) if len(packed) == len(matrices) > 1 else None
+    if joined is None:
+        return tuple(_product(x, m, storage) for m in matrices)
+    ends = list(accumulate(rows.values()))
+    y = _product(x, joined, storage)
+    return tuple(
+        ops.slice(y, (end - n,), (end,), axes=(1,)) for n, end in zip(rows.values(), ends, strict=True)
+    )
+
+
+def _product(x: GraphNode, matrix: PackedRows | Constant, storage: Storage) -> GraphNode:
+    if isinstance(matrix, Constant):
+        return ops.dense(x, matrix)
+    rounded, bits = storage.rounded, matrix.bits
+    return ops.dense_nbits(x, constant(matrix.q), constant(matrix.scale), bits=bits, rounded=rounded)
 
 
 def _attention(
@@ -169,43 +226,22 @@ def _attention(
     position: GraphNode,
     angles: tuple[GraphNode, GraphNode],
     size: LlamaSize,
+    storage: Storage,
 ) -> tuple[GraphNode, GraphNode]:
     """What the rows x [batch * tokens, hidden] see, of their shape, and the layer's entry for the cache."""
     batch = cache.shape[2]
+    heads = {f"{at}.self_attn.{c}_proj": size.heads if c == "q" else size.groups for c in "qkv"}
+    rows = {f"{name}.weight": n * size.depth for name, n in heads.items()}
 
-    def part(letter: str, heads: int) -> GraphNode:
-        name = f"{at}.self_attn.{letter}_proj"
-        y = ops.dense(x, w(f"{name}.weight", heads * size.depth, size.hidden))
-        return heads_of(y + w(f"{name}.bias", heads * size.depth) if size.biases else y, batch, heads)
+    def part(y: GraphNode, name: str) -> GraphNode:
+        y = y + w(f"{name}.bias", heads[name] * size.depth) if size.biases else y
+        return heads_of(y, batch, heads[name])
 
-    q, k = _turned(part("q", size.heads), angles), _turned(part("k", size.groups), angles)
-    v = part("v", size.groups)
-    keys, values = (
-        ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), cache.shape[2:]) for n in range(2)
-    )
-    seen = rows_of(_attend(q, k, v, keys, values, position))
-    entry = ops.concat(*(ops.reshape(new, (1, 1, *new.shape)) for new in (k, v)), axis=1)
-    return ops.dense(seen, w(f"{at}.self_attn.o_proj.weight", size.hidden, size.hidden)), entry
-
-
-def _attend(
-    q: GraphNode, k: GraphNode, v: GraphNode, keys: GraphNode, values: GraphNode, position: GraphNode
-) -> GraphNode:
-    """Attention over the cache and the new words, joined at the scores: the cache stays where it is."""
-    batch, heads, tokens, depth = q.shape
-    groups, capacity = keys.shape[1:3]
-    each = heads // groups
-    before = ops.less(constant(np.arange(capacity)), position)  # [capacity]: which places are filled
-    past = constant(np.tile(np.tri(tokens, dtype=bool), (each, 1)))  # [each * tokens, tokens]
-    rows = ops.reshape(q * (1 / math.sqrt(depth)), (batch, groups, each * tokens, depth))
-    old = ops.where(before, ops.batch_matmul(rows, keys, transpose_b=True), HIDDEN)
-    new = ops.where(past, ops.batch_matmul(rows, k, transpose_b=True), HIDDEN)
-    shares = ops.softmax(ops.concat(old, new, axis=-1))
-    theirs = ops.slice(shares, (0,), (capacity,), axes=(-1,))
-    ours = ops.slice(shares, (capacity,), (capacity + tokens,), axes=(-1,))
-    # What an empty place holds may be anything; 0 * NaN would be seen.
-    filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
-    return ops.reshape(ops.batch_matmul(theirs, filled) + ops.batch_matmul(ours, v), q.shape)
+    q, k, v = (part(y, name) for y, name in zip(_products(x, w, rows, storage), heads, strict=True))
+    q, k = _turned(q, angles), _turned(k, angles)
+    seen = rows_of(attend(q, k, v, cache, layer, position))
+    (out,) = _products(seen, w, {f"{at}.self_attn.o_proj.weight": size.hidden}, storage)
+    return out, entry_of(k, v)
 
 
 def _angles(position: GraphNode, tokens: int, capacity: int, size: LlamaSize) -> tuple[GraphNode, GraphNode]:
@@ -227,16 +263,6 @@ def _turned(x: GraphNode, angles: tuple[GraphNode, GraphNode]) -> GraphNode:
 
 def cache_shape(batch: int = 1, capacity: int = CAPACITY, size: LlamaSize = SMALL) -> tuple[int, ...]:
     return size.layers, 2, batch, size.groups, capacity, size.depth
-
-
-def remember(cache: Array, entry: Array, position: int) -> None:
-    """Writes the words' entry into the cache, in place. Raises InputError where the cache has no room."""
-    end = position + entry.shape[4]
-    if position < 0 or end > cache.shape[4]:
-        raise InputError(
-            f"llama: positions {position} … {end - 1} are outside the cache, which holds {cache.shape[4]}."
-        )
-    cache[:, :, :, :, position:end] = entry
 
 
 def inputs(

@@ -105,13 +105,22 @@ class WeightSource:
         self.weights = weights if weights is None or isinstance(weights, Noted) else naming.plain(weights)
         self.shapes: dict[str, tuple[int, ...]] = {}
 
+    def given(self, name: str) -> Any:
+        """The weight as it was given, whatever holds it; None where there is none."""
+        return None if self.weights is None else self.weights.get(name)
+
+    def noted(self, name: str, *shape: int) -> Constant:
+        """A weight that only its shape is asked of: who has it in another form does not need its numbers."""
+        self.shapes[name] = shape
+        return Constant(Data(np.broadcast_to(np.float32(0), shape), f"{name}: {shape}"), name)
+
     def __call__(self, name: str, *shape: int) -> Constant:
         self.shapes[name] = shape
         if self.weights is None:
             return constant(draw(name, shape, self.seed), name)
-        given = self.weights.get(name)
+        given = self.given(name)
         if given is None or np.shape(given) != shape:  # it is never read
-            return Constant(Data(np.broadcast_to(np.float32(0), shape), f"{name}: {shape}"), name)
+            return self.noted(name, *shape)
         return constant(np.asarray(given).astype(np.float32, copy=False), name)
 
     def graph(

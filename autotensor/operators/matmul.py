@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
+from autotensor.base.dtype import dtype_of
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import (
     Zeros,
@@ -23,6 +24,7 @@ from autotensor.operators.operator_helpers import (
     stage,
 )
 from autotensor.te import Tensor
+from autotensor.te.math import saturated
 
 Array = np.ndarray[Any, Any]
 
@@ -76,11 +78,15 @@ def _unpacked(w: Array, bits: int) -> Array:
 
 
 def _dense_nbits_reference(
-    x: Array, w: Array, scale: Array, zero: Array | None = None, bits: int = 4
+    x: Array, w: Array, scale: Array, zero: Array | None = None, bits: int = 4, rounded: int = 0
 ) -> Array:
-    q = _unpacked(w, bits).astype(scale.dtype)
-    weights = (q - (1 << bits - 1 if zero is None else zero[..., None])) * scale[..., None]
-    y: Array = x @ weights.reshape(len(w), -1)[:, : x.shape[1]].T
+    (n, groups), q = w.shape[:2], _unpacked(w, bits).astype(x.dtype)
+    weights = (q - (1 << bits - 1 if zero is None else zero[..., None])) * scale[..., None].astype(x.dtype)
+    whole = np.pad(x, ((0, 0), (0, groups * q.shape[2] - x.shape[1]))).reshape(len(x), groups, -1)
+    if rounded:
+        most, peak = (1 << rounded - 1) - 1, np.abs(whole).max(axis=2, keepdims=True)
+        whole = np.rint(whole * (most / np.where(peak == 0, 1, peak))) * (peak / most)
+    y: Array = whole.reshape(len(x), -1) @ weights.reshape(n, -1).T
     return y
 
 
@@ -94,18 +100,30 @@ def _dense_nbits_reference(
         Case(((3, 96), (16, 3, 32), (16, 3)), {"bits": 8}, ("float32", "uint8", "float32"), -5, 5),
         Case(((2, 27), (5, 2, 8), (5, 2), (5, 2)), {}, ("float32", "uint8", "float32", "uint8"), 0, 15),
         Case(((5, 3), (1, 1, 2), (1, 1), (1, 1)), {}, ("float32", "uint8", "float32", "float32"), 0, 15),
+        Case(((1, 64), (33, 2, 16), (33, 2)), {"rounded": 8}, ("float32", "uint8", "float32"), -9, 9),
+        Case(
+            ((3, 90), (9, 3, 32), (9, 3), (9, 3)),
+            {"bits": 8, "rounded": 16},
+            ("float32", "uint8", "float32", "uint8"),
+            -5,
+            5,
+        ),
     ),
 )
-def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4) -> Tensor:
+def dense_nbits(
+    x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4, rounded: int = 0
+) -> Tensor:
     """A dense layer of weights of 4 or 8 bits, which share a scale by groups of a row.
 
     x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. The low half
     of a byte is the weight of smaller k. x may end inside the last group. zero is 2^(bits - 1) by default.
+    rounded: bits of the whole numbers that x is rounded to by groups, 8 or 16; 0 leaves it as it is.
     The formula, and how it rounds: docs/numerics.md.
     """
     require_rank("dense_nbits", "x", x, 2, "[m, k]")
     require_rank("dense_nbits", "w", w, 3, "[n, groups, bytes]")
     require(bits in (4, 8), f"dense_nbits: weights of {bits} bits.", "Known: 4 and 8.")
+    require(rounded in (0, 8, 16), f"dense_nbits: x rounded to {rounded} bits.", "Known: 0, 8 and 16.")
     (m, depth), (n, groups, length) = x.shape, w.shape
     require(
         str(w.dtype) == "uint8" and x.dtype.is_float,
@@ -120,11 +138,20 @@ def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None,
     for name, of in (("scale", scale), ("zero", zero)):
         shape = (n, groups) if of is None else of.shape
         require(shape == (n, groups), f"dense_nbits: {name} has shape {shape}, expected {(n, groups)}.")
+    require(
+        size << bits + rounded - 1 <= 1 << 31,
+        f"dense_nbits: sums over groups of {size} are more than 32 bits hold.",
+        "Take smaller groups, or rounded=8.",
+    )
     t = str(x.dtype)
     x = padded(x, ((0, 0), (0, groups * size - depth)), 0.0)
+    whole, step = _rounded(x, groups, size, rounded) if rounded else (x, None)
     k, g = te.reduce_axis(size, "k"), te.reduce_axis(groups, "g")
-    sums = stage((m, groups), lambda i, g: te.sum(x[i, g * size + k], axis=k), "sums")
     v, e = te.reduce_axis(length, "v"), te.reduce_axis(each, "e")
+    kind = "int32" if rounded else t
+
+    def term(i: Any, g: Any, k: Any) -> Any:
+        return whole[i, g, k].astype(kind) if rounded else whole[i, g * size + k]
 
     def part(i: Any, j: Any, g: Any) -> Any:
         q = w[j, g, v].astype("int32")
@@ -132,15 +159,34 @@ def dense_nbits(x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None,
             q = q >> (e * bits).astype("int32") & (1 << bits) - 1
         inner = v * each + e if each > 1 else v
         over = [v, e] if each > 1 else [v]
-        return te.sum(q.astype(t) * x[i, g * size + inner], axis=over)
+        return te.sum(q.astype(kind) * term(i, g, inner), axis=over)
 
+    sums = stage((m, groups), lambda i, g: te.sum(term(i, g, k), axis=k), "sums")
     parts = stage((m, n, groups), part, "parts")
 
-    def whole(i: Any, j: Any) -> Any:
-        offset = float(1 << bits - 1) if zero is None else zero[j, g].astype(t)
-        return te.sum(scale[j, g].astype(t) * (parts[i, j, g] - offset * sums[i, g]), axis=g)
+    def centred(i: Any, j: Any) -> Any:
+        if zero is not None:
+            return parts[i, j, g].astype(t) - zero[j, g].astype(t) * sums[i, g].astype(t)
+        return (parts[i, j, g] - te.const(1 << bits - 1, kind) * sums[i, g]).astype(t)
 
-    return stage((m, n), whole, "dense_nbits")
+    def total(i: Any, j: Any) -> Any:
+        value = centred(i, j) if step is None else step[i, g] * centred(i, j)
+        return te.sum(scale[j, g].astype(t) * value, axis=g)
+
+    return stage((m, n), total, "dense_nbits")
+
+
+def _rounded(x: Tensor, groups: int, size: int, bits: int) -> tuple[Tensor, Tensor]:
+    """Rows [m, groups * size] as whole numbers [m, groups, size], and what 1 of them is: [m, groups]."""
+    most, k = float((1 << bits - 1) - 1), te.reduce_axis(size, "k")
+    peak = stage((x.shape[0], groups), lambda i, g: te.max(te.abs(x[i, g * size + k]), axis=k), "peak")
+
+    def nearest(i: Any, g: Any, k: Any) -> Any:  # 0 * inf is NaN, and 0 as a whole number
+        value = te.call("round", x[i, g * size + k] * (te.const(most, x.dtype) / peak[i, g]))
+        return saturated(value, dtype_of(f"int{bits}"))
+
+    whole = stage((x.shape[0], groups, size), nearest, "whole")
+    return whole, stage(peak.shape, lambda i, g: peak[i, g] / te.const(most, x.dtype), "step")
 
 
 def _matmul_reference(

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotensor.base.errors import ArgumentError
+from autotensor.runtime.files.artifact import ArgSpec
 
 Formula = Any  # int | str | [str, Formula, Formula]
 Shape = tuple[int, ...]
+_CACHE_LINE = 64
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -31,15 +33,44 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class OpenArena:
+    """Where the values of a linked model lie, for any extents: in boxes, one behind another.
+
+    A box holds values that are not alive together, and is as large as the largest of them.
+    """
+
+    name: str  # of the argument that is the arena
+    boxes: Sequence[Sequence[Formula]]  # bytes of the values of each
+    extents: Sequence[Formula]  # what kernels read as their extents
+    offsets: Sequence[tuple[int | None, Formula]]  # box or None, and bytes behind where that begins
+
+    def ends(self, values: Mapping[str, int]) -> list[int]:
+        """0, and where each box ends."""
+        ends = [0]
+        for box in self.boxes:
+            ends.append(ends[-1] + max(_lines(value_of(f, values)) for f in box))
+        return ends
+
+    def told(self, values: Mapping[str, int]) -> list[int]:
+        """The numbers that the code reads: extents, then offsets."""
+        begins = self.ends(values)
+        offsets = ((0 if box is None else begins[box]) + value_of(f, values) for box, f in self.offsets)
+        return [*(value_of(f, values) for f in self.extents), *offsets]
+
+
+@dataclass(frozen=True, slots=True)
 class OpenShapes:
     """The symbols of a function, and the shapes that depend on them."""
 
     symbols: tuple[tuple[str, int, int], ...]  # name, least, most
     shapes: Mapping[str, Sequence[Formula]]  # by argument
+    arena: OpenArena | None = None  # of a linked model
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> OpenShapes:
-        return OpenShapes(tuple((n, lo, hi) for n, lo, hi in data["symbols"]), data["shapes"])
+        symbols = tuple((n, lo, hi) for n, lo, hi in data["symbols"])
+        arena = data.get("arena")
+        return OpenShapes(symbols, data["shapes"], None if arena is None else OpenArena(**arena))
 
     def values(self, function: str, found: Mapping[str, Shape]) -> dict[str, int]:
         """The symbols, from the shapes of the arguments.
@@ -62,16 +93,29 @@ class OpenShapes:
                 self._refuse(function, symbol, found)
         for name, shape in found.items():
             if name in self.shapes and self.shape(name, values) != tuple(shape):
-                said = ", ".join(f"{_name(s)} = {values[s] * _unit(s)} ({places[s]})" for s in values)
+                said = ", ".join(f"{name_of(s)} = {values[s] * unit_of(s)} ({places[s]})" for s in values)
                 raise ArgumentError(
                     f"{function}: argument {name!r} has shape {list(shape)}; expected {self.text(name)}, "
                     f"which is {list(self.shape(name, values))} for {said}."
                 )
         return values
 
+    def told(self, values: Mapping[str, int]) -> list[int]:
+        """The numbers that the code reads."""
+        if self.arena is not None:
+            return self.arena.told(values)
+        return [values[name] for name, _, _ in self.symbols]
+
+    def of_call(self, args: Sequence[ArgSpec], values: Mapping[str, int]) -> tuple[ArgSpec, ...]:
+        """The arguments with the shapes of one call."""
+        shapes = {a.name: self.shape(a.name, values) for a in args if a.name in self.shapes}
+        if self.arena is not None:
+            shapes[self.arena.name] = (max(1, self.arena.ends(values)[-1]),)
+        return tuple(replace(a, shape=shapes[a.name]) if a.name in shapes else a for a in args)
+
     def shape(self, name: str, values: Mapping[str, int]) -> Shape:
         """The shape of an argument."""
-        return tuple(_value(f, values) for f in self.shapes[name])
+        return tuple(value_of(f, values) for f in self.shapes[name])
 
     def text(self, name: str) -> str:
         """The shape of an argument, as people write it."""
@@ -87,7 +131,7 @@ class OpenShapes:
             for axis, (formula, extent) in enumerate(zip(self.shapes.get(name, ()), shape, strict=False)):
                 if symbol in _symbols(formula):
                     wanted = next(_range(*s) for s in self.symbols if s[0] == symbol)
-                    text = "" if _text(formula) == _name(symbol) else f"{_text(formula)} with "
+                    text = "" if _text(formula) == name_of(symbol) else f"{_text(formula)} with "
                     raise ArgumentError(
                         f"{function}: axis {axis} of argument {name!r} is {extent}; it is compiled for "
                         f"{text}{wanted}.",
@@ -114,13 +158,28 @@ def _solved(formula: Formula, extent: int, exact: bool = True) -> dict[str, int]
     return {}
 
 
-def _value(formula: Formula, values: Mapping[str, int]) -> int:
+def value_of(formula: Formula, values: Mapping[str, int]) -> int:
     match formula:
         case str():
             return values[formula]
         case [op, a, b]:
-            return _OPERATORS[op](_value(a, values), _value(b, values))
+            return _OPERATORS[op](value_of(a, values), value_of(b, values))
     return int(formula)
+
+
+def _lines(size: int) -> int:
+    """Bytes of whole cache lines."""
+    return -(-size // _CACHE_LINE) * _CACHE_LINE
+
+
+def renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
+    """The formula with other names for its symbols."""
+    match formula:
+        case str():
+            return names[formula]
+        case [op, a, b]:
+            return [op, renamed(a, names), renamed(b, names)]
+    return formula
 
 
 def _symbols(formula: Formula) -> set[str]:
@@ -132,24 +191,24 @@ def _symbols(formula: Formula) -> set[str]:
     return set()
 
 
-def _name(symbol: str) -> str:
+def name_of(symbol: str) -> str:
     return symbol.partition("/")[0]
 
 
-def _unit(symbol: str) -> int:
+def unit_of(symbol: str) -> int:
     return int(symbol.partition("/")[2] or 1)
 
 
 def _range(symbol: str, least: int, most: int) -> str:
-    unit = _unit(symbol)
+    unit = unit_of(symbol)
     steps = f" in steps of {unit}" if unit > 1 else ""
-    return f"{_name(symbol)} from {least * unit} to {most * unit}{steps}"
+    return f"{name_of(symbol)} from {least * unit} to {most * unit}{steps}"
 
 
 def _text(formula: Formula) -> str:
     match formula:
-        case ["*", str(symbol), k] if k == _unit(symbol):
-            return _name(symbol)
+        case ["*", str(symbol), k] if k == unit_of(symbol):
+            return name_of(symbol)
         case ["min" | "max" as op, a, b]:
             return f"{op}({_text(a)}, {_text(b)})"
         case [op, a, b]:

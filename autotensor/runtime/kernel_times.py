@@ -22,9 +22,11 @@ from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import threads
+from autotensor.runtime.native.thread_spans import launch_spanned
 from autotensor.runtime.open_artifact import ready
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Spans = Sequence[tuple[int, float, float]]  # of a kernel: thread, begin and end in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class KernelClock:
         """Runs one kernel of the plan on what is in memory."""
         entry, slots = self._calls[step]
         threads.launch(entry, ctypes.addressof(slots), self.nthreads)
+
+    def spans(self) -> list[Spans]:
+        """One inference: of every kernel, which threads worked from when to when, by `time.perf_counter`."""
+        return [launch_spanned(entry, ctypes.addressof(slots), self.nthreads) for entry, slots in self._calls]
 
 
 def kernel_clock(

@@ -70,13 +70,9 @@ class OpenModule(Module):
 
     def _made(self, values: dict[str, int]) -> Module:
         open_shapes = self.open_shapes
-        args = tuple(
-            replace(a, shape=open_shapes.shape(a.name, values)) if a.name in open_shapes.shapes else a
-            for a in self.artifact.args
-        )
-        extents = np.array([values[name] for name, _, _ in open_shapes.symbols], np.int64)
+        extents = np.array(open_shapes.told(values), np.int64)
         view = Module.__new__(Module)
-        artifact = replace(self.artifact, args=args, values={})
+        artifact = replace(self.artifact, args=open_shapes.of_call(self.artifact.args, values), values={})
         bound = {**self._values, EXTENTS: extents}
         view._start(artifact, self._loaded, bound, self._threads, self._provider_name)
         return view

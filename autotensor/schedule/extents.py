@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.affine import Affine, affine, to_expr
 from autotensor.ir.expr import Expr, Op, Var, binary, const
 from autotensor.ir.func import Scope
 from autotensor.schedule.index_regions import (
@@ -361,10 +362,30 @@ def needed(
             for load in consumer.op.loads():
                 if load.buffer in stage.op.buffers:
                     for n, index in enumerate(load.indices):
+                        if consumer is host:
+                            index = _over_fused(index, host, extents)
                         reaches[n] = join(reaches[n], reach(index, axes))
         return tuple(clip(r, a.extent, symbolic) for r, a in zip(reaches, stage.op.axes, strict=True))
 
     return box_of(producer)
+
+
+def _over_fused(index: Expr, stage: Stage, extents: Extents) -> Expr:
+    """The index with a * n + b, of axes that the stage has fused, as the loop over both: what a part of that
+    loop reads is then one piece, where of its axes little more is known than that rows begin somewhere."""
+    total = affine(index)
+    if total is None:
+        return index
+    before = total
+    for relation in stage.relations:
+        match relation:
+            case Fuse(a, b, fused):
+                outer, inner = (total.coefficient(Var(name)) for name in (a, b))
+                rows = extents[stage.name, b]
+                if inner and isinstance(rows, int) and outer == rows * inner:
+                    both = Affine({Var(fused): inner}, 0, total.dtype)
+                    total = total.without(Var(a)).without(Var(b)).plus(both)
+    return index if total is before else to_expr(total)
 
 
 def is_within(state: State, stage: Stage, host: str, at: int) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.absent_names import absent
 from autotensor.base.errors import ScheduleError, TensorError
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
@@ -67,7 +68,7 @@ class OpRef:
     reduce_axis: tuple[AxisRef, ...]
 
 
-class Schedule:
+class Schedule(ShownInNotebooks):
     """A trace under construction; every call moves `state` on, and raises at once when it does not apply."""
 
     def __init__(self, dag: ComputeDAG, trace: Trace = Trace()) -> None:  # noqa: B008  # traces are frozen

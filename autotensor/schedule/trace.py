@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step, fill, from_json, rename, to_json
 from autotensor.te.dag import ComputeDAG
@@ -18,7 +19,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(ShownInNotebooks):
     """Steps in order. Extending shares structure; undoing is `Trace(steps[:-1])`."""
 
     steps: tuple[Step, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
 
@@ -39,7 +40,7 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TuneReport:
+class TuneReport(ShownInNotebooks):
     """How a run went. Prints as a line per task and one about the run."""
 
     tasks: tuple[TaskReport, ...]

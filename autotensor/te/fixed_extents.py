@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotensor.ir.bounds import interval
 from autotensor.ir.expr import Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.stage import IterDef, StageOp
+from autotensor.te.symbols import number
 
 Values = Mapping[Symbol, int]
 
@@ -25,16 +25,11 @@ def fixed(dag: ComputeDAG, values: Values) -> ComputeDAG:
         return dag
     numbers: dict[Var, Expr] = {s: const(n, s.type) for s, n in values.items()}
 
-    def number(extent: Expr) -> int:
-        value = interval(substitute(extent, numbers)).value
-        assert value is not None, "all symbols have values"
-        return value
-
     def buffer(b: Buffer) -> Buffer:
-        return Buffer(b.name, tuple(map(number, b.extents)), b.dtype) if b.extents else b
+        return Buffer(b.name, tuple(number(e, values) for e in b.extents), b.dtype) if b.extents else b
 
     def axis(a: IterDef) -> IterDef:
-        return a if a.runtime is None else IterDef(a.name, number(a.runtime), a.kind)
+        return a if a.runtime is None else IterDef(a.name, number(a.runtime, values), a.kind)
 
     def load(node: Node) -> Node | None:
         return Load(buffer(node.buffer), node.indices, node.mask) if isinstance(node, Load) else None

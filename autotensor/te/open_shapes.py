@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import Binary, Const, Expr, Op, Symbol
+from autotensor.ir.expr import Binary, Const, Op, Symbol
 from autotensor.ir.func import Buffer
 from autotensor.runtime.extents import Formula, solvable
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.symbols import Extent
 
 _SPELLING = {
     Op.ADD: "+",
@@ -23,27 +24,30 @@ _SPELLING = {
 
 
 def open_shapes(dag: ComputeDAG, buffers: Iterable[Buffer]) -> dict[str, Any]:
-    """The symbols of a DAG with their ranges, and the shapes of these buffers over them, as JSON.
+    """The symbols of a DAG with their ranges, and the shapes of these buffers over them, as JSON."""
+    return {
+        "symbols": [[s.name, s.least, s.most] for s in dag.symbols()],
+        "shapes": {b.name: [formula(e) for e in b.extents] for b in buffers if b.extents},
+    }
 
-    Raises TensorError for a symbol that the shapes of the inputs do not tell.
-    """
-    symbols = dag.symbols()
+
+def check_told(dag: ComputeDAG) -> ComputeDAG:
+    """The DAG. Raises TensorError for a symbol that the shapes of the inputs of a call do not tell."""
     told = solvable([[formula(e) for e in b.extents] for b in dag.inputs if b.name not in dag.constants])
-    for s in symbols:
+    for s in dag.symbols():
         if s.name not in told:
             raise TensorError(
                 f"no input has {s.name!r} as an extent, so that a call does not tell what it is.",
                 fix="Give an input an axis of that extent (or of n*2, n + 1).",
             )
-    return {
-        "symbols": [[s.name, s.least, s.most] for s in symbols],
-        "shapes": {b.name: [formula(e) for e in b.extents] for b in buffers if b.extents},
-    }
+    return dag
 
 
-def formula(extent: Expr) -> Formula:
+def formula(extent: Extent) -> Formula:
     """An extent as nested lists of JSON."""
     match extent:
+        case int():
+            return extent
         case Symbol(name):
             return name
         case Const(value):
@@ -53,4 +57,4 @@ def formula(extent: Expr) -> Formula:
     raise AssertionError(f"{extent} is not an extent")  # te/symbols.py has checked it
 
 
-__all__ = ["formula", "open_shapes"]
+__all__ = ["check_told", "formula", "open_shapes"]

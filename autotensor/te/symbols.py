@@ -10,12 +10,14 @@ the expression itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from autotensor.base.dtype import int64
 from autotensor.base.errors import TensorError
 from autotensor.ir.bounds import interval
-from autotensor.ir.expr import Binary, Const, Expr, Op, Symbol
+from autotensor.ir.expr import Binary, Const, Expr, Op, Symbol, Var, const
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import walk
 
@@ -68,6 +70,16 @@ def greatest(extent: Extent) -> int:
     return most
 
 
+def number(extent: Extent, values: Mapping[Symbol, int]) -> int:
+    """The extent where symbols are these numbers: all that it has."""
+    if not isinstance(extent, Expr):
+        return extent
+    numbers: dict[Var, Expr] = {s: const(n, s.type) for s, n in values.items()}
+    found = interval(substitute(extent, numbers)).value
+    assert found is not None, "all symbols have values"
+    return found
+
+
 def at_run_time(extent: Extent) -> Expr | None:
     """The expression of an extent; None if it is a number."""
     return extent if isinstance(extent, Expr) else None
@@ -93,4 +105,4 @@ def checked_extent(extent: Expr, where: str) -> Extent:
     return simple
 
 
-__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "symbols_of", "var"]
+__all__ = ["Extent", "at_run_time", "checked_extent", "greatest", "number", "symbols_of", "var"]

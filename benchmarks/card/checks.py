@@ -47,7 +47,7 @@ def the_card(target: Target) -> Row:
     }
     if target.kind == "cuda":
         row["capability"] = has = device.capability  # type: ignore[attr-defined]
-        wanted = int(target.arch.removeprefix("sm_"))
+        wanted = target.capability
         if has < wanted:
             raise Wrong(CAPABILITY, f"{device.name} is of capability {has / 10}, {target.arch} was asked for")
     return row
@@ -72,7 +72,7 @@ def _version(module: str) -> str | None:
 def kernel_names(target: Target) -> list[str]:
     from gpu_cases import ANYWHERE, TENSOR_CORES
 
-    has = target.kind == "cuda" and int(target.arch.removeprefix("sm_")) >= TENSOR_CORES_FROM
+    has = target.capability >= TENSOR_CORES_FROM
     return [*ANYWHERE, *(TENSOR_CORES if has else ())]
 
 

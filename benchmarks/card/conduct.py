@@ -20,6 +20,7 @@ from card.stages import Setting, Stage
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05  # between two looks at a child
 SIMULATED = 20.0  # times its limits a stage may take where NumPy executes kernels, on cores with other work
+_NO_TIME = "its stage, or the whole, had no time left; its program shows it alone, perhaps right"
 START_S = 60.0  # a child may take to begin its first item: imports, and the driver's start
 
 
@@ -50,12 +51,13 @@ def conduct(
             _settle(journal, stage, items, NOT_RUN, "there is no card that fits: see stage card")
             continue
         patience = SIMULATED if setting.small else 1.0
-        end = min(until, time.monotonic() + (limits.stage_s or stage.limit_s * patience))
+        stage_s, item_s = limits.stage_s or stage.limit_s * patience, limits.item_s or stage.item_s * patience
+        end = min(until, time.monotonic() + stage_s)
         while left := _left(journal, stage, items):
             if time.monotonic() >= end:
-                _settle(journal, stage, left, TIME_LIMIT, "its stage, or the whole, had no time left")
+                _settle(journal, stage, left, TIME_LIMIT, _NO_TIME)
                 break
-            _child(setting, journal, stage, left, end, environment, limits.item_s or stage.item_s * patience)
+            _child(setting, journal, stage, left, end, environment, min(item_s, stage_s))
 
 
 def _left(journal: Journal, stage: Stage, items: list[str]) -> list[str]:
@@ -131,4 +133,5 @@ def _child(
             kind=kind,
             what=words,
             trace=said.decode(errors="replace").splitlines()[-12:],
+            **({"limit_s": item_s} if verdict else {}),
         )

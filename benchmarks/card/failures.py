@@ -1,9 +1,12 @@
 """Failures by name, with the few lines that show each again.
 
-kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of under ten lines
+kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of ten lines at most
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +15,8 @@ from autotensor.base.errors import AutotensorError, CodegenError
 Array = np.ndarray
 
 HANG, KILLED, TIME_LIMIT, NOT_RUN = "hang", "child killed", "time limit", "not run"
+PATHS = ("benchmarks", "tests/kit", "tests", ".")  # from the repository's root
+CARD = "card"  # the stage of the card itself, and its one item
 WRONG, NAN, CAPABILITY, OTHER = "wrong number", "NaN", "another capability", "error"
 
 # Words of an error's message, first found first counted.
@@ -82,23 +87,32 @@ def kind_of(error: BaseException) -> str:
     return "refused" if isinstance(error, AutotensorError) else OTHER
 
 
-def repro(stage: str, item: str, target: str, small: bool, planted: str | None = None) -> str:
+def repro(
+    stage: str, item: str, setting: object, planted: str | None = None, limit_s: float | None = None
+) -> str:
     """A program that runs this one item here, without children: what to send back, and to debug.
 
-    planted: None on a card; of a rehearsal the faults that were planted, "" for none.
+    setting: a stages.Setting. planted: None on a card; of a rehearsal the faults that were planted, "" for
+    none. limit_s: seconds after which the program says where it is and ends, of an item that did not end.
     """
-    paths = ["benchmarks", "tests/kit", "tests", "."]
-    if planted is not None:
-        paths.insert(0, "benchmarks/simulated_card/stand_in")
-    faults = [f'os.environ["STAND_IN_FAULTS"] = {planted!r}'] if planted else []
+    stand_in = [] if planted is None else ["benchmarks/simulated_card/stand_in"]
+    faults = f", STAND_IN_FAULTS={planted!r}" if planted else ""
+    limit = [] if limit_s is None else [f"faulthandler.dump_traceback_later({limit_s:g}, exit=True)"]
     return "\n".join(
         [
             "# from the repository's root: python repro.py",
-            "import os, sys",
-            f"sys.path[:0] = {paths!r}",
-            *faults,
-            f"os.environ['CARD_ITEM'] = {f'{stage}/{item}'!r}",
+            "import faulthandler, os, sys",
+            f"paths = [os.path.abspath(p) for p in {[*stand_in, *PATHS]!r}]",
+            "sys.path[:0] = paths",
+            f"os.environ.update(PYTHONPATH=os.pathsep.join(paths), CARD_ITEM={f'{stage}/{item}'!r}{faults})",
             "from card.stages import STAGES, Setting",
-            f"print(STAGES[{stage!r}].run(Setting({target!r}, small={small}), {item!r}))",
+            *limit,
+            f"print(STAGES[{stage!r}].run({setting!r}, {item!r}))",
         ]
     )
+
+
+def repro_of(entry: Mapping[str, Any], setting: object, planted: str | None) -> str:
+    """The program for an entry of the journal. What was not run for want of a card is shown by the card."""
+    stage, item = (CARD, CARD) if entry["kind"] == NOT_RUN else (entry["stage"], entry["item"])
+    return repro(stage, item, setting, planted, entry.get("limit_s"))

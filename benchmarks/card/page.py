@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from card.failures import repro
+from card.failures import repro_of
 from card.journal import Journal
 from card.stages import STAGES, Setting
 
@@ -32,7 +32,7 @@ def report(journal: Journal, setting: Setting, planted: str | None, note: str) -
             found["rows"][item] = entry["row"]
             continue
         found["failed"] += 1
-        shown = repro(stage, item, setting.target, setting.small, planted)
+        shown = repro_of(entry, setting, planted)
         failures.append({**{k: v for k, v in entry.items() if k != "status"}, "repro": shown})
     order = {name: n for n, name in enumerate(STAGES)}
     return {

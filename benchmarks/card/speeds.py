@@ -24,13 +24,12 @@ from autotensor.base.target import Target
 from autotensor.compiler import compile_state
 from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.open_artifact import open_artifact
-from card.checks import Row, model_of, untuned
+from card.checks import TENSOR_CORES_FROM, Row, model_of, untuned
 from card.failures import compare
 
 REPEAT, LEAST_S = 7, 0.02
 NEAR = {"float32": 2e-4, "tf32": 5e-3, "float16": 5e-3}  # of the largest answer
 DEADLINE_S = 60.0  # of one task's search
-TENSOR_CORES = {"tf32": (8, "mma.m16n8k8.tf32"), "float16": (16, "mma.m16n8k16.f16")}
 
 
 def seconds(f: Any, arrays: list[np.ndarray[Any, Any]], small: bool = False) -> float:
@@ -50,35 +49,25 @@ def drawn(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray[A
 def product_names(target: Target, small: bool) -> list[str]:
     sizes = (32, 64) if small else (512, 1024, 2048, 4096)
     types = ["float32"]
-    if target.kind == "cuda" and int(target.arch.removeprefix("sm_")) >= 80:
+    if target.capability >= TENSOR_CORES_FROM:
         types += ["tf32", "float16"]
     return [f"{t}-{n}" for t in types for n in sizes]
 
 
 def product(target: Target, item: str, small: bool) -> Row:
-    """C = A B: float32 under its default schedule, tf32 and float16 by tensor cores as tests/kit has them."""
+    """C = A B under its default schedule; in tf32, which a user asks for, as tests/kit has it."""
     kind, _, size = item.partition("-")
     n = int(size)
     dtype = "float16" if kind == "float16" else "float32"
     arrays = drawn((n, n), (n, n), dtype=dtype)
-    a, b = te.placeholder((n, n), dtype, name="A"), te.placeholder((n, n), dtype, name="B")
-    k = te.reduce_axis(n, name="k")
-    c = te.compute(
-        (n, n),
-        lambda i, j: (
-            te.sum(te.cast("float32", a[i, k]) * te.cast("float32", b[k, j]), axis=k)
-            if dtype == "float16"
-            else te.sum(a[i, k] * b[k, j], axis=k)
-        ),
-        name="C",
-    )
-    if kind in TENSOR_CORES:
+    args = matrices(n, dtype)
+    if kind == "tf32":
         from gpu_cases import tensor_cores
 
-        state = tensor_cores(c, *TENSOR_CORES[kind]).state
-        f: Any = open_artifact(compile_state(state, target, f"product_{kind}"))
+        state = tensor_cores(args[-1], 8, "mma.m16n8k8.tf32").state
+        f: Any = open_artifact(compile_state(state, target, "product_tf32"))
     else:
-        f = untuned([a, b, c], target, "product")
+        f = untuned(args, target, "product")
     wanted = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
     row: Row = {"n": n, "type": kind, "worst": compare(f(*arrays), wanted, NEAR[kind])}
     row["ours_s"] = seconds(f, arrays, small)
@@ -90,6 +79,17 @@ def product(target: Target, item: str, small: bool) -> Row:
     if "cublas_s" in row:
         row["of_cublas"] = row["cublas_s"] / row["ours_s"]
     return row
+
+
+def matrices(n: int, dtype: str) -> list[te.Tensor]:
+    """A, B and their product, summed in float32."""
+    a, b = (te.placeholder((n, n), dtype, name=name) for name in "AB")
+    k = te.reduce_axis(n, name="k")
+
+    def term(i: te.Expr, j: te.Expr) -> te.Expr:
+        return te.cast("float32", a[i, k]) * te.cast("float32", b[k, j])
+
+    return [a, b, te.compute((n, n), lambda i, j: te.sum(term(i, j), axis=k), name="C")]
 
 
 # -- memory, layers, models ----------------------------------------------------------------------------------
@@ -161,34 +161,32 @@ def wall(f: Any, arrays: list[np.ndarray[Any, Any]], repeat: int) -> float:
 
 # -- tuning --------------------------------------------------------------------------------------------------
 
-TUNED = ("product", "sums", "softmax")
+TUNED = ("product", "product_float16", "softmax")
 
 
 def tuning(target: Target, name: str, small: bool, trials: int) -> Row:
     """A search on the card, its best against the default, and its numbers."""
     n = 32 if small else 1024
-    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
-    k, r = te.reduce_axis(n, name="k"), te.reduce_axis(n, name="r")
-    x, y = drawn((n, n), (n, n))
+    dtype = "float16" if name.endswith("float16") else "float32"
+    x, y = drawn((n, n), (n, n), dtype=dtype)
     match name:
-        case "product":
-            args = [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
-            arrays, wanted = [x, y], x.astype(np.float64) @ y
-        case "sums":
-            args = [a, te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="S")]
-            arrays, wanted = [x], x.astype(np.float64).sum(axis=1)
-        case _:
+        case "softmax":
+            a = te.placeholder((n, n), name="A")
+            k, r = te.reduce_axis(n, name="k"), te.reduce_axis(n, name="r")
             high = te.compute((n,), lambda i: te.max(a[i, k], axis=k), name="high")
             e = te.compute((n, n), lambda i, j: te.exp(a[i, j] - high[i]), name="e")
             total = te.compute((n,), lambda i: te.sum(e[i, r], axis=r), name="total")
             args = [a, te.compute((n, n), lambda i, j: e[i, j] / total[i], name="Y")]
             powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
             arrays, wanted = [x], powers / powers.sum(axis=1, keepdims=True)
+        case _:
+            args, arrays = matrices(n, dtype), [x, y]
+            wanted = x.astype(np.float64) @ y
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "log.db"
         report = at.tune(args, trials, target, db=db, deadline_s=DEADLINE_S, progress=False)
         f = at.build(args, target=target, db=db)
-        row: Row = {"trials": report.trials, "worst": compare(f(*arrays), wanted, NEAR["float32"])}
+        row: Row = {"trials": report.trials, "worst": compare(f(*arrays), wanted, NEAR[dtype])}
         row["tuned_s"] = seconds(f, arrays, small)
     row["default_s"] = seconds(untuned(args, target, name), arrays, small)
     return row | {"speedup": row["default_s"] / row["tuned_s"]}

@@ -26,7 +26,7 @@ LINK = re.compile(r"(?:\]\(|(?:src|srcset)=\")([^)#\":]+)")
 PARTS = {  # part of the menu → its pages, in order; `index` lists every page once more
     "Use it": "faq glossary pytorch onnx serving command-line deploy fleet schedule-language shapes "
     "gradients decks coming-from-tvm gpu",
-    "Look inside": "architecture tuning-log ask-why verify numerics security measured",
+    "Look inside": "architecture tuning-log report ask-why verify numerics security measured",
     "Extend it": "extend add-an-operator add-a-model add-a-sketch-rule add-a-primitive add-a-target",
 }
 

@@ -22,7 +22,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.cpu import PAGE, Cpu, cpu_of
+from schedules.cpu import PAGE, cpu_of
 from schedules.kit.operand_roles import Roles, dimension, distance
 from schedules.kit.shared_steps import in_vectors
 from schedules.kit.stage_analysis import Read, second_cache

@@ -237,20 +237,20 @@ def terms_left_out(op: StageOp, vector: str) -> bool:
 
 
 def read_by_choice(state: State, stage: Stage) -> bool:
-    """Whether all readers take its values on one side of a choice that no data makes."""
+    """Whether all readers take each of its values on one side of a choice that no data makes."""
     mine = set(stage.op.buffers)
 
-    def bare(e: Expr) -> bool:
-        """Whether it reads a value whatever is chosen."""
+    def always(e: Expr) -> frozenset[Load]:
+        """Those of its values that are read whatever is chosen."""
         match e:
-            case Load(buffer):
-                return buffer in mine
+            case Load(buffer) if buffer in mine:
+                return frozenset({e})
             case Select(cond, then, otherwise) if not any_node(cond, lambda n: isinstance(n, Load)):
-                return bare(then) and bare(otherwise)
-        return any(bare(c) for c in children(e) if isinstance(c, Expr))
+                return always(then) & always(otherwise)
+        return frozenset().union(*(always(c) for c in children(e) if isinstance(c, Expr)))
 
     readers = state.consumers(stage)
-    return bool(readers) and not any(bare(b) for r in readers for b in r.op.bodies)
+    return bool(readers) and not any(always(b) for r in readers for b in r.op.bodies)
 
 
 def divisors(n: int, limit: int) -> tuple[int, ...]:

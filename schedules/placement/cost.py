@@ -19,7 +19,7 @@ from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
 from schedules.cpu import APART, cpu_of
 from schedules.kit.body_work import vector_operations
-from schedules.placement.reads import Other, Part, Point, Reads, Sum
+from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Sum, of_all_terms
 from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
 
@@ -125,18 +125,21 @@ def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads 
     points, by `points_read`."""
     if reads is None:
         return inf
-    called = cpu_of(group.target).called
-    rows = rows_together(op, reads, group.target, op is group.last)
-    vanished = [(group.op(name), distinct(reads[name], op, rows)) for name in inlined if name in reads]
-    if nodes(op) + sum(count * nodes(p) for p, count in vanished) > MOST_NODES:
+    called, terms = cpu_of(group.target).called, prod(a.extent for a in op.reduce_axes)
+    gone_stages = [group.op(name) for name in inlined if name in reads]
+    if nodes(op) + sum(len(reads[p.name]) * nodes(p) for p in gone_stages) > MOST_NODES:
         return inf
+    reads = of_all_terms(op, reads)
+    written = terms if terms <= WRITTEN_OUT else 1  # the terms that `reads` is of
+    rows = rows_together(op, reads, group.target, op is group.last)
+    vanished = [(p, distinct(reads[p.name], op, rows)) for p in gone_stages]
     gone = {p.name for p, _ in vanished} | {b.name for p, _ in vanished for b in p.buffers}
     along = op.axes[-1].name if op.axes else ""
-    total = weight(op, called) + sum(count * weight(p, called) for p, count in vanished) / rows
+    total = written * weight(op, called) + sum(count * weight(p, called) for p, count in vanished) / rows
     for points in (points for name, points in reads.items() if name not in gone):
         once = distinct(points, op, rows) / (rows * len(points))
         total += once * sum(_load(p, along, group.lanes) for p in points)
-    return prod(a.extent for a in op.reduce_axes) * total + 1.0
+    return terms / written * total + 1.0
 
 
 @lru_cache(maxsize=4096)

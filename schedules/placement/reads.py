@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from autotensor.schedule.extents import Access, access
 from autotensor.te.dag import StageOp
 
 MOST_POINTS = 400  # of one stage that are told apart; more are too many to be computed on the way
+WRITTEN_OUT = 32  # terms of a reduction that are written out in code
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,38 @@ def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[Stage
     return {**found, **{name: points for name, points in at.items() if name != stored.name}}
 
 
+def of_all_terms(op: StageOp, seen: Reads) -> Reads:
+    """What the terms of a reduction read together, where all are written out; else what was seen of one.
+
+    x[i + k] of three terms k: x[i], x[i + 1], x[i + 2]
+    """
+    if prod(a.extent for a in op.reduce_axes) > WRITTEN_OUT:
+        return seen
+    for axis in op.reduce_axes:
+        places = range(axis.extent)
+        seen = {
+            name: frozenset(tuple(_at(i, axis.name, k) for i in p) for p in points for k in places)
+            for name, points in seen.items()
+        }
+    return seen
+
+
+def _at(index: Index, axis: str, k: int) -> Index:
+    """The index where an axis is at k."""
+    match index:
+        case Sum(steps, constant):
+            return Sum(tuple(s for s in steps if s[0] != axis), constant + k * index.step(axis))
+        case Part(of, div, mod):
+            moved_sum = _at(of, axis, k)
+            assert isinstance(moved_sum, Sum)
+            return Part(moved_sum, div, mod)
+    return Other(index, k)
+
+
 def shares_rows(op: StageOp, seen: Reads) -> bool:
     """Whether neighbouring rows of a stage read the same: some tensor at several places along the last axis
-    but one. seen: what an evaluation reads."""
-    if op.is_reduction or len(op.axes) < 2 or op.axes[-2].extent == 1:
+    but one. seen: what an evaluation reads, all terms of a reduction."""
+    if len(op.axes) < 2 or op.axes[-2].extent == 1:
         return False
     row = op.axes[-2].name
     for points in seen.values():

@@ -23,6 +23,7 @@ from schedules.rules import (
     joined_axes,
     late_choice,
     long_reduction,
+    mirrored,
     narrow_groups,
     nested_sums,
     one_pass,
@@ -32,6 +33,7 @@ from schedules.rules import (
     row_chain,
     siblings,
     split_k,
+    tensor_cores,
     tile_cpu,
     tile_general,
     windows,
@@ -49,6 +51,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
+    # behind late_choice, and before all reductions, which would compute all places
+    SketchRule("mirrored", mirrored.mirrored),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
@@ -77,6 +81,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("row_chain", row_chain.row_chain),
     # before tile_cpu: what is read once needs no register tile
     SketchRule("columns", column_sums.columns),
+    # before gpu_tile, because it offers that rule's sketches behind its own
+    SketchRule("tensor_cores", tensor_cores.tensor_cores, GPU),
     # before gpu_reduce: products read operands again and again, which threads of a block share
     SketchRule("gpu_tile", gpu_tile.gpu_tile, GPU),
     # before pointwise and gpu_bind, because the reduction in front may want the stage's loops

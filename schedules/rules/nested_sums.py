@@ -9,8 +9,10 @@
                      total += s * part
 
 The inner sum is computed where the outer one adds it, and goes through no memory. Each vector of w is made
-what it means (unpacked, converted) once for all rows of a tile; constants lie in panels of a tile's width,
-which are read once from end to end. Where a vector of w serves several g (a mean over a convolution's
+what it means (unpacked, converted) once for all rows of a tile. Constants lie in panels of a tile's width,
+which are read once from end to end; large ones that are read once in panels of a vector's width, side by
+side, as in `tile_cpu`. Sums of whole numbers that lie packed in bytes are those of dot instructions, where
+there are any (`packed_products`). Where a vector of w serves several g (a mean over a convolution's
 pixels), a tile inside would read it again for each: such stages are left to other rules.
 """
 
@@ -21,14 +23,21 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import DotInstruction, whole
 from autotensor.ir.expr import Var
+from autotensor.schedule.algorithm import ALGORITHMS
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
+from schedules.algorithms.packed_products import form_of
+from schedules.cpu import cpu_of
 from schedules.kit.block_grain import cuts
-from schedules.kit.body_work import body_work
+from schedules.kit.body_work import BodyWork, body_work
+from schedules.kit.dot_uses import gain
 from schedules.kit.operand_roles import Roles, dimension
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
@@ -40,6 +49,7 @@ from schedules.kit.stage_analysis import (
     epilogue,
     lanes_of,
     reads,
+    second_cache,
     untouched,
 )
 from schedules.kit.tiles import best_tile, nearest, singles, tiles_of
@@ -47,6 +57,7 @@ from schedules.registry import Extension
 
 WRITTEN = 16  # steps of an inner sum that are written out by default, and at most four times as many
 BLOCKS = 8  # of columns for each core
+UNPACKED = BodyWork(both=1.0, vector=2.0)  # a dot; a shift and a mask for each vector of words
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +66,36 @@ class _Nest:
 
     inner: Stage
     name_of: dict[str, str]
-    moving: tuple[Read, ...]  # operands of both that run along the columns
+    within: tuple[Read, ...]  # operands of the inner sum that run along the columns
+    beside: tuple[Read, ...]  # and those of the outer one
     roles: Roles  # of a step of the inner sum
+    packed: _Packed | None = None  # where a dot instruction makes the inner sum
 
 
-def nested_sums(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The inner sum by a dot instruction: the algorithm, and the stage that unpacks numbers beside it."""
+
+    dot: DotInstruction
+    algorithm: UseAlgorithm
+    numbers: Stage
+    others: tuple[str, ...]  # stages of the algorithm that keep loops of their own
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The last three axes of the numbers, which the inner sum has too: words, numbers, a group."""
+        return tuple(a.name for a in self.numbers.op.axes[-3:])
+
+
+def nested_sums(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or not stage.op.is_reduction or not untouched(stage):
-        return ()
+        return
     nest = _nest(state, stage, target)
-    return () if nest is None else (_NestSketch(state, stage, nest, target).build(),)
+    if nest is None:
+        return
+    for after, by_dots in _by_dots(state, nest, target):
+        yield _NestSketch(after, stage, by_dots, target).build()
+    yield _NestSketch(state, stage, nest, target).build()
 
 
 def is_nest(state: State, stage: Stage, target: Target) -> bool:
@@ -106,7 +138,29 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
         prod(a.extent for a in inner.op.reduce_axes),
         body_work(one, there, target),
     )
-    return _Nest(inner, name_of, (*within, *beside), roles)
+    return _Nest(inner, name_of, within, beside, roles)
+
+
+def _by_dots(state: State, nest: _Nest, target: Target) -> Iterator[tuple[State, _Nest]]:
+    """The nest by each dot instruction that fits its inner sum, the fastest first; and the state then."""
+    dots = [d for d in whole(target) if d.columns == nest.roles.lanes]
+    for dot in sorted(dots, key=lambda d: -gain(d, target)):
+        form = form_of(dot)
+        if form is None or ALGORITHMS.get(form).stages(state, nest.inner) is None:
+            continue
+        step = UseAlgorithm(nest.inner.name, form)
+        after = step.apply(state)
+        inner = after.stage(nest.inner.name)
+        *others, numbers = (s.name for s in after.stages if s.name not in state.names)
+        roles = replace(
+            nest.roles,
+            standing=tuple(r for r in reads(inner.op) if r.load.buffer.name != numbers),
+            depth=prod(a.extent for a in inner.op.reduce_axes[:-1]),
+            work=UNPACKED,
+        )
+        packed = _Packed(dot, step, after.stage(numbers), tuple(others))
+        within = reads(packed.numbers.op)
+        yield after, replace(nest, inner=inner, within=within, roles=roles, packed=packed)
 
 
 def _inner(state: State, stage: Stage) -> Stage | None:
@@ -142,28 +196,38 @@ class _NestSketch(SketchWriter):
         self.state, self.stage, self.nest, self.target = state, stage, nest, target
 
     def build(self) -> Extension:
-        roles, anchor, part = self.nest.roles, self.stage.name, self.nest.inner.name
+        roles, anchor, part, packed = self.nest.roles, self.stage.name, self.nest.inner.name, self.nest.packed
         tile, best = f"{anchor}/tile", best_tile(roles, self.target)
         self.hole(tile, tiles_of(roles, self.target), best)
+        if packed is not None:
+            self.write(packed.algorithm)
         host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
         self.write(*first)
-        for name, cut, order in dict.fromkeys(self._panels()):
-            self.write(Layout(name, ((cut, Ref(tile, 3)),), order))
+        once = roles.outer <= best[0] and roles.inner <= best[1]
+        self.write(*dict.fromkeys(self._panels(tile, once)))
         self.write(ComputeAt(inner, host, self._tile_host(host, tile, best)))
         self.write(ComputeAt(part, inner, self._totals(inner)))
-        self._parts(part)
-        return self.extension(host, inner, anchor, part)
+        around = self._parts(part)
+        if packed is None:
+            return self.extension(host, inner, anchor, part)
+        self.write(ComputeAt(packed.numbers.name, part, around))
+        self._numbers(packed)
+        return replace(self.extension(host, inner, anchor, part, packed.numbers.name), stays=packed.others)
 
-    def _panels(self) -> Iterator[tuple[str, int, str]]:
-        """Constants whose rows are columns of the result: their names, the dimension to cut, the order."""
-        column = self.nest.roles.vector.name
-        fixed = constants(self.state)
-        for r in self.nest.moving:
-            along = dimension(r, column if r.uses(column) else self.nest.name_of[column])
-            if along is None or r.load.buffer.name not in fixed:
-                continue
-            rest = [str(d) for d in range(len(r.dims)) if d != along]
-            yield r.load.buffer.name, along, " ".join([f"{along}.0", *rest, f"{along}.1"])
+    def _panels(self, tile: str, once: bool) -> Iterator[Layout]:
+        """Constants whose rows are columns of the result, in panels. once: each panel is read once."""
+        column, packed = self.nest.roles.vector.name, self.nest.packed
+        fixed, far = constants(self.state), cpu_of(self.target).far * second_cache(self.target)
+        for operands, name in ((self.nest.within, self.nest.name_of[column]), (self.nest.beside, column)):
+            for r in operands:
+                buffer, along = r.load.buffer, dimension(r, name)
+                if along is None or buffer.name not in fixed:
+                    continue
+                width = self.nest.roles.lanes if once and buffer.bytes > far else Ref(tile, 3)
+                rest = [str(d) for d in range(len(r.dims)) if d != along]
+                group = [] if packed is None or buffer not in packed.numbers.op.reads() else [rest.pop()]
+                order = " ".join([f"{along}.0", *rest, f"{along}.1", *group])
+                yield Layout(buffer.name, ((along, width),), order)
 
     def _tile_host(self, host: str, tile: str, best: Option) -> str:
         """Blocks of columns in parallel, in them tiles; gives the innermost loop around a tile."""
@@ -195,17 +259,33 @@ class _NestSketch(SketchWriter):
         self.write(Reorder(inner, (*over, *tile)), *in_vectors(inner, *tile))
         return over[-1]
 
-    def _parts(self, part: str) -> None:
-        """The inner sum: some of its steps written out, around a tile."""
-        op, v = self.nest.inner.op, self.nest.name_of[self.nest.roles.vector.name]
+    def _parts(self, part: str) -> str:
+        """The inner sum: some of its steps written out, around a tile; gives the innermost loop of steps."""
+        op, v, packed = self.nest.inner.op, self.nest.name_of[self.nest.roles.vector.name], self.nest.packed
         self.split(part, v, self.nest.roles.lanes)
         around, written = self._steps(part)
         tile = [*(a.name for a in op.axes if a.name != v), f"{v}.0", f"{v}.1"]
-        self.write(Reorder(part, (*around, *written, *tile)), *in_vectors(part, *written, *tile))
+        group = [] if packed is None else [packed.loops[-1]]
+        self.write(Reorder(part, (*around, *written, *tile, *group)))
+        *unrolled, vector = in_vectors(part, *written, *tile)
+        self.write(*unrolled, vector if packed is None else Tensorize(part, f"{v}.1", packed.dot.name))
+        return written[-1]
+
+    def _numbers(self, packed: _Packed) -> None:
+        """The numbers of one step, in registers: a shift and a mask for each vector of words."""
+        op, name = packed.numbers.op, packed.numbers.name
+        v = self.nest.name_of[self.nest.roles.vector.name]
+        self.split(name, v, self.nest.roles.lanes)
+        *others, group = (a.name for a in op.axes if a.name != v)
+        self.write(Reorder(name, (*others, f"{v}.0", f"{v}.1", group)))
+        vector = self.fuse(name, (f"{v}.1", group))
+        self.write(*in_vectors(name, *others, f"{v}.0", vector))
 
     def _steps(self, part: str) -> tuple[list[str], list[str]]:
         """Loops of the inner sum, and those that are written out: whole ones, and a part of the next."""
         around, steps = list(self.nest.inner.op.reduce_axes), 1
+        if self.nest.packed is not None:
+            around.pop()  # the group
         written: list[str] = []
         while around and steps * around[-1].extent <= WRITTEN:
             steps *= around[-1].extent

@@ -40,13 +40,12 @@ from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import is_constant, is_padding, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles
 from schedules.placement.cost import Group
-from schedules.placement.reads import points_read, shares_rows
+from schedules.placement.reads import WRITTEN_OUT, of_all_terms, points_read, shares_rows
 from schedules.placement.rows import rows_hole
 from schedules.placement.search import Placed, Places
 from schedules.registry import Extension
 
 MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
-WRITTEN_OUT = 32  # terms of it that are written out in code
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
 STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
@@ -54,7 +53,7 @@ SLIDING = 2  # plans whose stages slide that are on offer
 PLANS = 6  # others on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
-SURE = 1.15
+SURE = 1.05
 
 
 def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -265,7 +264,7 @@ class _Pipeline(SketchWriter):
             return loops[-1]
         self.split(name, last, lanes)
         inner = [f"{last}.1"]
-        seen = points_read(op, self.placed.plan.inlined, self.group.order) or {}
+        seen = of_all_terms(op, points_read(op, self.placed.plan.inlined, self.group.order) or {})
         if len(loops) > 1 and shares_rows(op, seen):
             self.holes.append(rows_hole(op, seen, self.target, op is self.group.last))
             self.split(name, loops[-2], Ref(self.holes[-1].name))
@@ -285,6 +284,8 @@ class _Pipeline(SketchWriter):
             self.split(name, axes[-1], self.lanes)
             vectors = (f"{axes[-1]}.0", f"{axes[-1]}.1")
         self.write(Reorder(name, (*(a.name for a in terms), *axes[:-1], *vectors)))
+        if any(h.name == f"{op.name}/rows" for h in self.holes):
+            self.write(Unroll(name, axes[-2]))
         count = 1
         for a in reversed(terms):
             count *= a.extent

@@ -9,7 +9,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from autotensor.te.dag import StageOp
+from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
@@ -95,15 +95,11 @@ def _by_vectors(op: StageOp) -> bool:
 
 
 def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
-    """For copies that turn dimensions around: squares, which code generation transposes in registers.
+    """Where an operand is read across, squares, which code generation transposes in registers.
 
     Squares side by side along the source's rows read whole lines of it before they leave the cache.
     """
-    loads = op.loads()
-    if len(op.axes) < 2 or len(loads) != 1 or not loads[0].indices:
-        return ()
-    inner = loads[0].indices[-1]
-    source = next((a for a in op.axes[:-1] if a.var is inner), None)
+    source = _read_across(op)
     if source is None or source.extent < 2:
         return ()
     last = op.axes[-1]
@@ -129,6 +125,15 @@ def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ext
         *divided_as_one(name, [*others, f"{source.name}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (beside,), (name,)),)
+
+
+def _read_across(op: StageOp) -> IterDef | None:
+    """The axis that operands run along whose other dimensions the last axis walks; None without such, or with
+    several."""
+    last = op.axes[-1].var
+    across = [x for x in op.loads() if x.indices and any(last in free_vars(i) for i in x.indices[:-1])]
+    inner = {x.indices[-1] for x in across}
+    return next((a for a in op.axes[:-1] if inner == {a.var}), None)
 
 
 def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:

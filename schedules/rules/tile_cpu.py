@@ -95,6 +95,8 @@ def tiled(
     op = stage.op
     pads = padding_in_front(state, op)
     way = supply(op, roles, target) if not pads else Supply.DIRECT
+    if way is Supply.BLOCKED and read_by_choice(state, stage):
+        way = Supply.DIRECT  # parts of sums are made for all places, wanted or not
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
@@ -373,7 +375,7 @@ class _TileSketch(SketchWriter):
         self.write(*parts.mark)
         if terms_left_out(op, v):
             self.write(Pragma(inner, reduction[0], "skip_zeros", "1"))
-        if inner == self.stage.name and read_by_choice(self.state, self.stage):
+        if read_by_choice(self.state, self.stage):
             self.write(Pragma(inner, reduction[0], "skip_unread", "1"))
 
     def _groups(self, inner: str, use: DotUse) -> Parts:

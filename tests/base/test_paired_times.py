@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from functools import cache
+from math import comb
 
 import pytest
 
-from autotensor.base.paired_times import Paired, paired
+from autotensor.base.paired_times import RISK, Paired, apart, paired
 
 
 def noisy(rng: random.Random, count: int, scale: float = 1.0) -> list[float]:
@@ -62,3 +64,40 @@ def test_rounds_without_a_partner_do_not_count() -> None:
     assert paired([1.0], [2.0, 3.0]) == Paired(0.5, 0.0, float("inf"))
     with pytest.raises(ValueError, match="without a round in common"):
         paired([], [1.0])
+
+
+@cache
+def orders(inversions: int, mine: int, theirs: int) -> int:
+    """In how many orders of so many times each just so many pairs lie the wrong way round."""
+    if inversions < 0 or min(mine, theirs) < 0:
+        return 0
+    if mine == 0 or theirs == 0:
+        return int(inversions == 0)
+    return orders(inversions - theirs, mine - 1, theirs) + orders(inversions, mine, theirs - 1)
+
+
+@pytest.mark.parametrize("mine", [4, 5, 7, 10, 15])
+@pytest.mark.parametrize("theirs", [4, 5, 8, 15])
+def test_bounds_apart_are_as_sure_as_they_say(mine: int, theirs: int) -> None:
+    """The rank of the lower bound among all ratios, beside the rank-sum test counted out."""
+    distinct = [1.0 + 1e-2 * n for n in range(mine)], [1.0 + 1e-5 * n for n in range(theirs)]
+    ratios = sorted(m / t for m in distinct[0] for t in distinct[1])
+    found = apart(*distinct)
+    if found.lower == 0.0:
+        assert found.upper == float("inf")
+        assert orders(0, mine, theirs) / comb(mine + theirs, mine) > RISK
+        return
+    rank = ratios.index(found.lower)
+    assert found.upper == ratios[-1 - rank]
+    risk = sum(orders(n, mine, theirs) for n in range(rank + 1)) / comb(mine + theirs, mine)
+    assert RISK / 4 < risk <= RISK
+
+
+def test_times_apart_need_no_common_rounds() -> None:
+    rng = random.Random(3)
+    tries = [(noisy(rng, 15, 1.05), noisy(rng, 12)) for _ in range(100)]
+    assert sum(apart(*times).lower > 1.0 for times in tries) >= 95
+    same = [apart(noisy(rng, 15), noisy(rng, 12)) for _ in range(400)]
+    assert sum(a.lower > 1.0 for a in same) <= 12
+    with pytest.raises(ValueError, match="no times"):
+        apart([], [1.0])

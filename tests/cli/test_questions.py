@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli_tools import add_trials, add_two_machines, cli, mlp_plan
+from commits import COMMITS, add_races
 from postgres_server import running
 
 from tuning_db import StoreError, connect
@@ -149,6 +151,153 @@ def test_lineage_of_a_trial_that_is_not_there(log):
     said = cli("db", "lineage", 99)
     assert said.code == 1
     assert "has no trial 99" in said.err
+
+
+def test_history(log, plan):
+    key = plan.tasks[0].workload.key
+    by = {
+        "session": "s.uuid",
+        "day": "substr(t.created, 1, 10)",
+        "commit": "COALESCE(c.commit_sha, '')",
+        "machine": "m.fingerprint",
+        "maker": "t.made_by",
+        "conditions": "COALESCE(t.conditions, '')",
+    }
+    for name, column in by.items():
+        rows = answer("history", key, "--by", name)
+        sql = (
+            f"SELECT {column}, m.fingerprint, g.key, t.residency, COUNT(*), MIN(t.median_s), MIN(t.created) "
+            "FROM trial t JOIN session s ON s.id = t.session_id JOIN machine m ON m.id = t.machine_id "
+            "JOIN target g ON g.id = t.target_id JOIN workload w ON w.id = t.workload_id "
+            "LEFT JOIN code c ON c.id = t.code_id WHERE w.key = ? AND t.verdict AND t.status = 'OK' "
+            "GROUP BY 1, 2, 3, 4 ORDER BY MIN(t.created)"
+        )
+        heads = (name, "machine", "target", "residency", "trials", "best_s", "since")
+        assert [tuple(r[h] for h in heads) for r in rows] == asked(log, sql, key)
+        for r in rows:
+            assert asked(log, "SELECT median_s FROM trial WHERE id = ?", r["trial"]) == [(r["best_s"],)]
+    assert answer("history", "mlp/0") == answer("history", key[:8])
+
+
+def test_history_keeps_apart_what_cannot_be_compared(log, plan):
+    """The same workload on a machine, and in a state of the caches, of its own."""
+    first = plan.tasks[0].workload
+    with connect(log) as store:
+        add_trials(store, first, [1e-9], fingerprint="elsewhere")
+        two = store.trials(first.key)[1]
+        hot = tuple(replace(s, residency="graph") for s in two.samples)
+        store.add_trials([replace(two, trace_hash="cold", samples=hot, made_by="test")])
+    rows = answer("history", first.key, "--by", "maker")
+    assert [(r["maker"], r["residency"], r["trials"]) for r in rows] == [
+        ("test", "hot", 3), ("test", "graph", 1), ("test", "hot", 1),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def commits(tmp_path, monkeypatch):
+    """Three kernels raced at two commits; one became 20 % slower, one 20 % faster."""
+    path = tmp_path / "commits.db"
+    rng = random.Random(1)
+    taken = {"u": 1e-4, "v": 1e-4, "w": 1e-4}
+    with connect(path) as store:
+        add_races(store, COMMITS[0], taken, rng)
+        add_races(store, COMMITS[1], taken | {"v": 1.2e-4, "w": 0.8e-4}, rng)
+        add_races(store, COMMITS[1], taken, rng, machine="zen5")
+    monkeypatch.setenv("AUTOTENSOR_DB", str(path))
+    return path
+
+
+def test_compare(commits):
+    rows = answer("compare", "aaaa", "bbbb")
+    sql = (
+        "SELECT w.key, MIN(CASE c.key WHEN 'aaaa1111' THEN t.median_s END), "
+        "MIN(CASE c.key WHEN 'bbbb2222' THEN t.median_s END) "
+        "FROM trial t JOIN workload w ON w.id = t.workload_id JOIN machine m ON m.id = t.machine_id "
+        "JOIN code c ON c.id = t.code_id WHERE m.fingerprint = 'zen3' GROUP BY w.key"
+    )
+    found = {(r["workload"], r["seconds_a"], r["seconds_b"]) for r in rows}
+    assert found == set(asked(commits, sql))
+    assert [(r["workload"], r["verdict"]) for r in rows][::2] == [("v", "slower"), ("w", "faster")]
+    assert all(r["lower"] < r["ratio"] < r["upper"] and r["same_schedule"] for r in rows)
+    assert [r["verdict"] for r in answer("compare", "aaaa", "bbbb", "--at-least", "50%")] == ["even"] * 3
+    assert max(map(len, cli("db", "compare", "aaaa", "bbbb").out.splitlines())) <= 80
+
+
+def test_regressions_are_an_error_for_who_waits_for_them(commits):
+    said = cli("db", "regressions", "--json")
+    assert said.code == 1
+    assert [(r["workload"], r["machine"]) for r in json.loads(said.out)["rows"]] == [("v", "zen3")]
+    assert cli("db", "regressions", "aaaa", "bbbb", "--json").out == said.out
+    assert "v" in cli("db", "regressions", "--csv").out.splitlines()[1]
+    assert answer("regressions", "--at-least", "50%") == []
+    assert [r["verdict"] for r in answer("compare", "bbbb", "aaaa")].count("slower") == 1
+
+
+def test_names_that_are_not_compared(commits):
+    assert "no run, commit or machine 'cccc'." in cli("db", "compare", "aaaa", "cccc").err
+    assert "'zen' may be machine zen3 or machine zen5." in cli("db", "compare", "zen", "aaaa").err
+    assert "one name says only half" in cli("db", "regressions", "aaaa").err
+    assert cli("db", "compare", "aaaa").code == 2
+
+
+def test_commits(log):
+    (row,) = answer("commits")
+    sql = (
+        "SELECT c.commit_sha, c.version, COUNT(DISTINCT o.session_id), MIN(o.started), MAX(o.started) "
+        "FROM code c JOIN opening o ON o.code_id = c.id GROUP BY c.id"
+    )
+    assert asked(log, sql) == [tuple(row[h] for h in ("commit", "version", "sessions", "first", "last"))]
+
+
+def test_schema(log):
+    rows = answer("schema", "trial")
+    assert [r["column"] for r in rows] == [c[1] for c in asked(log, "PRAGMA table_info(trial)")]
+    assert {"table": "trial", "column": "build_s", "unit": "s", "meaning": "lowering and compiling"} in rows
+    assert len(answer("schema")) > 200
+    assert "a log has no table 'trail'. Did you mean 'trial'?" in cli("db", "schema", "trail").err
+    assert "| `build_s` | s | lowering and compiling |" in cli("db", "schema", "--markdown").out
+
+
+def test_prune(log, plan):
+    """Two of mlp/0's eleven trials stay, beside those of a run without an end."""
+    many = [1e-3 + n * 1e-6 for n in range(8)]
+    with connect(log) as store:
+        rows = add_trials(store, plan.tasks[0].workload, many)
+        store.end_session(rows[0].session, "all trials are spent")
+    before = asked(log, "SELECT id FROM trial")
+    key = plan.tasks[0].workload.key
+    (row, *others) = answer("prune", "--keep", 2)
+    trials = asked(
+        log, "SELECT COUNT(*) FROM trial t JOIN workload w ON w.id = workload_id WHERE w.key = ?", key
+    )
+    assert (row["workload"], row["trials"]) == (key, *trials[0])
+    assert row["gone"] > 0 == sum(r["gone"] for r in others)
+    assert asked(log, "SELECT id FROM trial") == before  # a dry run
+    said = cli("db", "prune", "--keep", 2)
+    assert f"{row['gone']} of {len(before)} trials would be deleted. Nothing was: --yes does it." in said.err
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert cli("db", "prune", "--keep", 2, "--older", 1, "--yes").code == 0
+    assert asked(log, "SELECT id FROM trial") == before  # all are younger than a day
+    said = cli("db", "prune", "--keep", 2, "--yes")
+    assert f"{row['gone']} of {len(before)} trials were deleted;" in said.err
+    assert asked(log, "SELECT COUNT(*) FROM trial") == [(len(before) - row["gone"],)]
+    assert cli("db", "check").code == 0
+
+
+def test_compact(log):
+    said = json.loads(cli("db", "compact", "--json").out)
+    assert said["bytes"] == log.stat().st_size
+    assert " before, " in cli("db", "compact").out
+    with connect(log) as store:
+        assert store.check().ok
+
+
+def test_a_log_that_is_not_there_is_not_made(tmp_path):
+    for verb in ("prune", "compact"):
+        said = cli("db", verb, "--db", tmp_path / "none.db")
+        assert said.code == 1
+        assert "there is no tuning log at" in said.err
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_sql(log):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotensor.graph.memory import ALIGNMENT, Lifetime, lower_bound, plan
+from autotensor.graph.memory import ALIGNMENT, Lifetime, lower_bound, plan, plan_in_boxes
 
 VALUES = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 6)).map(
@@ -53,3 +53,15 @@ def test_the_plan_says_what_it_is():
     text = str(plan([Lifetime("a", 128, 0, 1), Lifetime("b", 64, 2, 3)]))
     assert text.endswith("at least 128 are alive at once, 192 without sharing")
     assert text.startswith("arena 128 bytes (greedy by size")
+
+
+@given(VALUES)
+def test_no_two_values_of_a_box_are_alive_together(values):
+    made = plan_in_boxes(values)
+    assert sorted(n for box in made.boxes for n in box) == [*range(len(values))]
+    ends = [0]
+    for box in made.boxes:
+        assert {made.offsets[n] for n in box} == {ends[-1]}
+        assert not any(values[a].meets(values[b]) for a in box for b in box if a < b)
+        ends.append(ends[-1] + max(values[n].size for n in box))
+    assert ends[-1] == made.arena_bytes >= made.lower_bound_bytes

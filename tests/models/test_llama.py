@@ -13,6 +13,7 @@ from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import InputError
 from autotensor.models import llama
 from autotensor.models.llama import LlamaSize, size_of
+from autotensor.models.packed_rows import rounded_rows
 from autotensor.models.weights import shapes_of
 
 TINY = LlamaSize(layers=2, hidden=32, heads=4, groups=2, inner=48, vocabulary=50)
@@ -150,3 +151,43 @@ def test_folders_that_cannot_be_read(name, text, said, tmp_path):
     (tmp_path / name).unlink() if text is None else (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=said):
         llama.load(tmp_path)
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 32), (8, 64)])
+def test_packed_weights_say_what_they_stand_for(bits, group):
+    """Rounded when the graph is built, or given packed: the same as the floats of the packed ones."""
+    size = LlamaSize(layers=1, hidden=64, heads=4, groups=2, inner=64, vocabulary=50)
+    rng = np.random.default_rng(0)
+    floats = {
+        n: rng.standard_normal(s).astype(np.float32) for n, s in shapes_of(llama.build, size=size).items()
+    }
+    packed = {n: rounded_rows(a, bits, group, n) if a.ndim == 2 else a for n, a in floats.items()}
+    words = rng.integers(0, 50, (2, 4))
+    wanted = run(words, (3, 1), size, {n: np.asarray(a) for n, a in packed.items()})
+    found = run(words, (3, 1), size, packed)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    told = llama.build(weights=floats, size=size, bits=bits, group=group)
+    given = llama.build(weights={**packed, "embed_tokens.weight": floats["embed_tokens.weight"]}, size=size)
+    assert told.key == given.key
+
+
+@pytest.mark.parametrize(("bits", "worst"), [(4, 0.15), (8, 0.01)])
+def test_rounded_rows_are_near(bits, worst):
+    w = np.random.default_rng(0).standard_normal((7, 128)).astype(np.float32)
+    w[3, 32:64] = 0
+    packed = rounded_rows(w, bits, 32, "w")
+    assert packed.shape == w.shape
+    assert np.linalg.norm(np.asarray(packed) - w) < worst * np.linalg.norm(w)
+    assert not np.asarray(packed)[3, 32:64].any()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"bits": 5}, "weights of 5 bits in groups of 32 are not known. Known: 4 and 8 bits; 32, 64 and 128"),
+        ({"bits": 4, "group": 64}, "rows of 32, no multiple of its groups of 64"),
+    ],
+)
+def test_packing_that_is_refused(how, said):
+    with pytest.raises(InputError, match=said):
+        llama.build(size=TINY, **how)

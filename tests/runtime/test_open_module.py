@@ -161,7 +161,7 @@ def test_it_is_saved_pickled_copied_and_called_by_many(tmp_path: Path) -> None:
 def test_it_is_neither_one_of_several_shapes_nor_a_c_library(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="by_shape: C takes a range of shapes by itself"):
         at.by_shape([PRODUCT])
-    with pytest.raises(InputError, match="a C library is written of one compiled function"):
+    with pytest.raises(InputError, match="a C library takes one set of shapes"):
         at.write_c(PRODUCT, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -124,3 +125,54 @@ def test_store_survives_a_fork_of_its_process(tmp_path: Path, python: Start) -> 
     process = python("-c", script, tmp_path / "log.db")
     out, err = process.communicate(timeout=60)
     assert (out, err) == ("parent child after\n", "")
+
+
+PRUNE = """
+import sys, tuning_db
+from tuning_db.upkeep import pruning
+pruning.RANGE = 20
+with tuning_db.connect(sys.argv[1]) as store:
+    print("ready", flush=True)
+    store.prune(5)
+"""
+
+
+def prune_with_kills(path: Path, python: Start, author: Any, kills: int, rng: random.Random) -> None:
+    """After each kill the log is whole, and what must stay is there; pruning again ends it."""
+    with connect(path) as store:
+        by = author(store)
+        store.add_trials([by.trial(f"t{n}", 1e-3 + 1e-6 * n) for n in range(2000)])
+        store.end_session(by.session, "done")
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    with connect(copy) as store:
+        store.prune(5)
+        stays = {t.trace_hash for t in store.trials()}
+    sizes = [2000]
+    for _ in range(kills):
+        process = python("-c", PRUNE, path)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(rng.uniform(0.0, 0.4))
+        process.kill()
+        process.communicate()
+        with connect(path) as store:
+            assert store.check().ok
+            left = {t.trace_hash for t in store.trials()}
+            assert stays <= left
+            sizes.append(len(left))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 2000  # something was killed in the middle, or at the end
+    with connect(path) as store:
+        store.prune(5)
+        assert {t.trace_hash for t in store.trials()} == stays
+
+
+def test_a_killed_prune_loses_nothing_that_is_used(tmp_path: Path, python: Start, author: Any) -> None:
+    prune_with_kills(tmp_path / "log.db", python, author, kills=4, rng=random.Random(2))
+
+
+@pytest.mark.slow
+def test_killed_prunes(tmp_path: Path, python: Start, author: Any) -> None:
+    for n in range(5):
+        prune_with_kills(tmp_path / f"log{n}.db", python, author, kills=5, rng=random.Random(n))

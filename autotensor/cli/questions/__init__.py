@@ -1,1 +1,1 @@
-"""Questions to the tuning log: the verbs of `autotensor db` that print one table each."""
+"""Questions to the tuning log: the verbs of `autotensor db` that print one table each; its upkeep."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -13,16 +13,45 @@ from autotensor.cli.output import put_json, table
 
 VERSION = 1  # of the JSON; another one where a column changes its meaning or goes
 
+Row = Mapping[str, Any]
+SHORT = 12  # characters of a hash that people read
+
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values on standard output.")]
 
 
-def put_answer(heads: Sequence[str], rows: Sequence[Sequence[object]], json: bool, as_csv: bool) -> None:
-    """Print rows under their heads: `{"version": …, "rows": [{head: value}]}` as JSON, a line each as CSV."""
+def put_answer(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    json: bool,
+    as_csv: bool,
+    shown: Mapping[str, Callable[[Row], object]] | None = None,
+) -> None:
+    """Print rows under their heads: `{"version": …, "rows": [{head: value}]}` as JSON, a line each as CSV.
+
+    shown: columns of the table that people read, each from a row by its heads; None: the rows as they are.
+    """
     if json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other; give one.")
     if json:
         put_json({"version": VERSION, "rows": [dict(zip(heads, row, strict=True)) for row in rows]})
     elif as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([heads, *rows])
-    else:
+    elif shown is None:
         table(heads, rows)
+    else:
+        named = [dict(zip(heads, row, strict=True)) for row in rows]
+        table(list(shown), [[value(row) for value in shown.values()] for row in named])
+
+
+def short(head: str) -> Callable[[Row], object]:
+    """How a hash begins."""
+    return lambda row: row[head] and row[head][:SHORT]
+
+
+def whole(head: str) -> Callable[[Row], object]:
+    return lambda row: row[head]
+
+
+def minute(head: str) -> Callable[[Row], object]:
+    """An instant without its seconds."""
+    return lambda row: row[head] and row[head][:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,13 +23,21 @@ from autotensor.cli.output import put_json, say, table
 from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autotensor.runtime.arrays import Array
+    from autotensor.runtime.files.artifact import Artifact
     from autotensor.runtime.kernel_times import KernelTime
 
 app = new_app()
 
 
 @app.command(
-    epilog=example("autotensor bench resnet50.atm", "autotensor bench mlp --threads 1 --repeat 100 --json")
+    epilog=example(
+        "autotensor bench resnet50.atm",
+        "autotensor bench mlp --threads 1 --repeat 100 --json",
+        "autotensor bench resnet50.atm --trace resnet50.json",
+    )
 )
 @grouped
 def bench(
@@ -39,6 +48,12 @@ def bench(
     seed: Seed = 0,
     machine: Machine,
     log: Log,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json", help="Write kernels and threads of a few inferences, for ui.perfetto.dev."
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Time inferences of random input on an otherwise idle machine, then each kernel in its place.
@@ -46,14 +61,19 @@ def bench(
     Waits for tuning runs to finish their batch. The comparison with other programs is in benchmarks/.
     """
     from autotensor.base.deadline import NEVER
-    from autotensor.cli.inputs import open_module, sample_arrays
-    from autotensor.cli.onnx_parts import InParts
+    from autotensor.base.errors import InputError
+    from autotensor.cli.inputs import check_place, open_module, sample_arrays
+    from autotensor.cli.model_files.onnx_parts import InParts
     from autotensor.runtime.device.module import DeviceModule
     from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.native.threads import current
     from autotensor.runtime.timing_lock import timing_by
 
+    if trace is not None:
+        check_place(trace)
     module = open_module(model, source, machine, log)
+    if trace is not None and isinstance(module, InParts):
+        raise InputError("a model in parts has no timeline.", fix="Bench it without --trace.")
     arrays = sample_arrays(module, seed)
     kernels: list[KernelTime] = []
     flops = 0.0
@@ -66,6 +86,8 @@ def bench(
             samples = sorted(module.time(arrays, repeat=repeat, min_seconds=0.0))
             kernels = kernel_times(module.ready, arrays, module.threads)
             flops = float(module.artifact.meta.get("flops", 0))
+            if trace is not None:
+                write_trace(trace, module.ready, arrays, module.threads, log.db)
     found: dict[str, Any] = {
         "model": module.name,
         "threads": module.threads,
@@ -97,6 +119,22 @@ def bench(
                 for k in found["kernels"]
             ],
         )  # fmt: skip
+
+
+def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: int, db: str | None) -> None:
+    """Raises InputError for what is no linked model."""
+    from autotensor.base.errors import InputError
+    from autotensor.cli.output import tell
+    from autotensor.cli.rates import measured_peak
+    from autotensor.insight.inference_timeline import inference_timeline
+    from autotensor.runtime.kernel_times import kernel_clock
+
+    clock = kernel_clock(model, arrays, threads)
+    if not clock.kernels:
+        raise InputError(f"{model.name} has no kernels to tell apart.", fix="Bench it without --trace.")
+    timeline = inference_timeline(clock, model.name, measured_peak(db, model.target))
+    timeline.save(path)
+    tell(f"{path}: {len(clock.kernels)} kernels and their threads; open it in ui.perfetto.dev.")
 
 
 def quantile(ordered: list[float], share: float) -> float:

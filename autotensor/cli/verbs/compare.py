@@ -41,7 +41,7 @@ def compare(
     """
     from autotensor.api.comparing.compare import compare as compared
     from autotensor.cli.images import load_arrays
-    from autotensor.cli.onnx_files import is_onnx
+    from autotensor.cli.model_files.onnx_files import is_onnx
 
     for name in (model, quantised):
         if not is_onnx(name):

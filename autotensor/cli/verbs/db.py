@@ -12,7 +12,7 @@ import typer
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say, table
-from autotensor.cli.questions import lineage, runs, sql
+from autotensor.cli.questions import comparing, history, lineage, runs, schema, sql, upkeep
 from autotensor.cli.questions.answers import AsCsv, put_answer
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import gflops, micros
@@ -20,6 +20,10 @@ from autotensor.insight.units import gflops, micros
 app = new_app("Look into a tuning log; export, import, merge, check it.")
 app.add_typer(runs.app)
 app.add_typer(lineage.app)
+app.add_typer(history.app)
+app.add_typer(comparing.app)
+app.add_typer(schema.app)
+app.add_typer(upkeep.app)
 app.add_typer(sql.app)
 
 

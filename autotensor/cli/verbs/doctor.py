@@ -36,6 +36,7 @@ OPTIONAL = {  # module → package, and what it gives; only what is used, or peo
     "distributed": ("distributed", "tuning and training on several machines"),
     "PIL": ("pillow", "photos as input"),
     "matplotlib": ("matplotlib", "pictures by explain --plot"),
+    "altair": ("'autotensor[report]'", "pages by report"),
 }
 PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),

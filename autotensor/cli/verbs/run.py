@@ -65,7 +65,7 @@ def run(
     the log and defaults for the rest.
     """
     from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
-    from autotensor.cli.onnx_parts import InParts
+    from autotensor.cli.model_files.onnx_parts import InParts
     from autotensor.cli.values import call_arrays, parted
 
     if output is not None:

@@ -12,7 +12,7 @@ memory where it is allocated; compilers keep it in registers once loops are unro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from autotensor.base.errors import CodegenError
@@ -23,7 +23,7 @@ from autotensor.codegen.c.dialect import RESERVED, Dialect
 from autotensor.codegen.c.helpers import USES
 from autotensor.codegen.c.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.codegen.c.vector_expr import VectorWriter, is_plain, vector_buffers, width_of
-from autotensor.ir.expr import MATH, Const, Expr, Load
+from autotensor.ir.expr import MATH, Const, Expr, Load, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import (
@@ -229,27 +229,47 @@ class _Kernel(VectorWriter):
         self.put("}")
 
     def tensor_instruction(self, f: Fragments) -> None:
-        """One instruction of the warp, inside the loops over tiles. Rows are fetched as far out as can be."""
-        a = None if f.a_rows is None else (f.a_rows, self.fresh("a"))
-        b = None if f.b_rows is None else (f.b_rows, self.fresh("b"))
-        waiting = [x for x in (a, b) if x is not None]
-        if waiting:
+        """One instruction of the warp, inside the loops over tiles. Rows are fetched once: as far out as can
+        be, or, where only inner loops move along them, for all these beforehand."""
+        rows = {n: (r, self.fresh(n)) for n, r in (("a", f.a_rows), ("b", f.b_rows)) if r is not None}
+        if rows:
             self.put("{")
             self.depth += 1
-        for n in range(len(f.outer) + 1):
-            inside = {loop.var for loop in f.outer[n:]}
-            for rows, name in [x for x in waiting if not free_vars(x[0].at) & inside]:
-                self.fetch_rows(rows, name)
-            waiting = [x for x in waiting if free_vars(x[0].at) & inside]
-            if n < len(f.outer):
-                self.unrolled(f.outer[n])
+        moved = {n: [x for x in f.outer if x.var in free_vars(r.at)] for n, (r, _) in rows.items()}
+        for n in [n for n in rows if moved[n] != list(f.outer[: len(moved[n])])]:
+            rows[n] = (rows[n][0], self.fetch_all(*rows[n], moved.pop(n)))
+        for depth in range(len(f.outer) + 1):
+            for n in [n for n, loops in moved.items() if len(loops) == depth]:
+                self.fetch_rows(*rows[n])
+            if depth < len(f.outer):
+                self.unrolled(f.outer[depth])
         sums = [f"{self.names[f.accumulator.name]}[{self.expr(simplify(i))}]" for i in f.sums]
-        first = [self.register(f.intrinsic.operand, x) for x in f.a] if a is None else _each(a)
-        second = [self.register(f.intrinsic.operand, x) for x in f.b] if b is None else _each(b)
+        first, second = (
+            _each(rows[n]) if n in rows else [self.register(f.intrinsic.operand, x) for x in loads]
+            for n, loads in (("a", f.a), ("b", f.b))
+        )
         self.put(f"{self.helper(f.intrinsic.function)}({', '.join(sums)},")
         self.put(f"{INDENT}{', '.join(first)},")
         self.put(f"{INDENT}{', '.join(second)});")
-        for _ in range(len(f.outer) + (a is not None or b is not None)):
+        self.close(len(f.outer) + bool(rows))
+
+    def fetch_all(self, rows: Matrices, name: str, loops: Sequence[For]) -> str:
+        """An operand for all turns of loops; gives what those of one turn are called inside them."""
+        kind = loops[0].var.type
+        at: Expr = const(0, kind)
+        turns: Expr = const(1, kind)
+        for loop in loops:
+            at, turns = at * loop.extent + loop.var, turns * loop.extent
+        self.put(f"unsigned int {name}[{self.expr(simplify(turns))}][{rows.count}];")
+        for loop in loops:
+            self.unrolled(loop)
+        of_turn = f"{name}[{self.expr(simplify(at))}]"
+        self.fetch(rows, of_turn)
+        self.close(len(loops))
+        return of_turn
+
+    def close(self, loops: int) -> None:
+        for _ in range(loops):
             self.depth -= 1
             self.put("}")
 
@@ -263,6 +283,9 @@ class _Kernel(VectorWriter):
     def fetch_rows(self, rows: Matrices, name: str) -> None:
         """An operand from shared memory, by all lanes together."""
         self.put(f"unsigned int {name}[{rows.count}];")
+        self.fetch(rows, name)
+
+    def fetch(self, rows: Matrices, name: str) -> None:
         at = self.offset(simplify(rows.at))
         self.put(f"{self.helper(rows.function)}({name}, {self.names[rows.buffer.name]} + {at});")
 

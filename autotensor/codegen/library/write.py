@@ -30,7 +30,7 @@ from autotensor.codegen.library.tables import Weights
 from autotensor.codegen.library.weights_file import weights_of, write_weights
 from autotensor.codegen.llvm.build import build
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact import OPEN_SHAPES, Artifact
 from autotensor.runtime.files.atomic_write import replacing
 from autotensor.runtime.linking.merged_object import merged_object
 from autotensor.runtime.native.launcher import launcher_ir
@@ -69,6 +69,11 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
     prepared by code for another machine.
     """
     name, place = name or artifact.name, Path(folder)
+    if OPEN_SHAPES in artifact.meta:
+        raise InputError(
+            f"a C library takes one set of shapes; the extents of {artifact.name} are known at run time.",
+            fix="Compile it for one set of shapes.",
+        )
     triple = check_library(artifact.target, place, name)
     artifact = ready(artifact)
     values = _values(artifact)

@@ -190,6 +190,11 @@ class ValueWriter(FunctionWriter):
                 t = ty(e.dtype)
                 if cond.dtype.lanes == 1 and is_data(cond) and self._fills_register(e.dtype):
                     c, kind = self._in_lanes(cond, e.dtype.lanes), cond.dtype.with_lanes(e.dtype.lanes)
+                    match a:
+                        case Binary(Op.ADD, z, Binary(Op.MUL, x, y)) if (
+                            z is b and z.dtype.is_float and self._joins_all()
+                        ):
+                            return self._joined(f"{ty(kind)} {c}", x, y, z)
                 else:
                     c, kind = self.value(cond), cond.dtype
                 return self.op(f"select {ty(kind)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
@@ -356,6 +361,15 @@ class ValueWriter(FunctionWriter):
         x86 has no choice between vectors by one bit: LLVM makes a branch of it. Where data decide, the
         processor cannot predict that branch; so LLVM is not told that all lanes agree.
         """
+        wide = Broadcast(cond, lanes)
+        found = self.known.get(wide)
+        if found is None:
+            found = self.remember(wide, self._asked_in_lanes(cond, lanes), self.depth)
+            for buffer in self.reads(cond):
+                self.readers[buffer].append(wide)
+        return found
+
+    def _asked_in_lanes(self, cond: Expr, lanes: int) -> str:
         t = cond.dtype.with_lanes(lanes)
         match cond:
             case Binary(op, a, b) if op in _BOOL_OPS:
@@ -371,6 +385,22 @@ class ValueWriter(FunctionWriter):
                 x = self.splat(self.op(f"zext i1 {self.value(cond)} to i32"), wide)
                 return self.op(f"icmp ne {ty(wide)} {self._hidden(wide, x)}, {literal(0, wide)}")
         return self.splat(self.value(cond), t)
+
+    def _joins_all(self) -> bool:
+        """Whether registers have no masks, so that a choice between vectors is an operation of its own."""
+        return self.registers == "x"
+
+    def _joined(self, mask: str, x: Expr, y: Expr, z: Expr) -> str:
+        """`x*y + z` where the mask has ones, `z` elsewhere: there -0 * 0 is added, which changes nothing. A
+        vector that is taken or 0 costs an AND, which other ports do than those of FMAs and choices; `x` is
+        the same for a row of a tile."""
+        word = ty(z.dtype)
+        taken = [
+            self.op(f"select {mask}, {word} {self.value(v)}, {word} {literal(other, v.dtype)}")
+            for v, other in ((x, -0.0), (y, 0.0))
+        ]
+        values = [(z.dtype, v) for v in (*taken, self.value(z))]
+        return self.call(f"llvm.fmuladd.{suffix(z.dtype)}", z.dtype, *values)
 
     def _fills_register(self, t: DType) -> bool:
         """Whether as many 32-bit lanes are one register, where choices between registers are to be masks:

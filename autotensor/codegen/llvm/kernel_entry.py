@@ -48,12 +48,20 @@ _MEET = "  call void @meet(ptr %ctx, i32 %tid, i32 %nthreads)"
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """An offset that is known when the plan runs: a number of an argument that is an array of int64."""
+
+    table: int  # index of that argument
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One step of a plan: an entry and its pointers, each an argument of the plan plus an offset in bytes."""
 
     symbol: str
     # (index into the plan's arguments, byte offset), in the callee's order
-    slots: tuple[tuple[int, int], ...]
+    slots: tuple[tuple[int, int | Late], ...]
     barrier: bool = True  # whether threads must meet before it; ignored for the first call
 
 
@@ -165,7 +173,7 @@ def plan_text(name: str, calls: Sequence[Call], n_args: int) -> str:
     """An entry that calls others, which are external symbols."""
     for call in calls:
         for arg, offset in call.slots:
-            if not 0 <= arg < n_args or offset < 0:
+            if not 0 <= arg < n_args or (isinstance(offset, int) and offset < 0):
                 what = f"{call.symbol} wants byte {offset} of argument {arg}"
                 raise CodegenError(f"plan {name!r}: {what}; there are {n_args} arguments.")
     lines = [f"declare void @{s}(ptr, ptr, i32, i32)" for s in dict.fromkeys(c.symbol for c in calls)]
@@ -175,14 +183,21 @@ def plan_text(name: str, calls: Sequence[Call], n_args: int) -> str:
     ]
     most = max((len(c.slots) for c in calls), default=0)
     lines.append(f"  %slots = alloca [{max(1, most)} x ptr], align 16")
-    for slot in sorted({arg for c in calls for arg, _ in c.slots}):
+    tables = {o.table for c in calls for _, o in c.slots if isinstance(o, Late)}
+    for slot in sorted({arg for c in calls for arg, _ in c.slots} | tables):
         lines += _fetch(f"%a{slot}", slot)
     for k, call in enumerate(calls):
         for j, (arg, offset) in enumerate(call.slots):
             value = f"%a{arg}"
             if offset:
-                value = f"%p{k}.{j}"
-                lines.append(f"  {value} = getelementptr inbounds i8, ptr %a{arg}, i64 {offset}")
+                value, by = f"%p{k}.{j}", str(offset)
+                if isinstance(offset, Late):
+                    by = f"%o{k}.{j}"
+                    lines += [
+                        f"  {by}.at = getelementptr inbounds i64, ptr %a{offset.table}, i64 {offset.number}",
+                        f"  {by} = load i64, ptr {by}.at, align 8",
+                    ]
+                lines.append(f"  {value} = getelementptr inbounds i8, ptr %a{arg}, i64 {by}")
             lines += [
                 f"  %s{k}.{j} = getelementptr inbounds ptr, ptr %slots, i64 {j}",
                 f"  store ptr {value}, ptr %s{k}.{j}, align 8",

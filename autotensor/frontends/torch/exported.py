@@ -26,7 +26,7 @@ from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
-from autotensor.graph.open_graphs import OpenGraph
+from autotensor.graph.symbols.open_graphs import OpenGraph
 
 # torch.export has these whole, and would take them apart to products and sums
 KEPT = frozenset(

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 from autotensor.base.errors import ArgumentError
 from autotensor.frontends.errors import Unsupported
 from autotensor.graph.ir import Graph
-from autotensor.graph.open_graphs import OpenGraph, Shapes
+from autotensor.graph.symbols.open_graphs import OpenGraph, Shapes
 
 
 def is_open(program: ExportedProgram) -> bool:

@@ -11,8 +11,10 @@ thread awaited all may read.
 
 from __future__ import annotations
 
+from math import copysign
+
 from autotensor.codegen.c.copy_width import width_of_copy
-from autotensor.ir.expr import Load
+from autotensor.ir.expr import Broadcast, Const, Expr, Load, Select
 from autotensor.ir.func import Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
@@ -77,14 +79,36 @@ def start_copies(body: Stmt) -> Stmt:
     written = {s.buffer for s in collect(body, Store)}
 
     def visit(node: Node) -> Node | None:
-        if isinstance(node, Store) and copy_width(node) and node.value.buffer not in written:  # type: ignore[attr-defined]
-            return Async(node)
+        copy = _with_zeros(node) if isinstance(node, Store) else None
+        if copy is not None and copy_width(copy) and copy.value.buffer not in written:  # type: ignore[attr-defined]
+            return Async(copy)
         return None
 
     started = transform(body, visit)
     if any_node(started, lambda n: isinstance(n, Async)):
         return started
     return transform(body, lambda n: NOTHING if isinstance(n, Commit | Await) else None)
+
+
+def _with_zeros(s: Store) -> Store:
+    """A store of what memory has, or of zeros where a condition of all lanes fails, with a masked load."""
+    match s.value:
+        case Select(cond, Load(source, origin, mask), otherwise) if _is_zero(otherwise):
+            wanted = _scalar(cond)
+            if wanted.dtype.lanes == 1 and (mask is None or _scalar(mask) is wanted):
+                return Store(s.buffer, s.indices, Load(source, origin, wanted), s.mask)
+    return s
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether all lanes have no bit set, as what a masked load leaves has."""
+    inner = _scalar(e)
+    return isinstance(inner, Const) and inner.value == 0 and copysign(1.0, inner.value) > 0
+
+
+def _scalar(e: Expr) -> Expr:
+    """What is the same in all lanes; a vector that is not remains one."""
+    return e.a if isinstance(e, Broadcast) else e
 
 
 def copy_width(s: Store) -> int:

@@ -28,3 +28,12 @@ class DeviceKernelClock:
         device = self._module.device
         with device.lock:
             return [device.seconds(run, 1) for run in self._runs]
+
+    def spans(self) -> list[tuple[tuple[int, float, float], ...]]:
+        """One inference: when each kernel ran, from 0 on, one after another as the device runs them."""
+        spans: list[tuple[tuple[int, float, float], ...]] = []
+        began = 0.0
+        for seconds in self.round():
+            spans.append(((0, began, began + seconds),))
+            began += seconds
+        return spans

@@ -249,8 +249,12 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
     hint = _HINTS.get(machine.lower(), "")
     declared = f"{hint.replace('call', 'declare').replace('i32 1', 'i32')}\n"
     text = declared + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
-    clock = 6 if system == "darwin" else 1
-    return assemble(text, _STRUCTS, {**NUMBERS, "MONOTONIC": clock, "RELAX": hint})
+    return assemble(text, _STRUCTS, {**NUMBERS, "MONOTONIC": monotonic(system), "RELAX": hint})
+
+
+def monotonic(system: str) -> int:
+    """The number of the clock that `CLOCK` reads, which is Python's `perf_counter`."""
+    return 6 if system == "darwin" else 1
 
 
 @cache

@@ -154,6 +154,13 @@ class Child:
         self.start()
         return self._exchange(text.encode() + b"\n", timeout_s)
 
+    def stop(self) -> None:
+        """End the process from another thread than the one that waits for it, which is told that it
+        crashed."""
+        if (pid := self.pid) is not None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End the process and all of its group at once."""
         if self._finalizer is not None:

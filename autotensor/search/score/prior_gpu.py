@@ -5,7 +5,8 @@
     waves       blocks / (multiprocessors × blocks that one holds), the last one as long as the others
     holds       as many blocks as threads, shared memory and registers allow
     steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor
-                issues; slower when too few threads hide the latency
+                issues; slower when too few threads hide the latency. By tensor cores its products, or what
+                warps fetch for them, over what these do
 
 Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), much reduced.
 """
@@ -18,11 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
+from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, products_a_cycle
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.register_tile import full, tile_of
 from autotensor.search.score.terms import Terms
+from autotensor.te.thread import VTHREAD
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,6 +33,7 @@ LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
 OTHER_REGISTERS = 32.0  # of a thread, besides accumulators and operands
 ENOUGH_THREADS = 512.0  # of a multiprocessor: with so many latencies are hidden
+SM_LANES, SM_SHARED = 128.0, 128.0  # of a multiprocessor, in a cycle: FMAs, and bytes from shared memory
 LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
 
 
@@ -61,10 +65,16 @@ def _stage(
     lanes = np.maximum(1.0, full(s.lanes, count))
     tile = tile_of(s, count, lanes)
     launch = _launch(s, count, registers, shared, target)
-    points = full(s.points, count) / (launch.threads if _is_shared(s) else 1.0)  # they divide its work
+    points = full(s.points, count)
+    if _is_shared(s):  # threads divide its work, virtual ones have none of their own, and lanes go together
+        points = points / (launch.threads * _virtual(s, count) * lanes)
     loaded = tile.rows + tile.vectors * lanes  # elements for each step of a thread's tile
     per_point = 1.0 + LOAD * loaded / np.maximum(1.0, tile.size * lanes)
     work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
+    instruction = next((level.thread for level in s.levels if level.thread in INTRINSICS), "")
+    if instruction:
+        multiplied = SM_LANES / products_a_cycle(instruction, target.capability)
+        work = points * np.maximum(multiplied, _fetched_by_warps(s, count) * SM_LANES / SM_SHARED)
     busy = np.minimum(1.0, launch.threads * launch.held / ENOUGH_THREADS)
     full_waves = launch.waves(target.num_cores) * target.num_cores * launch.held
     imbalance = np.maximum(1.0, full_waves / np.maximum(1.0, launch.blocks))
@@ -112,12 +122,32 @@ def _is_shared(s: StagePicture) -> bool:
 
 
 def _registers(p: LoopPicture) -> Floats:
-    """Registers of a thread: accumulators of the largest tile, and others."""
+    """Registers of a thread: accumulators of the largest tile, of all its virtual threads, and others."""
     most = np.zeros(p.count)
     for s in p.stages:
         lanes = np.maximum(1.0, full(s.lanes, p.count))
-        most = np.maximum(most, tile_of(s, p.count, lanes).size * lanes)
+        size = tile_of(s, p.count, lanes).size * lanes
+        most = np.maximum(most, size if _is_shared(s) else size * _virtual(s, p.count))
     return np.asarray(most + OTHER_REGISTERS, dtype=np.float64)
+
+
+def _virtual(s: StagePicture, count: int) -> Floats:
+    """Virtual threads of a thread."""
+    total = np.ones(count)
+    for level in (x for x in s.levels if x.thread == VTHREAD):
+        total = total * full(level.extent, count)
+    return total
+
+
+def _fetched_by_warps(s: StagePicture, count: int) -> Floats:
+    """Bytes from shared memory for each product of tensor cores: a warp's rows and columns, which are its
+    virtual threads along either axis, each once for all products of its tile."""
+    sides: dict[str, Floats] = {}
+    for level in (x for x in s.levels if x.thread == VTHREAD):
+        axis = level.axis.rpartition(".")[0]
+        sides[axis] = sides.get(axis, np.full(count, 8.0)) * full(level.extent, count)
+    total = np.sum([1.0 / side for side in sides.values()], axis=0) if sides else np.ones(count)
+    return np.asarray(total * max(o.buffer.dtype.bytes for o in s.operands if not o.write), dtype=np.float64)
 
 
 def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:

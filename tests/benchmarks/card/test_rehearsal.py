@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ PLANTED = {  # of an item each; two more are of the card itself
     "kernels/row_sums": "child killed",
     "kernels/warp_sums": "NaN",
 }
+UNENDED = "Timeout ("  # says a program that was stopped, and where it was
 OF_THE_CARD = ("driver missing", "another capability")
 SOME = (
     "elementwise",
@@ -58,14 +60,19 @@ def run(out: Path, *more: str) -> dict[str, Any]:
     return found
 
 
-def shown_again(failure: dict[str, Any]) -> str:
-    """What the failure's own program says."""
+def executed(failure: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """The failure's own program, as a stranger has it: nothing is said by what surrounds it."""
     assert len(failure["repro"].splitlines()) <= 10
-    done = subprocess.run(
-        [sys.executable, "-c", failure["repro"]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode != 0, "the repro does not fail"
-    return done.stderr
+    alone = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CARD_ITEM")}
+    command = [sys.executable, "-c", failure["repro"]]
+    return subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
+
+
+def shown_again(failure: dict[str, Any]) -> str:
+    """What the program says, and how it ended."""
+    found = executed(failure)
+    assert found.returncode != 0, "the repro does not fail"
+    return f"{found.stderr}\nended with {found.returncode}"
 
 
 def test_planted_failures_of_items_are_each_reported_by_name(tmp_path: Path) -> None:
@@ -80,28 +87,21 @@ def test_planted_failures_of_items_are_each_reported_by_name(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_every_repro_shows_its_failure_again(tmp_path: Path) -> None:
-    plant = {k: v for k, v in PLANTED.items() if v != "hang"}
-    given = ("--stages", "kernels", "--only", *plant, "--plant", json.dumps(plant))
+    given = ("--stages", "kernels", "--only", *PLANTED, "--plant", json.dumps(PLANTED), "--item-s", "6")
     for failure in run(tmp_path, *given)["failures"]:
         words = failure["what"].split(":")[-1].strip()
-        assert failure["kind"] == "child killed" or words in shown_again(failure), failure
+        assert (UNENDED if failure["kind"] == "hang" else words) in shown_again(failure), failure
 
 
 @pytest.mark.parametrize("fault", OF_THE_CARD)
 def test_a_card_that_does_not_fit_ends_nothing_in_a_trace(tmp_path: Path, fault: str) -> None:
     plant = json.dumps({"*": fault})
-    found = run(
-        tmp_path,
-        "--target",
-        "cuda -arch=sm_80",
-        "--stages",
-        "kernels",
-        "--only",
-        "kernels/matmul",
-        "--plant",
-        plant,
-    )
+    given = ("--target", "cuda -arch=sm_80", "--stages", "kernels", "--only", "kernels/matmul")
+    found = run(tmp_path, *given, "--plant", plant)
     assert [(f["stage"], f["kind"]) for f in found["failures"]] == [("card", fault), ("kernels", "not run")]
+    of_the_card, not_run = found["failures"]
+    assert of_the_card["what"].split(":")[-1].strip() in shown_again(of_the_card)
+    assert not_run["repro"] == of_the_card["repro"], "what keeps it from running is shown"
 
 
 def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
@@ -113,6 +113,10 @@ def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
         ("row_sums", "time limit"),
     ]
     assert set(found["stages"]["kernels"]["rows"]) == {"elementwise"}
+    too_slow, without_time = found["failures"]
+    assert UNENDED in shown_again(too_slow)
+    assert "right" in without_time["what"]
+    assert "worst" in executed(without_time).stdout, "alone it is right"
     again = run(tmp_path, "--stages", "kernels", "--only", *items)
     assert not again["failures"], "what had no time gets it when the command is given again"
     assert set(again["stages"]["kernels"]["rows"]) == {i.partition("/")[2] for i in items}

@@ -8,6 +8,7 @@ from comparison import check
 
 import autotensor as at
 from autotensor import te
+from autotensor.api.kernels import open_artifact, refuse_unfit
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.schedule.primitives.mark import Vectorize
@@ -39,6 +40,26 @@ def test_of_vectors_of_any_width(lanes: int, dtype: str, target) -> None:  # typ
     trace = Trace((SplitStep("c", "j", (lanes,)), Reorder("c", ("j.0", "k", "j.1")), Vectorize("c", "j.1")))
     check(dag, trace)
     compile_trace(dag, trace, target)
+
+
+@pytest.mark.parametrize("target", [parse("llvm"), TARGETS[0]], ids=str)
+def test_terms_that_are_left_out_may_be_anything(target) -> None:  # type: ignore[no-untyped-def]
+    """Infinite and undefined operands where the mask fails; sums of negative zeros stay what they are."""
+    a, b, m = (
+        te.placeholder((8,), name="a"),
+        te.placeholder((8, 32), name="b"),
+        te.placeholder((8,), name="m"),
+    )
+    k = te.reduce_axis(8, name="k")
+    c = te.compute((32,), lambda j: te.sum(te.select(m[k] > 0, a[k] * b[k, j], 0), axis=k), name="c")
+    trace = Trace((SplitStep("c", "j", (8,)), Reorder("c", ("j.0", "k", "j.1")), Vectorize("c", "j.1")))
+    taken = np.float32([1, 0, 1, 0, -1, 1, np.nan, 1])
+    x, y = np.random.default_rng(1).standard_normal((2, 8, 32)).astype(np.float32)
+    x, y[taken != 1] = x[:, 0].copy(), np.resize(np.float32([np.inf, np.nan, -np.inf]), 32)
+    x[1], x[4] = np.inf, np.nan
+    want = (x[taken == 1].astype(np.float64)[:, None] * y[taken == 1]).sum(0)
+    kernel = open_artifact(refuse_unfit(compile_trace(ComputeDAG.of([a, b, m, c]), trace, target)), threads=1)
+    np.testing.assert_allclose(kernel(x, y, taken), want, rtol=1e-5, atol=1e-6)
 
 
 def test_lanes_may_lie_further_apart_than_32_bits() -> None:

@@ -9,7 +9,7 @@ import pytest
 from autotensor import te
 from autotensor.base.target import Target, parse
 from autotensor.te.dag import ComputeDAG, StageOp
-from schedules.placement.reads import points_read
+from schedules.placement.reads import of_all_terms, points_read
 from schedules.placement.rows import distinct, rows_together
 
 TARGET = parse("llvm -mcpu=znver5 -threads=2")
@@ -78,3 +78,19 @@ def test_rows_that_are_pages_apart_leave_the_cache_together() -> None:
 
     assert rows(1024) == 1
     assert rows(1040) == 4
+
+
+def test_terms_that_are_written_out_share_rows_too() -> None:
+    """Windows down a column do, windows along a row and long ones do not."""
+
+    def rows(down: int, along: int) -> int:
+        x = te.placeholder((64 + down, 128 + along), name="x")
+        a, b = te.reduce_axis(down, name="a"), te.reduce_axis(along, name="b")
+        (op,) = ComputeDAG.of(
+            [x, te.compute((64, 128), lambda i, j: te.max(x[i + a, j + b], axis=[a, b]), name="m")]
+        ).stages
+        return rows_together(op, of_all_terms(op, points_read(op, (), (op,)) or {}), TARGET, False)
+
+    assert rows(9, 1) == 4
+    assert rows(1, 9) == 1
+    assert rows(9, 9) == 1

@@ -184,3 +184,18 @@ def test_steps_that_keep_nothing_are_not_on_offer() -> None:
     found = [h for s in generate(ComputeDAG.of([b]), WIDE) for h in s.holes if h.name == "b/i steps"]
     assert found
     assert all(rows % 2 == 0 for h in found for _, rows in h.options)
+
+
+def test_rows_of_windows_share_what_they_read() -> None:
+    """The greatest of each square, by columns and then by rows: several rows of the first at a time."""
+    x = te.placeholder((40, 72), name="x")
+    a, b = te.reduce_axis(5, name="a"), te.reduce_axis(5, name="b")
+    down = te.compute((36, 72), lambda i, j: te.max(x[i + a, j], axis=a), name="down")
+    out = te.compute((36, 68), lambda i, j: te.max(down[i, j + b], axis=b), name="out")
+    dag = ComputeDAG.of([x, out])
+    made = [s for s in generate(dag, WIDE) if any(h.name == "down/rows" for h in s.holes)]
+    assert made
+    for sketch in made:
+        (hole,) = (h for h in sketch.holes if h.name == "down/rows")
+        for option in hole.options:
+            check(dag, sketch.fill({**sketch.defaults(), "down/rows": option}))

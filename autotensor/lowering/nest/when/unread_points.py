@@ -9,9 +9,9 @@ points stay whatever memory held: a Select drops them. Asked for by the pragma `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from autotensor.ir.expr import Const, Expr, Load, Var
+from autotensor.ir.expr import Cmp, Compare, Const, Expr, Load, Neg, Unary, Var
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.lowering.nest.guards import Read, reads
@@ -43,8 +43,26 @@ def _common(state: State, stage: Stage) -> Exprs:
                 return ()
             own = _common(state, reader) if own is None else own
             said = [c for cond in (*own, *read.conditions) for c in conjuncts(cond)]
-            found.append(tuple(substitute(c, axes) for c in said if free_vars(c) <= set(axes) and _plain(c)))
-    return tuple(c for c in found[0] if all(c in other for other in found)) if found else ()
+            found.append(
+                _implied(substitute(c, axes) for c in said if free_vars(c) <= set(axes) and _plain(c))
+            )
+    common = [c for c in found[0] if all(c in other for other in found)] if found else []
+    return tuple(c for c in common if not any(_or_equal(other) is c for other in common))
+
+
+def _implied(conditions: Iterable[Expr]) -> Exprs:
+    """The conditions, comparisons by less or less-equal; behind each by less, what is weaker than it."""
+    found: dict[Expr, None] = {}
+    for c in conditions:
+        match c:
+            case Unary(Neg.NOT, Compare(Cmp.LE | Cmp.LT as op, a, b)):
+                c = Compare(Cmp.LT if op is Cmp.LE else Cmp.LE, b, a)
+        found |= dict.fromkeys(e for e in (c, _or_equal(c)) if e is not None)
+    return tuple(found)
+
+
+def _or_equal(c: Expr) -> Expr | None:
+    return Compare(Cmp.LE, c.a, c.b) if isinstance(c, Compare) and c.op is Cmp.LT else None
 
 
 def _axes_read(stage: Stage, reader: Stage, read: Read) -> Mapping[Var, Expr] | None:

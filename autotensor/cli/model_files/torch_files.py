@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotensor.base.errors import InputError
-from autotensor.cli.onnx_files import parsed_shapes
+from autotensor.cli.model_files.onnx_files import parsed_shapes
 
 if TYPE_CHECKING:
     from autotensor.cli.options import Source

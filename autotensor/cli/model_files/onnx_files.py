@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from autotensor.cli.options import Source
     from autotensor.frontends.onnx.signature import Argument
     from autotensor.graph.ir import Graph
+    from autotensor.graph.symbols.graph_families import GraphFamily
 
 
 class RunsInParts(InputError):
@@ -22,14 +23,16 @@ class RunsInParts(InputError):
         self.shapes = shapes
 
 
-_SHAPE = re.compile(r"(?P<name>.+)=(?P<extents>\d+(x\d+)*)")
+_EXTENT = r"((\w+:)?\d+\.\.\d+(/\d+)?|\d+)"
+_SHAPE = re.compile(rf"(?P<name>.+?)=(?P<extents>{_EXTENT}(x{_EXTENT})*)")
+_RANGE = re.compile(r"((?P<name>\w+):)?(?P<least>\d+)\.\.(?P<most>\d+)(/(?P<step>\d+))?")
 
 
 def is_onnx(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def onnx_graph(name: str, source: Source) -> Graph:
+def onnx_graph(name: str, source: Source) -> Graph | GraphFamily:
     """The graph of a model file. The batch is the first extent of inputs that leave it open.
 
     Raises InputError for a shape that does not fit the model, RunsInParts when values decide what is
@@ -80,8 +83,8 @@ def _values(
         if a.name not in named:
             continue
         dims = said.get(a.name, [said.get(d, d) if isinstance(d, str) else d for d in a.dims or ()])
-        dims = (dims,) if isinstance(dims, int) else tuple(dims)
-        if a.dtype is None or any(isinstance(d, str) for d in dims):
+        dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+        if a.dtype is None or not all(isinstance(d, int) for d in dims):
             raise InputError(
                 f"--input {a.name}: how large it is must be known.", fix=f"Add --shape {_spelled(a, {})}."
             )
@@ -141,16 +144,34 @@ def _spelled(a: Argument, found: Mapping[str, Any]) -> str:
 
 
 def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
-    """The values of --shape, by name.
+    """The values of --shape, by name: numbers, and te.var where ranges are written.
 
-    >>> parsed_shapes(["seq=128", "x=1x3x8x8"])
-    {'seq': 128, 'x': (1, 3, 8, 8)}
+    >>> parsed_shapes(["seq=128", "x=1x3x8x8", "batch=1..8", "y=n:8..64/8x3"])
+    {'seq': 128, 'x': (1, 3, 8, 8), 'batch': batch, 'y': (n_8 * 8, 3)}
     """
     found: dict[str, Any] = {}
+    ranges: dict[str, str] = {}  # what was said of each name first
     for text in texts:
         match = _SHAPE.fullmatch(text)
         if match is None:
-            raise InputError(f"--shape {text!r} is not a shape.", fix="Write NAME=128 or NAME=1x3x224x224.")
-        extents = tuple(int(n) for n in match["extents"].split("x"))
+            raise InputError(
+                f"--shape {text!r} is not a shape.",
+                fix="Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8 or NAME=n:1..8x3x224x224.",
+            )
+        extents = tuple(parsed_extent(e, match["name"], ranges) for e in match["extents"].split("x"))
         found[match["name"]] = extents[0] if len(extents) == 1 else extents
     return found
+
+
+def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
+    """A number, or the te.var of a range. name: of one that has none. ranges: what others were said to be."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return int(text)
+    from autotensor.te.symbols import var
+
+    name = match["name"] or name
+    said = text.rpartition(":")[2]
+    if ranges.setdefault(name, said) != said:
+        raise InputError(f"--shape: {name} is from {ranges[name]} and from {said}.", fix="Give it one range.")
+    return var(name, (int(match["least"]), int(match["most"])), int(match["step"] or 1))

@@ -1,0 +1,190 @@
+"""Two runs, commits or machines of a log beside each other, task by task, judged by all their samples.
+
+    a   the trial that run A came to   1.00 1.01 1.00 …  ┐
+    b   the trial that run B came to   1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
+
+Both were timed at different times, so each sample is taken in units of the reference kernel that was timed
+beside it: what the machine did to both cancels. Then all samples of one meet all of the other
+(`base/paired_times.py`). Object code that is the same has not become slower, whatever was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotensor.base.errors import InputError
+from autotensor.base.paired_times import Paired, apart
+from tuning_db import TrialStore
+from tuning_db.records import TrialRecord
+
+AT_LEAST = 0.005  # of a time: the same code timed twice differs by so much (A/A)
+
+
+class Verdict(StrEnum):
+    """How the second of two trials compares with the first."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    EVEN = "even"  # they differ by less than was asked for, surely
+    UNSURE = "unsure"  # the samples do not tell
+    SAME_CODE = "same code"  # object code of the same bytes
+    UNLIKE = "unlike"  # timed with other contents of the caches
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is compared: a run, the code of a commit, or a machine."""
+
+    kind: str  # run, commit, machine
+    name: str
+    run: str | None = None
+    codes: tuple[str, ...] | None = None
+    machine: str | None = None
+
+    def trials(self, store: TrialStore) -> tuple[TrialRecord, ...]:
+        return store.finalists(self.run, self.codes, self.machine)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskComparison:
+    """One task on two sides. The ratio is the second's time by the first's, each bound sure to 99 %."""
+
+    workload: str
+    name: str
+    target: str
+    first: TrialRecord
+    second: TrialRecord
+    ratio: Paired
+    verdict: Verdict
+
+    @property
+    def same_schedule(self) -> bool:
+        return self.first.trace_hash == self.second.trace_hash
+
+
+def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
+    """What two runs, commits or machines came to, for the tasks that both have; what became slower first.
+
+    a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or how it begins. Runs and commits
+    are compared on each machine by itself. Raises InputError for what is not in the log.
+    """
+    sides = named(store, a), named(store, b)
+    if sides[0].kind != sides[1].kind:
+        raise InputError(
+            f"{a!r} is a {sides[0].kind} and {b!r} a {sides[1].kind}.", fix="Compare two of one kind."
+        )
+    return _compared(store, *sides, at_least)
+
+
+def regressions(
+    store: TrialStore, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
+) -> tuple[TaskComparison, ...]:
+    """The tasks of which `b` is surely slower than `a`, by more than `at_least` of the time.
+
+    Without names the newest commit that measured anything, and the one before it; none if there is one only.
+    """
+    if (a is None) != (b is None):
+        raise InputError("one name says only half of what is compared.", fix="Give two, or none.")
+    if a is not None and b is not None:
+        found = compare(store, a, b, at_least)
+    else:
+        latest = _commits(store)[-2:]
+        found = _compared(store, latest[0], latest[1], at_least) if len(latest) == 2 else ()
+    return tuple(c for c in found if c.verdict is Verdict.SLOWER)
+
+
+def named(store: TrialStore, name: str) -> Side:
+    """The run, commit or machine that is called so, or whose name begins so. Raises InputError."""
+    known = [
+        *(Side("run", r.key, run=r.key) for r in store.runs()),
+        *_commits(store),
+        *(Side("machine", m.fingerprint, machine=m.fingerprint) for m in store.machines()),
+    ]
+    found = [s for s in known if s.name == name] or [s for s in known if name and s.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        kinds = " or ".join(f"{s.kind} {s.name[:16]}" for s in found[:3])
+        raise InputError(f"{name!r} may be {kinds}.", fix="Write more of it.")
+    raise InputError(
+        f"the log knows no run, commit or machine {name!r}.",
+        fix="`autotensor db runs`, `db commits` and `db machines` list them.",
+    )
+
+
+def _commits(store: TrialStore) -> list[Side]:
+    """In the order in which the log met them."""
+    keys: dict[str, list[str]] = {}
+    for c in store.codes():
+        keys.setdefault(c.label, []).append(c.key)
+    return [Side("commit", label, codes=tuple(of_it)) for label, of_it in keys.items()]
+
+
+def _compared(store: TrialStore, a: Side, b: Side, at_least: float) -> tuple[TaskComparison, ...]:
+    task = _task if a.kind == "machine" else _task_here
+    first = {task(t): t for t in a.trials(store)}
+    both = [(first[task(t)], t) for t in b.trials(store) if task(t) in first]
+    names = {w.key: w.name for w in store.workloads()}
+    found = [judged(t, u, names[t.workload], at_least) for t, u in both]
+    return tuple(sorted(found, key=lambda c: -c.ratio.middle))
+
+
+def _task(t: TrialRecord) -> tuple[str, ...]:
+    return t.workload, t.target
+
+
+def _task_here(t: TrialRecord) -> tuple[str, ...]:
+    return t.workload, t.target, t.machine
+
+
+def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float = AT_LEAST) -> TaskComparison:
+    """Two trials of one task."""
+    ratio = relative(first, second)
+    return TaskComparison(
+        first.workload, name, first.target, first, second, ratio, _verdict(first, second, ratio, at_least)
+    )
+
+
+def relative(first: TrialRecord, second: TrialRecord) -> Paired:
+    """The second's samples by the first's; on one machine in units of the references, where all have one."""
+    samples = first.samples, second.samples
+    if first.machine == second.machine and all(s.reference_s for side in samples for s in side):
+        mine, theirs = ([s.seconds / (s.reference_s or 1.0) for s in side] for side in reversed(samples))
+    else:
+        mine, theirs = ([s.seconds for s in side] for side in reversed(samples))
+    if mine and theirs:
+        return apart(mine, theirs)
+    return Paired((second.median_s or 0.0) / (first.median_s or 1.0), 0.0, float("inf"))
+
+
+def _verdict(first: TrialRecord, second: TrialRecord, ratio: Paired, at_least: float) -> Verdict:
+    if residencies(first) != residencies(second):
+        return Verdict.UNLIKE
+    if first.machine == second.machine and first.source_sha and first.source_sha == second.source_sha:
+        return Verdict.SAME_CODE
+    if ratio.lower > 1 + at_least:
+        return Verdict.SLOWER
+    if ratio.upper < 1 / (1 + at_least):
+        return Verdict.FASTER
+    if ratio.lower >= 1 / (1 + at_least) and ratio.upper <= 1 + at_least:
+        return Verdict.EVEN
+    return Verdict.UNSURE
+
+
+def residencies(t: TrialRecord) -> Collection[str]:
+    return {s.residency for s in t.samples}
+
+
+__all__ = [
+    "AT_LEAST",
+    "Side",
+    "TaskComparison",
+    "Verdict",
+    "compare",
+    "judged",
+    "named",
+    "regressions",
+    "relative",
+]

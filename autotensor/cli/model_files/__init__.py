@@ -1,0 +1,1 @@
+"""Models from files: ONNX and PyTorch, as the verbs take them."""

@@ -1,0 +1,125 @@
+"""`autotensor db compare`, `regressions`: runs, commits or machines beside each other. `db commits`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotensor.cli.options import AsJson, Db, example, new_app, share_of
+from autotensor.cli.questions.answers import AsCsv, minute, put_answer, short, whole
+from autotensor.cli.questions.reading import reading
+from autotensor.insight.units import micros
+
+if TYPE_CHECKING:
+    from autotensor.api.log_comparison import TaskComparison
+    from tuning_db.records import Opening
+
+app = new_app()
+
+HEADS = (
+    "workload", "name", "target", "machine", "trial_a", "trial_b", "seconds_a", "seconds_b", "ratio", "lower",
+    "upper", "same_schedule", "verdict",
+)  # fmt: skip
+SHOWN = {
+    "task": lambda row: row["name"][:24],
+    "machine": lambda row: row["machine"][:8],
+    "us": lambda row: micros(row["seconds_a"]),
+    "then us": lambda row: micros(row["seconds_b"]),
+    "ratio": lambda row: f"{row['ratio']:.3f}",
+    "surely": lambda row: "" if row["upper"] is None else f"{row['lower']:.3f}…{row['upper']:.3f}",
+    "verdict": whole("verdict"),
+}
+COMMITS = ("commit", "version", "dirty", "sessions", "first", "last")
+
+A = typer.Argument(metavar="A", help="A run, commit or machine; how it begins will do.")
+B = typer.Argument(metavar="B", help="What is compared with it.")
+AtLeast = Annotated[
+    str, typer.Option("--at-least", metavar="SHARE", help="What differs by less is even. 0.5% or 0.005.")
+]
+
+
+@app.command(
+    "compare", epilog=example("autotensor db compare 1f0c 77ab", "autotensor db compare v0.1 v0.2 --csv")
+)
+def compare(
+    a: Annotated[str, A],
+    b: Annotated[str, B],
+    at_least: AtLeast = "0.5%",
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """Compare two runs, commits or machines, task by task.
+
+    Of each the fastest trial of the last race stands, without one the fastest of the search. They are judged
+    by all their samples; the verdict is unsure where those do not tell.
+    """
+    from autotensor.api import log_comparison
+
+    with reading(db) as store:
+        found = log_comparison.compare(store, a, b, share_of(at_least, "'--at-least'"))
+    put_answer(HEADS, rows_of(found), json, csv, SHOWN)
+
+
+@app.command(
+    "regressions",
+    epilog=example("autotensor db regressions", "autotensor db regressions 1f0c 77ab --at-least 2%"),
+)
+def regressions(
+    a: Annotated[str | None, A] = None,
+    b: Annotated[str | None, B] = None,
+    at_least: AtLeast = "0.5%",
+    db: Db = None,
+    json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """List what became slower from A to B, surely; the exit code is 1 if there is any.
+
+    A and B are runs, commits or machines. Without them: the newest commit and the one before it.
+    """
+    from autotensor.api import log_comparison
+
+    with reading(db) as store:
+        found = log_comparison.regressions(store, a, b, share_of(at_least, "'--at-least'"))
+    put_answer(HEADS, rows_of(found), json, csv, SHOWN)
+    if found:
+        raise typer.Exit(1)
+
+
+def rows_of(found: Sequence[TaskComparison]) -> list[tuple[object, ...]]:
+    """One for each task; without bounds where nothing is sure."""
+    return [
+        (
+            c.workload, c.name, c.target, c.second.machine, c.first.id, c.second.id, c.first.median_s,
+            c.second.median_s, c.ratio.middle, *_bounds(c), c.same_schedule, c.verdict.value,
+        )
+        for c in found
+    ]  # fmt: skip
+
+
+def _bounds(c: TaskComparison) -> tuple[float | None, float | None]:
+    return (c.ratio.lower, c.ratio.upper) if c.ratio.upper < float("inf") else (None, None)
+
+
+@app.command("commits", epilog=example("autotensor db commits", "autotensor db commits --json"))
+def commits(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
+    """List the versions of the code that measured, as the log met them.
+
+    Where a checkout had changes that no commit holds, a hash stands in the commit's place.
+    """
+    with reading(db) as store:
+        codes = store.codes()
+        of_code: dict[str, list[Opening]] = {c.key: [] for c in codes}
+        for o in store.openings():  # oldest first
+            of_code[o.code].append(o)
+    rows = [
+        (
+            c.label, c.version, c.dirty, len({o.session for o in of_code[c.key]}),
+            *(of_code[c.key][n].started.isoformat() if of_code[c.key] else None for n in (0, -1)),
+        )
+        for c in codes
+    ]  # fmt: skip
+    shown = {"commit": short("commit")} | {h: whole(h) for h in COMMITS[1:4]}
+    put_answer(COMMITS, rows, json, csv, shown | {h: minute(h) for h in COMMITS[4:]})

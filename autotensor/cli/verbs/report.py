@@ -1,0 +1,57 @@
+"""`autotensor report RUN [OTHER] -o FILE.html`: what a run did, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotensor.cli.options import AsJson, Db, example, new_app
+
+app = new_app()
+
+RUN = "A run's key, how it begins, or its model: the run that began last."
+
+
+@app.command(
+    epilog=example(
+        "autotensor report resnet50 -o resnet50.html",
+        "autotensor report 3f9a 81c2 -o both.html",
+        "autotensor report --json",
+    )
+)
+def report(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help=f"{RUN} Default: the last of all.")
+    ] = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="Another run, shown beside it.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page; it needs no other file.")
+    ] = Path("report.html"),
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Write what a run did as one HTML page: before and after, convergence, failures, why winners win.
+
+    Two runs are shown beside each other. --json prints the figures of the page instead, and writes nothing.
+    """
+    from autotensor.api.log_handle import log
+    from autotensor.cli.inputs import check_place
+    from autotensor.cli.output import paragraph, put_json, say
+    from autotensor.insight.report.figures import document
+    from autotensor.insight.units import size
+
+    if not json:
+        check_place(out)
+    with log(db) as handle:
+        found = handle.report(run, other)
+    if json:
+        put_json([document(f) for f in (found.figures, found.against) if f is not None])
+        return
+    written = found.save(out)
+    for line in str(found).splitlines():
+        paragraph(line)
+    say(f"{out}: {size(written)}.")

@@ -1,0 +1,160 @@
+"""Jobs done on all cores: this process takes them from the front of the list, children from its end.
+
+    k0 k1 k2 …        … k17 k18        what the cache has is not among them
+    └─▶ this process      child ◀─┘
+
+Lowering is Python, which keeps one core busy for each process. A child serves about a second after its start;
+this process compiles meanwhile, and nobody waits for a child that has not begun. What a child cannot compile
+is compiled here again: the sentence that says why is the same with and without children.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotensor.base import log
+from autotensor.base.errors import MeasureError
+from autotensor.base.target import Target, usable_cores
+from autotensor.compiler import compile_workload, made_of, recalled
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import ObjectCache
+from autotensor.runtime.files.packed_artifact import unpack
+from autotensor.runtime.workers.children import Child, Status
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+
+WORKER = "autotensor.compiling.compile_worker"
+JOBS_EACH = 4  # for every process at least: a child's start takes as long as three or four kernels
+MOST_CHILDREN = 15  # each takes 150 MB
+TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel to compile: the arguments of `compile_workload`."""
+
+    workload: Workload
+    trace: Trace
+    target: Target
+    name: str
+    overlapping: frozenset[str] = frozenset()
+
+    def key(self) -> str:
+        return made_of(self.workload, self.trace, self.target, self.name, self.overlapping)
+
+    def compile(self, cache: ObjectCache) -> Artifact:
+        return compile_workload(self.workload, self.trace, self.target, self.name, cache, self.overlapping)
+
+    def request(self) -> str:
+        """What a child is told; see compile_worker.py."""
+        told = {
+            "workload": self.workload.text,
+            "trace": self.trace.to_json(),
+            "target": self.target.to_json(),
+            "name": self.name,
+            "overlapping": sorted(self.overlapping),
+        }
+        return json.dumps(told)
+
+
+def compile_jobs(jobs: Sequence[Job], cache: ObjectCache) -> list[Artifact]:
+    """The artifacts of jobs, in order: from the cache, or compiled and kept there.
+
+    Raises as `compile_workload` does, for the first job that cannot be compiled.
+    """
+    keys = [job.key() for job in jobs]
+    made = {n: found for n, key in enumerate(keys) if (found := recalled(key, cache)) is not None}
+    left = [n for n in range(len(jobs)) if n not in made]
+    told = [n for n in left if keys[n]]  # without a key: code of the user's has a part in it
+    with _Helpers(jobs, keys, told, cache) as helpers:
+        for n in left:
+            if n not in told or helpers.take(n):
+                made[n] = jobs[n].compile(cache)
+        made |= helpers.made()
+    return [made[n] if n in made else job.compile(cache) for n, job in enumerate(jobs)]
+
+
+class _Helpers:
+    """Children, each with a thread that hands it one job after another."""
+
+    def __init__(
+        self, jobs: Sequence[Job], keys: Sequence[str], told: Sequence[int], cache: ObjectCache
+    ) -> None:
+        """told: the numbers of the jobs that children may be told."""
+        self._jobs, self._keys, self._cache = jobs, keys, cache
+        self._left = deque(told)
+        self._busy = 0  # children that compile
+        self._made: dict[int, Artifact] = {}
+        self._changed = threading.Condition()  # of the three above
+        processes = min(usable_cores(), len(told) // JOBS_EACH)
+        self._children = [Child(WORKER) for _ in range(min(processes - 1, MOST_CHILDREN))]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(c,), name="autotensor-compile", daemon=True)
+            for c in self._children
+        ]
+
+    def __enter__(self) -> _Helpers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._left.clear()
+        for child in self._children:
+            child.stop()  # one that has not begun
+        for thread in self._threads:
+            thread.join()
+
+    def take(self, n: int) -> bool:
+        """Whether this process is to compile that job; no child will then."""
+        with self._changed:
+            free = n in self._left
+            if free:
+                self._left.remove(n)
+            return free
+
+    def made(self) -> dict[int, Artifact]:
+        """What the children made, once none is at work. A job that is missing failed there."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy)
+            return dict(self._made)
+
+    def _serve(self, child: Child) -> None:
+        try:
+            child.start()
+            while (n := self._next()) is not None:
+                self._give(n, self._asked(child, n))
+        except MeasureError as error:  # no process, or no memory, for another one
+            reason = error.what
+            log.at(1, lambda: f"compiling: {reason}; going on without")
+        finally:
+            child.kill()
+
+    def _next(self) -> int | None:
+        with self._changed:
+            if not self._left:
+                return None
+            self._busy += 1
+            return self._left.pop()
+
+    def _give(self, n: int, artifact: Artifact | None) -> None:
+        with self._changed:
+            self._busy -= 1
+            if artifact is not None:
+                self._made[n] = artifact
+            self._changed.notify()
+
+    def _asked(self, child: Child, n: int) -> Artifact | None:
+        reply = child.request(self._jobs[n].request(), TIMEOUT_S)
+        packed = json.loads(reply.text)["packed"] if reply.status is Status.OK else None
+        if packed is None:
+            return None
+        data = base64.b64decode(packed)
+        self._cache.put(self._keys[n], data)
+        return unpack(data)

@@ -1,0 +1,262 @@
+"""From the groups of several numbers to those of all: what is equal stays, what differs follows the symbols.
+
+    dense at n = 8, 7, 5, 3        t0: i0 in 8*16 | 7*16 | 5*16 | 3*16     ──▶  t0: i0 in n*16
+
+Kernels are compared as the texts of their workloads, number by number; bytes, and the places of windows into
+other values, likewise. Whatever is no sum of terms of the symbols (`samples.py`) is refused, and so is a
+model that consists of other kernels at another number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of, int64
+from autotensor.base.errors import GraphError
+from autotensor.graph.groups import Group
+from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
+from autotensor.graph.storage import place, storage
+from autotensor.graph.symbols.graph_families import GraphFamily, said
+from autotensor.graph.symbols.samples import Samples
+from autotensor.ir.expr import Expr, Symbol, as_expr, cast, const
+from autotensor.te.open_shapes import formula
+from autotensor.te.symbols import Extent, number
+from autotensor.te.workload import Workload, dag_from_json, expr_to_json
+
+Cut = tuple[Graph, tuple[Group, ...]]  # a graph, and its groups
+BY_SHAPE = "Compile it for each set of shapes that is needed, and put these into one: at.by_shape."
+
+
+@dataclass(frozen=True)
+class OpenLayout:
+    """What of a linked model follows the symbols; numbers are by group and by its result or input."""
+
+    symbols: tuple[Symbol, ...]
+    shapes: Mapping[str, tuple[Extent, ...]]  # of the model's inputs and outputs
+    bytes: Mapping[tuple[int, int], Extent]  # of results
+    windows: Mapping[tuple[int, int], Extent]  # where what a group reads begins in the value that it is of
+    kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in its order
+
+    def plain(self) -> dict[str, Any]:
+        """The symbols and the model's shapes as JSON, as `te/open_shapes.py` has them of one computation."""
+        open_ = {n: s for n, s in self.shapes.items() if not all(isinstance(e, int) for e in s)}
+        return {
+            "symbols": [[s.name, s.least, s.most] for s in self.symbols],
+            "shapes": {name: [formula(e) for e in shape] for name, shape in open_.items()},
+        }
+
+
+def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple[Group, ...], OpenLayout]:
+    """The groups of the first cut, whose workloads have the symbols, and what else follows these.
+
+    cuts: of the graphs at `samples.choices`.
+    Raises GraphError naming the kernel for what does not follow the symbols.
+    """
+    return _Family(name, samples, cuts).open()
+
+
+def check_least(family: GraphFamily, opened: OpenLayout) -> None:
+    """Raises GraphError unless the model exists at its least extents, with results of the shapes it told."""
+    least = {s: s.least for s in opened.symbols}
+    graph = family.at(least)
+    for name, node in zip(graph.output_names, graph.outputs, strict=True):
+        wanted = tuple(number(n, least) for n in opened.shapes[name])
+        if node.shape != wanted:
+            raise GraphError(
+                f"model {family.name!r}: at its least extents, result {name!r} is {list(node.shape)}, at "
+                f"greater ones it is as if it were {list(wanted)}.",
+                fix=BY_SHAPE,
+            )
+
+
+class _Family:
+    def __init__(self, name: str, samples: Samples, cuts: Sequence[Cut]) -> None:
+        self.name, self.samples, self.cuts = name, samples, cuts
+
+    def open(self) -> tuple[tuple[Group, ...], OpenLayout]:
+        flows = [_flow(graph, groups) for graph, groups in self.cuts]
+        for n, other in enumerate(flows):
+            if other != flows[0]:
+                raise GraphError(
+                    f"model {self.name!r} is computed by other kernels at {self.said(n)} than at "
+                    f"{self.said(0)}{_first_difference(flows[0], other)}.",
+                    fix=BY_SHAPE,
+                )
+        groups = [g for _, g in self.cuts]
+        opened = [self.group(same) for same in zip(*groups, strict=True)]
+        return tuple(group for group, _ in opened), OpenLayout(
+            self.samples.symbols,
+            self.shapes(),
+            {
+                (n, k): self.extent([_bytes(g.outputs[k]) for g in same], f"kernel {same[0].name!r}")
+                for n, same in enumerate(zip(*groups, strict=True))
+                for k in range(len(same[0].outputs))
+            },
+            self.windows(),
+            tuple(symbols for _, symbols in opened),
+        )
+
+    def said(self, n: int) -> str:
+        """A choice, for people."""
+        return said(self.samples.choices[n])
+
+    def extent(self, numbers: Sequence[int], what: str) -> Extent:
+        found = self.samples.expression(numbers)
+        if found is None:
+            told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
+            raise GraphError(
+                f"model {self.name!r}: {what} has an extent that is no sum of products of the symbols: "
+                f"{told}.",
+                fix=BY_SHAPE,
+            )
+        return found
+
+    def shapes(self) -> dict[str, tuple[Extent, ...]]:
+        graphs = [graph for graph, _ in self.cuts]
+        named: dict[str, list[GraphNode]] = {
+            n: [g.inputs[k] for g in graphs] for k, n in enumerate(graphs[0].input_names)
+        }
+        named |= {n: [g.outputs[k] for g in graphs] for k, n in enumerate(graphs[0].output_names)}
+        return {name: self.shape(repr(name), [x.shape for x in nodes]) for name, nodes in named.items()}
+
+    def shape(self, what: str, shapes: Sequence[tuple[int, ...]]) -> tuple[Extent, ...]:
+        return tuple(self.extent(numbers, what) for numbers in zip(*shapes, strict=True))
+
+    def windows(self) -> dict[tuple[int, int], Extent]:
+        found = {}
+        made = [{o for g in groups for o in g.outputs} for _, groups in self.cuts]
+        for n, same in enumerate(zip(*(groups for _, groups in self.cuts), strict=True)):
+            for k in range(len(same[0].inputs)):
+                offsets = [place(g.inputs[k], m).offset for g, m in zip(same, made, strict=True)]
+                if any(offsets):
+                    found[n, k] = self.extent(offsets, f"kernel {same[0].name!r}")
+        return found
+
+    def group(self, same: Sequence[Group]) -> tuple[Group, tuple[str, ...]]:
+        """The first of the groups, with symbols in its workload, and which of the model's these are."""
+        texts = [json.loads(g.workload.text) for g in same]
+        first = same[0]
+        for k, node in enumerate(first.inputs):
+            if isinstance(node, Constant):
+                self.keep_whole(same, k, texts)
+        dag = dag_from_json(_Texts(self, first.name).joined(texts))
+        return replace(first, workload=Workload.of(dag, first.name)), tuple(s.name for s in dag.symbols())
+
+    def keep_whole(self, same: Sequence[Group], k: int, texts: Sequence[Any]) -> None:
+        """A constant of which others have the beginning only, as tables of positions are cut: all read the
+        whole one."""
+        arrays = [_array(g.inputs[k]) for g in same]
+        if all(a.shape == arrays[0].shape and np.array_equal(a, arrays[0]) for a in arrays):
+            return
+        name = same[0].arg_names[k]
+        read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # [name, shape, type] each
+        if not all(_begins(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
+            raise GraphError(
+                f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that "
+                "is another one at other extents.",
+                fix=BY_SHAPE,
+            )
+        for r in read:
+            r[1] = read[0][1]
+
+
+def _begins(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:
+    """Whether a kernel for the part may be given the whole: what it reads at an index is there, too.
+
+    *_read: the shapes as which kernels read the bytes of both. In their own shape any corner will do; in
+    another one the part must be what the whole's memory begins with.
+    """
+    if part.ndim != whole.ndim or not np.array_equal(part, whole[tuple(slice(0, n) for n in part.shape)]):
+        return False
+    if (tuple(whole_read), tuple(part_read)) == (whole.shape, part.shape):
+        return True
+    cut = [d for d, (n, m) in enumerate(zip(whole.shape, part.shape, strict=True)) if n != m]
+    leads = not cut or (len(cut) == 1 and prod(whole.shape[: cut[0]]) == 1)
+    return leads and part_read[1:] == whole_read[1:]
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Texts of workloads, as JSON, as one that follows the symbols."""
+
+    family: _Family
+    kernel: str
+
+    def joined(self, same: Sequence[Any]) -> Any:
+        first = same[0]
+        if all(x == first for x in same):
+            return first
+        if all(isinstance(x, int) for x in same):  # of shapes and axes: constants have types, see below
+            return self.written(self.family.extent(same, f"kernel {self.kernel!r}"))
+        if isinstance(first, dict) and all(x.keys() == first.keys() for x in same):
+            return {key: self.joined([x[key] for x in same]) for key in first}
+        if isinstance(first, list) and all(isinstance(x, list) and len(x) == len(first) for x in same):
+            if first[0] == "c" and all(x[0] == "c" and x[2] == first[2] for x in same):
+                return expr_to_json(self.constant([x[1] for x in same], first[2]))
+            return [self.joined(list(x)) for x in zip(*same, strict=True)]
+        raise GraphError(
+            f"model {self.family.name!r}: kernel {self.kernel!r} computes something else at other extents.",
+            fix=BY_SHAPE,
+        )
+
+    def constant(self, values: Sequence[Any], type_: str) -> Expr:
+        """A number in a kernel's body: an extent, or one divided by an extent as means have it."""
+        dtype = dtype_of(type_)
+        what = f"kernel {self.kernel!r}"
+        if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+            return cast(dtype, as_expr(self.family.extent(values, what), int64))
+        numbers = [float.fromhex(v) if isinstance(v, str) else float(v) for v in values]
+        if all(x.is_integer() for x in numbers):
+            return cast(dtype, as_expr(self.family.extent([int(x) for x in numbers], what), int64))
+        inverses = [round(1 / x) for x in numbers]
+        if all(n and float(dtype.numpy.type(1 / n)) == x for n, x in zip(inverses, numbers, strict=True)):
+            return const(1.0, dtype) / cast(dtype, as_expr(self.family.extent(inverses, what), int64))
+        raise GraphError(
+            f"model {self.family.name!r}: {what} has a number that is {numbers[0]} at {self.family.said(0)} "
+            f"and {numbers[1]} at {self.family.said(1)}, neither an extent nor one divided by an extent.",
+            fix=BY_SHAPE,
+        )
+
+    @staticmethod
+    def written(extent: Extent) -> Any:
+        return expr_to_json(extent) if isinstance(extent, Expr) else extent
+
+
+def _array(node: GraphNode) -> Array:
+    assert isinstance(node, Constant), "the flows are equal"
+    return node.array
+
+
+def _bytes(node: GraphNode) -> int:
+    return prod(node.shape) * node.dtype.bytes
+
+
+def _flow(graph: Graph, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    """From where each group, and the model's results, have what they read."""
+    made: dict[GraphNode, tuple[int, int]] = {
+        o: (n, k) for n, g in enumerate(groups) for k, o in enumerate(g.outputs)
+    }
+    inputs = {x: n for n, x in enumerate(graph.inputs)}
+
+    def source(node: GraphNode) -> Any:
+        if isinstance(node, Input):
+            return "input", inputs[node]
+        return "constant" if isinstance(node, Constant) else made.get(place(node, made).of)
+
+    flow: list[tuple[Any, ...]] = [
+        ("/".join(n.op_name for n in g.nodes), *map(source, g.inputs)) for g in groups
+    ]
+    return [*flow, ("outputs", *(source(storage(o)) for o in graph.outputs))]
+
+
+def _first_difference(a: Sequence[tuple[Any, ...]], b: Sequence[tuple[Any, ...]]) -> str:
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return f" ({x[0]} and {y[0]})" if x[0] != y[0] else f" ({x[0]} reads other values)"
+    return ""

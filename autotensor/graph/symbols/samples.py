@@ -1,0 +1,136 @@
+"""Numbers at which a family's graphs are looked at, and the expressions that what is found there has.
+
+    n in 1 … 8:  n = 8, 7, 5, 3          [128, 112, 80, 48] ──▶ 16*n          [64, 64, 64, 64] ──▶ 64
+                                         [9, 8, 6, 4]       ──▶ n + 1         [4, 4, 3, 2]     ──▶ none
+
+An expression is a sum of at most three terms, each a whole number times symbols. There is at least one number
+more than such a sum has coefficients, so that what is not of this form is found out: halves that are rounded,
+a maximum, a choice that depends on the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain, combinations, combinations_with_replacement, count
+from math import prod
+
+from autotensor.graph.symbols.graph_families import Choice
+from autotensor.ir.expr import Expr, Symbol, const
+from autotensor.ir.simplify import simplify
+from autotensor.te.symbols import Extent
+
+MOST_TERMS = 3
+MOST_FACTORS = 3  # of a term: the scores of a batch have batch * length * length rows
+MOST_SQUARE = 2  # of one symbol in a term
+
+Monomial = tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Choices of the symbols; the first has the greatest of all."""
+
+    symbols: tuple[Symbol, ...]
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        wanted = MOST_TERMS + len(self.symbols)
+        taken: set[int] = set()
+        columns = []
+        for n, s in enumerate(self.symbols):
+            others = _generic(s.most, wanted - 1, taken)
+            taken.update(others)
+            turned = others[n % len(others) :] + others[: n % len(others)]  # not all grow together
+            columns.append([s.most, *(turned[::-1] if n % 2 else turned)])
+        return tuple(dict(zip(self.symbols, row, strict=True)) for row in zip(*columns, strict=True))
+
+    def expression(self, numbers: Sequence[int]) -> Extent | None:
+        """What is each of these numbers at the choice of the same place; None for no such expression."""
+        if len(set(numbers)) == 1:
+            return numbers[0]
+        key = tuple(numbers)
+        if key not in self._known:
+            self._known[key] = self._found(key)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, ...], Expr | None]:
+        return {}
+
+    @cached_property
+    def _monomials(self) -> tuple[Monomial, ...]:
+        return tuple(
+            m
+            for size in range(MOST_FACTORS + 1)
+            for m in combinations_with_replacement(self.symbols, size)
+            if all(m.count(s) <= MOST_SQUARE for s in m)
+        )
+
+    @cached_property
+    def _columns(self) -> dict[Monomial, tuple[int, ...]]:
+        """What each monomial is at the choices."""
+        return {m: tuple(prod(c[s] for s in m) for c in self.choices) for m in self._monomials}
+
+    def _found(self, numbers: tuple[int, ...]) -> Expr | None:
+        for size in range(1, MOST_TERMS + 1):
+            for terms in combinations(self._monomials, size):
+                rows = list(zip(*(self._columns[m] for m in terms), strict=True))
+                factors = _solved(rows[:size], numbers[:size])
+                if factors and tuple(_dot(factors, row) for row in rows) == numbers:
+                    return _sum(list(zip(factors, terms, strict=True)))
+        return None
+
+
+def _dot(a: Sequence[int], b: Sequence[int]) -> int:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _solved(rows: Sequence[Sequence[int]], sums: Sequence[int]) -> list[int]:
+    """Whole numbers, none of them 0, whose products with each row add up to its sum; [] if there are none."""
+    system = [[Fraction(x) for x in (*row, total)] for row, total in zip(rows, sums, strict=True)]
+    for n in range(len(system)):
+        pivot = next((r for r in system[n:] if r[n]), None)
+        if pivot is None:
+            return []
+        system.remove(pivot)
+        scaled = [x / pivot[n] for x in pivot]
+        system = [[x - row[n] * y for x, y in zip(row, scaled, strict=True)] for row in system]
+        system.insert(n, scaled)
+    found = [row[-1] for row in system]
+    return [int(x) for x in found] if all(x and x.denominator == 1 for x in found) else []
+
+
+def _sum(terms: Sequence[tuple[int, Monomial]]) -> Expr:
+    parts = []
+    for factor, monomial in reversed(terms):
+        expr: Expr | None = None
+        for s in monomial:
+            expr = s if expr is None else expr * s
+        parts.append(const(factor) if expr is None else expr if factor == 1 else expr * factor)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return simplify(total)
+
+
+def _generic(most: int, wanted: int, taken: set[int]) -> list[int]:
+    """Numbers with no or one divisor of note, below `most` where there are enough, else above it too: others
+    happen to divide an extent of the model, and its graph is a special one then."""
+    return [n for n, _ in zip(_candidates(most, taken), range(wanted), strict=False)]
+
+
+def _candidates(most: int, taken: set[int]) -> Iterator[int]:
+    for n in chain(range(most - 1, 2, -1), count(max(most, 2) + 1)):
+        if n not in taken and _is_generic(n):
+            yield n
+
+
+def _is_generic(n: int) -> bool:
+    return _is_prime(n) or (n % 2 == 0 and _is_prime(n // 2))
+
+
+def _is_prime(n: int) -> bool:
+    return n > 1 and all(n % k for k in range(2, int(n**0.5) + 1))

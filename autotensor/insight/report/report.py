@@ -1,0 +1,62 @@
+"""A report: a run as figures and sentences, or two beside each other; a page where it is saved or shown."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotensor.base.errors import InputError
+from autotensor.insight.report.figures import Figures
+from autotensor.insight.report.findings import Finding, findings
+from autotensor.insight.report.page import page
+
+FRAME_HEIGHT = 900  # pixels, in a notebook
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Prints as its findings; `save` writes the page. Needs the extra `report` for that, not for figures."""
+
+    figures: Figures
+    against: Figures | None = None  # another run, beside it
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Which task to tune next, what failed most, why the winner wins: of the first run."""
+        return findings(self.figures)
+
+    def html(self) -> str:
+        """The whole page. Raises InputError without the packages of the extra `report`."""
+        return page(self.figures, self.against)
+
+    def save(self, path: str | Path) -> int:
+        """Writes the page; gives its bytes. Raises InputError as `html` does, and when it cannot be written.
+
+        The file appears under its name when it is complete.
+        """
+        text = self.html().encode()
+        part = Path(f"{path}.part")
+        try:
+            part.write_bytes(text)
+            os.replace(part, path)
+        except OSError as e:
+            raise InputError(f"{path} cannot be written: {e.strerror}.", fix="Choose another place.") from e
+        return len(text)
+
+    def __str__(self) -> str:
+        lines = [f"{f.question}: {f.answer}. {f.detail}" for f in self.findings]
+        return "\n".join([f"{self.figures.title}, {self.figures.trials} trials", *lines])
+
+    def _repr_html_(self) -> str | None:
+        """In a notebook: the page in a frame of its own; without the extra, the text."""
+        try:
+            text = self.html()
+        except InputError:
+            return None
+        style = f"width:100%;height:{FRAME_HEIGHT}px;border:0"
+        return f'<iframe srcdoc="{html.escape(text)}" style="{style}"></iframe>'
+
+
+__all__ = ["Report"]

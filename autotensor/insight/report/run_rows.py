@@ -1,0 +1,109 @@
+"""The rows of a log that are a run's: its sessions on one machine, what they tried, the races, the end.
+
+    find_run(store, "resnet50")      by key, by its beginning, by model: the one that began last
+    run_rows(store, run) ──▶ RunRows
+
+Races inside a model and between models are kept under names of their own. A run's are those of its machine
+and its tasks that began after it did, and before another run searched one of these tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotensor.base.errors import InputError
+from tuning_db import TrialStore
+from tuning_db.exchange.tried import Tried, parents, tried
+from tuning_db.records import Opening, Parent, Run, Session, SessionKind, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """A run on one machine."""
+
+    run: Run
+    machine: str  # fingerprint
+    elsewhere: tuple[str, ...]  # other machines that it ran on
+    searches: tuple[Session, ...]  # oldest first
+    openings: tuple[Opening, ...]
+    tried: tuple[Tried, ...]  # of the searches, in order
+    parents: Mapping[int, tuple[Parent, ...]]
+    raced: Mapping[str, tuple[TrialRecord, ...]]  # by workload: who met in its last race
+    end: Session | None  # the models against each other; its options have the times
+
+
+def find_run(store: TrialStore, name: str | None) -> Run:
+    """A run by its key, by how that begins, or by its model; None: the last. Of several the one that began
+    last. Raises InputError when there is none, and when several keys begin so."""
+    began = [s.run_key for s in store.sessions(SessionKind.SEARCH)]
+    known = {r.key: r for r in store.runs()}
+    order = [known[key] for key in dict.fromkeys(reversed(began))]  # the last first
+    if not order:
+        raise InputError("the log has no runs.", fix="Tune first, or name another log.")
+    if name is None:
+        return order[0]
+    of_model = [r for r in order if r.model == name or r.key == name]
+    if of_model:
+        return of_model[0]
+    alike = [r for r in order if r.key.startswith(name)]
+    if len(alike) == 1:
+        return alike[0]
+    said = (
+        f"{len(alike)} runs have keys that begin" if alike else "no run has that model, or a key that begins"
+    )
+    raise InputError(f"{said} with {name!r}.", fix="`autotensor db runs` lists them.")
+
+
+def sessions_of(store: TrialStore, run: Run, kind: SessionKind | None = None) -> tuple[Session, ...]:
+    """A run's sessions of a kind, or of any, oldest first."""
+    return tuple(s for s in store.sessions(kind) if s.run_key == run.key)
+
+
+def run_rows(store: TrialStore, run: Run) -> RunRows:
+    """Everything of a run on the machine on which it was begun last."""
+    sessions = store.sessions()
+    mine = [s for s in sessions if s.run_key == run.key]
+    machine = next(s.machine for s in reversed(mine) if s.kind is SessionKind.SEARCH)
+    elsewhere = tuple(dict.fromkeys(s.machine for s in mine if s.machine != machine))
+    mine = [s for s in mine if s.machine == machine]
+    searches = tuple(s for s in mine if s.kind is SessionKind.SEARCH)
+    rows = tuple(t for s in searches for t in tried(store, s.id))
+    made_from = {child: p for s in searches for child, p in parents(store, s.id).items()}
+    tasks = {str(t["workload"]) for t in run.tasks} | {t.workload for t in rows}
+    after = _followers(store, sessions, searches, tasks)
+    races = [s for s in mine if s.kind is SessionKind.RACE]
+    races += [s for s in after if s.kind is SessionKind.MODEL]
+    raced: dict[str, tuple[TrialRecord, ...]] = {}
+    for race in races:
+        met = store.trials(session=race.id)
+        for workload in dict.fromkeys(t.workload for t in met if t.workload in tasks):
+            raced[workload] = tuple(t for t in met if t.workload == workload)
+    ends = [s for s in after if s.kind is SessionKind.END and tasks >= set(s.options.get("inside", {}))]
+    openings = tuple(o for s in searches for o in store.openings(s.id))
+    end = ends[-1] if ends else None
+    return RunRows(run, machine, elsewhere, searches, openings, rows, made_from, raced, end)
+
+
+def _followers(
+    store: TrialStore, sessions: Sequence[Session], searches: Sequence[Session], tasks: Collection[str]
+) -> list[Session]:
+    """Sessions on the machine since a run began, until another run searched one of its tasks."""
+    began, machine = searches[0].started, searches[0].machine
+    since = [s for s in sessions if s.machine == machine and s.started >= began]
+    end = max(s.ended or s.started for s in searches)
+    until = _next_search(store, [s for s in since if s.started > end and s not in searches], tasks)
+    return [s for s in since if until is None or s.started < until]
+
+
+def _next_search(store: TrialStore, later: Sequence[Session], tasks: Collection[str]) -> datetime | None:
+    """When the first of these sessions that searches one of the tasks began."""
+    known = {r.key: {str(t["workload"]) for t in r.tasks} for r in store.runs()}
+    for s in later:
+        if s.kind is SessionKind.SEARCH and known[s.run_key] & set(tasks):
+            return s.started
+    return None
+
+
+__all__ = ["RunRows", "find_run", "run_rows", "sessions_of"]

@@ -1,0 +1,127 @@
+"""What a run's trials come to together: outcomes by who made them, failures by what they share, noise.
+
+               new best   OK   REJECTED   WRONG_RESULT
+    drafted           6   40          9              1      a Cell for each number that is not 0
+    descent          12   31          2
+
+Failures are grouped by status and error signature; noise is what samples and the reference tell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from statistics import median, quantiles
+
+from autotensor.insight.search_history import UNNAMED
+from tuning_db.exchange.tried import Tried
+from tuning_db.records import Status
+
+NEW_BEST = "new best"  # faster than all trials of its task before it
+GONE = "rules of another version"
+OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
+SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # ends of the classes of spreads; the last has no end
+STRETCHES = 60  # of a run, in which the reference is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How many trials of a kind came to this."""
+
+    kind: str
+    outcome: str  # a status, or NEW_BEST in place of OK
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Trials without a time that share a status and an error signature."""
+
+    status: str
+    signature: str
+    count: int
+    example: int  # first such trial
+    tasks: tuple[str, ...]  # names, the one with most first
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The reference, timed beside candidates, in a stretch of the run: multiples of its own median."""
+
+    first: int  # trial
+    last: int
+    low: float  # a tenth lies below
+    middle: float
+    high: float  # a tenth lies above
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How calm it was."""
+
+    spread: float | None  # median over trials of (slowest - fastest) / median of a trial's samples
+    spreads: tuple[int, ...]  # trials by spread, in classes that end at SPREADS
+    drift: tuple[Drift, ...]
+    conditions: Mapping[str, int]  # trials by what else happened meanwhile
+
+
+def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell, ...]:
+    """How many trials of every kind came to what, kinds in order of appearance."""
+    best: dict[str, float] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for t in rows:
+        outcome = t.status.value
+        if t.verified and t.median_s is not None and t.median_s < best.get(t.workload, inf):
+            best[t.workload] = t.median_s
+            outcome = NEW_BEST
+        counts[kind(t), outcome] += 1
+    return tuple(Cell(*key, n) for key, n in counts.items())
+
+
+def maker(t: Tried) -> str:
+    return t.made_by or UNNAMED
+
+
+def failures(rows: Sequence[Tried], names: Mapping[str, str]) -> tuple[Failure, ...]:
+    """Most frequent first; what was rejected unrun is among them."""
+    groups: dict[tuple[str, str], list[Tried]] = {}
+    for t in rows:
+        if t.status is not Status.OK:
+            groups.setdefault((t.status.value, t.signature), []).append(t)
+    found = [
+        Failure(status, signature, len(group), group[0].id, _most(names[t.workload] for t in group))
+        for (status, signature), group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda f: (-f.count, f.example)))
+
+
+def _most(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name, _ in Counter(names).most_common())
+
+
+def noise(rows: Sequence[Tried]) -> Noise:
+    spreads = [t.spread for t in rows if t.spread is not None]
+    classes = [0] * (len(SPREADS) + 1)
+    for s in spreads:
+        classes[sum(s >= end for end in SPREADS)] += 1
+    conditions = Counter(t.conditions or "not recorded" for t in rows)
+    return Noise(median(spreads) if spreads else None, tuple(classes), _drift(rows), dict(conditions))
+
+
+def _drift(rows: Sequence[Tried]) -> tuple[Drift, ...]:
+    """Every task has a reference of its own, so it is compared with its median there."""
+    timed = [t for t in rows if t.reference_s]
+    of_task: dict[str, list[float]] = {}
+    for t in timed:
+        of_task.setdefault(t.workload, []).append(t.reference_s or 0.0)
+    usual = {workload: median(seconds) for workload, seconds in of_task.items()}
+    size = max(2, -(-len(timed) // STRETCHES))
+    found = []
+    for n in range(0, len(timed) - 1, size):
+        stretch = timed[n : n + size]
+        ratios = [(t.reference_s or 0.0) / usual[t.workload] for t in stretch]
+        tenths = quantiles(ratios, n=10, method="inclusive") if len(ratios) > 1 else ratios
+        found.append(Drift(stretch[0].id, stretch[-1].id, tenths[0], median(ratios), tenths[-1]))
+    return tuple(found)

@@ -1,0 +1,301 @@
+"""What a run made of one task: before and after, where its limits are, why the winner wins, where it is from.
+
+                 ┌─ race ──▶ times of default and winner, their ratio with bounds
+    RunRows ─────┼─ search ▶ how many tried, best so far; winner beside default, decision by decision
+                 └─ parents ▶ the line from what nobody made to the winner
+
+Times of a race may be compared with each other, times of the search with each other; they are not mixed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from autotensor.base.errors import AutotensorError
+from autotensor.base.target import Target
+from autotensor.insight.report.run_rows import RunRows
+from autotensor.insight.search_history import UNNAMED, History, Point
+from autotensor.resolve import DEFAULT, IN_MODEL, LEAST_GAIN_APART, race_order, relative_time
+from autotensor.search.machine.rates import Rates
+from autotensor.search.score.roofline import lower_bound, products_of_integers
+from autotensor.search.task import Task
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+from tuning_db.exchange.tried import Tried
+from tuning_db.records import Status, TrialRecord
+from tuning_db.records import Workload as WorkloadRow
+
+MOST_STEPS = 24  # of a line of descent
+FIGURES_OF_CODE = ("spills", "carried", "fma", "loads", "instructions", "longest_loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The default and the winner of a task, in seconds; with `raced` both were taken side by side."""
+
+    raced: str  # "in the model", "alone", or "" for no race
+    default: int | None  # trial
+    default_s: float | None
+    winner: int
+    winner_s: float
+    # winner / default, with its bounds
+    ratio: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a task needs whatever its schedule, and the seconds that no schedule beats."""
+
+    operations: float  # of floats, and of products of integers
+    bytes: int  # of inputs and outputs, each once
+    bound_s: float | None  # None: nobody measured what the machine can do
+    rules: Mapping[str, str]  # by hash of the sketch: the rules that make it today
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that the winner does otherwise than the default, and what trials that do it as the default
+    come to: the time of the best of them as a multiple of the winner's."""
+
+    what: str  # a decision's name, or "structure"
+    winner: str
+    default: str
+    ratio: float | None  # None: no such trial worked
+    trials: int  # that do it as the default
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A trial on the line to the winner."""
+
+    trial: int
+    made_by: str
+    how: str  # it was made from the one before; "" for the first
+    seconds: float | None
+    changed: str  # decisions that differ from those of the one before
+    other_task: str  # name of the task that it is of, if another
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """One task of a run."""
+
+    name: str
+    workload: str
+    target: str
+    weight: float
+    limits: Limits | None  # None: this version cannot read the computation
+    history: History  # what was tried and not rejected, in order
+    rejected: int
+    result: Result | None  # None: nothing worked
+    reasons: tuple[Reason, ...]  # the weightiest first; of the search's times
+    code: Mapping[str, tuple[float, float]]  # figures of the machine code: default's, winner's
+    lineage: tuple[Step, ...]  # the winner last
+
+    @property
+    def before_s(self) -> float | None:
+        """Seconds of all its runs in one inference, with the default."""
+        r = self.result
+        return None if r is None or r.default_s is None else self.weight * r.default_s
+
+    @property
+    def after_s(self) -> float | None:
+        return None if self.result is None else self.weight * self.result.winner_s
+
+    @property
+    def bound_s(self) -> float | None:
+        known = None if self.limits is None else self.limits.bound_s
+        return None if known is None else self.weight * known
+
+    @property
+    def failed(self) -> int:
+        return len(self.history.points) - len(self.history.measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run's rows, and what they name."""
+
+    rows: RunRows
+    by_task: Mapping[str, Sequence[Tried]]
+    by_trace: Mapping[tuple[str, str], Tried]  # by workload and trace
+    workloads: Mapping[str, WorkloadRow]
+    targets: Mapping[str, Target]  # those that this version can read
+    rates: Mapping[str, Rates]  # by target, as measured on the run's machine
+    names: Mapping[str, str]  # of workloads
+
+
+def task_figures(entry: Mapping[str, Any], source: Source) -> TaskFigures:
+    """entry: one of the run's tasks."""
+    key, where = str(entry["workload"]), str(entry.get("target", ""))
+    rows, raced = source.by_task.get(key, ()), source.rows.raced.get(key, ())
+    target = source.targets.get(where)
+    known = None
+    if target is not None:
+        known = limits(source.workloads[key], target, source.rates.get(where), rows)
+    met = [t for t in rows if t.status is not Status.REJECTED]
+    result = race_result(raced) or search_result(rows)
+    default = next((t for t in rows if t.made_by == DEFAULT), None)
+    winner = _winner(result, rows, raced)
+    points = tuple(Point(t.id, t.median_s, t.predicted, t.made_by or UNNAMED) for t in met)
+    name, weight = source.names[key], float(entry.get("weight", 1.0))
+    default_s = None if default is None else default.median_s
+    bound_s = None if known is None else known.bound_s
+    return TaskFigures(
+        name, key, where, weight, known,
+        History(name, weight, points, default_s, bound_s),
+        len(rows) - len(met),
+        result,
+        () if winner is None or default is None else reasons(winner, default, rows, known),
+        {} if result is None else code_figures(result, raced),
+        () if winner is None else lineage(winner, source),
+    )  # fmt: skip
+
+
+def _winner(result: Result | None, rows: Sequence[Tried], raced: Sequence[TrialRecord]) -> Tried | None:
+    """The search's trial of the schedule that won."""
+    if result is None:
+        return None
+    trace = next((t.trace_hash for t in raced if t.id == result.winner), None)
+    return next((t for t in rows if result.winner == t.id or t.trace_hash == trace), None)
+
+
+def race_result(raced: Sequence[TrialRecord]) -> Result | None:
+    """Who won a race, beside the default; None without anybody who worked."""
+    default_hash = next((t.trace_hash for t in raced if t.made_by == DEFAULT), "")
+    order = race_order(raced, default_hash)
+    if not order:
+        return None
+    winner = order[0]
+    default = next((t for t in order if t.trace_hash == default_hash), None)
+    within = all(s.residency == IN_MODEL for s in winner.samples)
+    how = "in the model" if within else "alone"
+    id, seconds = winner.id or 0, winner.median_s or inf
+    if default is None:
+        return Result(how, None, None, id, seconds, None, None, None)
+    if default is winner:
+        return Result(how, default.id, default.median_s, id, seconds, 1.0, 1.0, 1.0)
+    times = relative_time(winner, default)
+    return Result(how, default.id, default.median_s, id, seconds, times.middle, times.lower, times.upper)
+
+
+def search_result(rows: Sequence[Tried]) -> Result | None:
+    """The fastest verified trial beside the default, which were not raced; None without any."""
+    winner = min((t for t in rows if t.verified), key=seconds_of, default=None)
+    if winner is None:
+        return None
+    default = next((t for t in rows if t.made_by == DEFAULT and t.median_s), None)
+    if default is None:
+        return Result("", None, None, winner.id, seconds_of(winner), None, None, None)
+    ratio = seconds_of(winner) / seconds_of(default)
+    bounds = (ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART))
+    return Result("", default.id, default.median_s, winner.id, seconds_of(winner), ratio, *bounds)
+
+
+def seconds_of(t: Tried) -> float:
+    return inf if t.median_s is None else t.median_s
+
+
+def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence[Tried]) -> Limits | None:
+    """None for a computation that this version cannot read."""
+    try:
+        workload = Workload.from_text(row.text, row.name)
+        sketches = generate(workload.dag, target)
+    except AutotensorError:
+        return None
+    dag = workload.dag
+    cold = not any(t.residency == "hot" for t in rows)
+    bound = None
+    if rates is not None:
+        bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=sketches)
+    moved = sum(b.bytes for b in (*dag.inputs, *dag.outputs))
+    rules = {s.hash: " + ".join(dict.fromkeys(s.made_by)) for s in sketches}
+    return Limits(dag.flops() + products_of_integers(dag), moved, bound, rules)
+
+
+def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None) -> tuple[Reason, ...]:
+    """What the winner does otherwise than the default, by what doing it as the default costs at best."""
+    rules = {} if known is None else known.rules
+    best = seconds_of(winner)
+    good = [t for t in rows if t.verified]
+    found = []
+    if winner.sketch_hash != default.sketch_hash:
+        alike = [t for t in good if t.sketch_hash == default.sketch_hash]
+        words = [f"{rules.get(t.sketch_hash, 'sketch')} {t.sketch_hash[:6]}" for t in (winner, default)]
+        found.append(Reason("structure", words[0], words[1], _at_best(alike, best), len(alike)))
+    mine, usual = json.loads(winner.decisions), json.loads(default.decisions)
+    kin = [(t, json.loads(t.decisions)) for t in good if t.sketch_hash == winner.sketch_hash]
+    for name, value in mine.items():
+        if name in usual and usual[name] != value:
+            alike = [t for t, decisions in kin if decisions.get(name) == usual[name]]
+            found.append(
+                Reason(name, option_text(value), option_text(usual[name]), _at_best(alike, best), len(alike))
+            )
+    return tuple(sorted(found, key=lambda r: -(r.ratio or 0.0)))
+
+
+def _at_best(rows: Sequence[Tried], best_s: float) -> float | None:
+    return min(map(seconds_of, rows)) / best_s if rows and best_s > 0.0 else None
+
+
+def code_figures(result: Result, raced: Sequence[TrialRecord]) -> dict[str, tuple[float, float]]:
+    """Counts of the machine code of default and winner of a race, where they differ."""
+    codes = {t.id: t.assembly for t in raced}
+    usual, mine = codes.get(result.default, {}), codes.get(result.winner, {})
+    both = (n for n in FIGURES_OF_CODE if n in usual and n in mine)
+    return {n: (float(usual[n]), float(mine[n])) for n in both if usual[n] != mine[n]}
+
+
+def lineage(winner: Tried, source: Source) -> tuple[Step, ...]:
+    """From a trial back by its first parents, each once; the trial last."""
+    line: list[tuple[Tried, str]] = [(winner, "")]
+    while len(line) < MOST_STEPS:
+        child = line[-1][0]
+        parent = next(iter(source.rows.parents.get(child.id, ())), None)
+        if parent is None:
+            break
+        t = source.by_trace.get((parent.workload or child.workload, parent.trace_hash))
+        if t is None or any(t is seen for seen, _ in line):
+            break
+        line[-1] = (child, parent.how)
+        line.append((t, ""))
+    steps = []
+    before: Tried | None = None
+    for t, how in reversed(line):
+        other = source.names[t.workload] if t.workload != winner.workload else ""
+        changed = "" if before is None else changes(before, t)
+        steps.append(Step(t.id, t.made_by or UNNAMED, how, t.median_s, changed, other))
+        before = t
+    return tuple(steps)
+
+
+def changes(before: Tried, after: Tried) -> str:
+    """Decisions that differ: `rows 4 → 8`."""
+    if before.sketch_hash != after.sketch_hash:
+        return "another structure"
+    was, now = json.loads(before.decisions), json.loads(after.decisions)
+    differ = (n for n in now if n in was and was[n] != now[n])
+    return ", ".join(f"{short(n)} {option_text(was[n])} → {option_text(now[n])}" for n in differ)
+
+
+def short(name: str) -> str:
+    """A decision's name without its stage.
+
+    >>> short("t0/tile"), short("structure")
+    ('tile', 'structure')
+    """
+    return name.rpartition("/")[2]
+
+
+def option_text(value: Sequence[int]) -> str:
+    """
+    >>> option_text([4, 2, 8])
+    '4×2×8'
+    """
+    return "×".join(map(str, value))

@@ -1,0 +1,137 @@
+"""A run that others work on, as its log shows it: what came since the last look, and how far it is.
+
+    watched = WatchedRun(store, run)
+    while watched.look(): …            reads what is new; False once nobody works on it any more
+    watched.tasks, watched.rate …      where it stands
+
+It only reads; whoever tunes does not notice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf
+
+from autotensor.insight.report.run_rows import sessions_of
+from autotensor.resolve import DEFAULT
+from tuning_db import TrialStore
+from tuning_db.exchange.tried import Tried, tried
+from tuning_db.records import Run, Session, SessionKind, Status
+from tuning_db.values import now
+
+RATE_S = 60.0  # of which the rate of trials is told
+
+
+@dataclass(slots=True)
+class WatchedTask:
+    """How far one task is."""
+
+    name: str
+    weight: float
+    trials: int = 0
+    default_s: float | None = None
+    best_s: float | None = None
+    made_by: str = ""  # the best
+    gained: int = 0  # number of the trial that was the last to gain something
+    measuring: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Of an inference; 0 for one that has no time yet."""
+        return self.weight * (self.best_s or self.default_s or 0.0)
+
+    def tell(self, t: Tried) -> bool:
+        """Notes a trial; whether it is faster than all before."""
+        self.trials += t.status is not Status.REJECTED
+        if t.made_by == DEFAULT and self.default_s is None:
+            self.default_s = t.median_s
+        better = t.verified and t.median_s is not None and t.median_s < (self.best_s or inf)
+        if better:
+            self.best_s, self.made_by, self.gained = t.median_s, t.made_by, self.trials
+        return better
+
+
+@dataclass(slots=True)
+class WatchedRun:
+    """`new` are the trials of the last look."""
+
+    store: TrialStore
+    run: Run
+    tasks: dict[str, WatchedTask] = field(default_factory=dict)  # by workload
+    statuses: Counter[Status] = field(default_factory=Counter)
+    new: Sequence[Tried] = ()
+    searches: Sequence[Session] = ()
+    _last: int = 0  # trial that was read last
+    _came: deque[tuple[datetime, int]] = field(default_factory=deque)  # when how many came
+
+    def __post_init__(self) -> None:
+        for t in self.run.tasks:
+            name = str(t.get("name") or str(t["workload"])[:12])
+            self.tasks[str(t["workload"])] = WatchedTask(name, float(t.get("weight", 1.0)))
+
+    def look(self) -> bool:
+        """Reads what is new; whether somebody still works on it."""
+        self.searches = sessions_of(self.store, self.run, SessionKind.SEARCH)
+        self.new = [t for s in self.searches for t in tried(self.store, s.id, self._last)]
+        for t in self.new:
+            self.statuses[t.status] += 1
+            self._task(t.workload).tell(t)
+        self._last = max((t.id for t in self.new), default=self._last)
+        self._came.append((now(), len(self.new)))
+        while (self._came[-1][0] - self._came[0][0]).total_seconds() > RATE_S:
+            self._came.popleft()
+        flying = {i.workload for s in self.searches for i in self.store.open_intents(s.id)}
+        for workload, task in self.tasks.items():
+            task.measuring = self.running and workload in flying
+        return self.running
+
+    def _task(self, workload: str) -> WatchedTask:
+        return self.tasks.setdefault(workload, WatchedTask(workload[:12], 1.0))
+
+    @property
+    def running(self) -> bool:
+        """Whether one of its sessions has no end, and an owner who was heard of."""
+        return any(s.ended is None and s.held(now()) for s in self.searches)
+
+    @property
+    def standing(self) -> str:
+        """What may be said of a run: that it runs, why it ended, or that nobody works on it."""
+        if self.running:
+            return "running"
+        last = self.searches[-1]
+        return "nobody works on it" if last.ended is None else f"ended: {last.stop_reason}"
+
+    @property
+    def trials(self) -> int:
+        return sum(t.trials for t in self.tasks.values())
+
+    @property
+    def failed(self) -> int:
+        return sum(n for s, n in self.statuses.items() if s not in (Status.OK, Status.REJECTED))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since its last session began, until now or its end."""
+        last = self.searches[-1]
+        return ((last.ended or now()) - last.started).total_seconds()
+
+    @property
+    def rate(self) -> float | None:
+        """Trials a second while it was watched, at most for a minute; None at first."""
+        first, last = self._came[0][0], self._came[-1][0]
+        seconds = (last - first).total_seconds()
+        return sum(n for _, n in list(self._came)[1:]) / seconds if seconds > 0.0 else None
+
+    @property
+    def model_s(self) -> tuple[float, float] | None:
+        """All kernels together, with the defaults and now; None until every task has a time."""
+        known = self.tasks.values()
+        if not known or any(t.best_s is None for t in known):
+            return None
+        return sum(t.weight * (t.default_s or t.best_s or 0.0) for t in known), sum(t.seconds for t in known)
+
+
+__all__ = ["WatchedRun", "WatchedTask"]

@@ -1,0 +1,32 @@
+"""Symmetric reductions: one half is made and the other one read from it, or both are made.
+
+What the half saves grows with the terms; reading it across costs the same for every result. So the half comes
+first where terms are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.mirrored import NAME, exchangeable
+from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.registry import Extension
+
+LEAST = 64  # places along each of the axes, for tiles to leave out (chosen, 2026-11)
+MANY = 32  # terms that the half comes first with (chosen, 2026-11)
+
+
+def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+        return
+    pair = None if state.attached(stage.name) or read_by_choice(state, stage) else exchangeable(op)
+    if pair is None or pair[0].extent < LEAST:
+        return
+    half = Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
+    both = Extension(onward=True)
+    yield from (half, both) if prod(a.extent for a in op.reduce_axes) >= MANY else (both, half)

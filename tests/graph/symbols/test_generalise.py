@@ -1,0 +1,117 @@
+"""Models over symbols: what their kernels mean at any extents, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.base.errors import GraphError, InputError, TargetError
+from autotensor.graph.evaluate import evaluate
+from autotensor.graph.ir import GraphNode
+from tests.kit.graph_families import drawn_choices, meant, random_family
+
+n = te.var("n", range=(1, 16))
+TARGET = "llvm -mcpu=x86-64-v3 -threads=1"
+
+
+def check_seed(seed: int, draws: int) -> None:
+    family, make = random_family(seed)
+    plan = at.plan_model(family, TARGET)
+    rng = np.random.default_rng(seed)
+    for choice in drawn_choices(family, rng, draws):
+        graph = make(*choice.values())
+        x = rng.standard_normal(graph.inputs[0].shape).astype(np.float32)
+        for found, wanted in zip(meant(plan, choice, x), evaluate(graph, x), strict=True):
+            np.testing.assert_allclose(found, wanted, 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_models_mean_the_same_at_any_extents(seed: int) -> None:
+    check_seed(seed, draws=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8, 200))
+def test_more_random_models_mean_the_same_at_any_extents(seed: int) -> None:
+    check_seed(seed, draws=4)
+
+
+def rows(n: int) -> GraphNode:
+    return at.input((n, 12), name="x")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda n: at.ops.max_pool2d(at.input((1, 1, n, 4)), 2, stride=2),
+            "extent that is no sum of products",
+        ),
+        (
+            lambda n: at.ops.relu(rows(n)) if n > 14 else at.ops.tanh(rows(n)),
+            r"n = 14 than at n = 16 \(relu and tanh\)",
+        ),
+        (lambda n: rows(n) * np.full((12,), n * 0.3, np.float32), "reads a constant .* another one at other"),
+        (
+            lambda n: at.ops.dense(rows(n), np.ones((n, 12), np.float32) * n),
+            "reads a constant .* another one",
+        ),
+        (lambda n: at.ops.clip(rows(n), 0.0, n * n * 0.7), "neither an extent nor one divided by an extent"),
+        (lambda n: at.ops.reshape(rows(n), (3, n)), "at n = 16: .*reshape"),
+    ],
+)
+def test_what_does_not_follow_the_symbols_is_one_sentence(make: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        at.plan_model(at.open_graph(make, n), TARGET)
+
+
+def test_a_refusal_offers_by_shape() -> None:
+    with pytest.raises(GraphError, match=r"put these into one: at\.by_shape"):
+        at.plan_model(
+            at.open_graph(lambda n: at.ops.max_pool2d(at.input((1, 1, n, 4)), 2, stride=2), n), TARGET
+        )
+
+
+def test_a_model_that_is_none_at_its_least_extent_is_refused() -> None:
+    def make(n: int) -> GraphNode:
+        return at.ops.slice(rows(n), (2,), (n,), axes=(0,))
+
+    with pytest.raises(at.AutotensorError, match=r"may be -1|at its least extents"):
+        at.plan_model(at.open_graph(make, n), TARGET)
+
+
+def test_steps_make_halves_whole() -> None:
+    even = te.var("n", range=(2, 32), multiple_of=2)
+    plan = at.plan_model(
+        at.open_graph(lambda n: at.ops.max_pool2d(at.input((1, 1, n, 4)), 2, stride=2), even), TARGET
+    )
+    assert plan.opened is not None
+    assert [str(e) for e in plan.opened.shapes["output"]] == ["1", "1", "n_2", "2"]
+
+
+def test_a_table_is_read_as_a_whole() -> None:
+    table = np.arange(16 * 12, dtype=np.float32).reshape(16, 12)
+    plan = at.plan_model(at.open_graph(lambda n: rows(n) + table[:n], n), TARGET)
+    (group,) = plan.groups
+    assert [b.shape for b in group.workload.dag.inputs if b.name in group.workload.dag.constants] == [(192,)]
+
+
+def test_a_mean_divides_by_the_symbol() -> None:
+    plan = at.plan_model(at.open_graph(lambda n: at.ops.mean(rows(n), axis=0), n), TARGET)
+    assert any("n0" in str(s.bodies) for s in plan.groups[0].workload.dag.stages)
+
+
+def test_an_extent_is_a_var() -> None:
+    with pytest.raises(InputError, match=r"is no list of te\.var"):
+        at.open_graph(rows, 8)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"nothing is no list of te\.var"):
+        at.open_graph(rows)
+
+
+def test_a_gpu_takes_numbers() -> None:
+    with pytest.raises(TargetError, match="are known at run time"):
+        at.plan_model(at.open_graph(rows, n), "opencl")

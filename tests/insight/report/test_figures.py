@@ -1,0 +1,139 @@
+"""The figures of a report are those of the log, and its sentences say what the figures say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from against_sql import assert_of_the_log
+
+from autotensor.api.log_handle import log
+from autotensor.base.errors import InputError
+from autotensor.insight.report.chart_rows import MOST_POINTS, chart_rows
+from autotensor.insight.report.figures import Figures, document
+from autotensor.insight.report.findings import findings, last_gain, now_s, to_gain_s
+from autotensor.insight.report.side_by_side import pairs
+from autotensor.insight.search_history import Point
+
+
+@pytest.fixture
+def both(two_runs: Path) -> tuple[Figures, Figures]:
+    """The first run and the second."""
+    with log(str(two_runs)) as handle:
+        first, second = (r.key for r in handle.runs(model="mlp"))
+        report = handle.report(first, second)
+    assert report.against is not None
+    return report.figures, report.against
+
+
+def as_json(f: Figures) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(document(f)))
+    return found
+
+
+def test_figures_are_the_logs(both, ask):
+    for f in both:
+        assert_of_the_log(as_json(f), ask)
+
+
+def test_a_wrong_figure_is_found(both, ask):
+    d = as_json(both[0])
+    d["tasks"][0]["history"]["points"][3]["seconds"] *= 1.001
+    with pytest.raises(AssertionError):
+        assert_of_the_log(d, ask)
+
+
+def test_runs_are_named_by_key_beginning_or_model(two_runs, both):
+    first, second = both
+    with log(str(two_runs)) as handle:
+        assert handle.report().figures.run == second.run
+        assert handle.report("mlp").figures.run == second.run
+        assert handle.report(first.run[:6]).figures.run == first.run
+        with pytest.raises(InputError, match="no run has that model, or a key that begins with 'vgg'"):
+            handle.report("vgg")
+
+
+def test_a_run_ends_where_the_next_one_searched_its_tasks(both):
+    first, second = both
+    assert first.tuned_s != second.tuned_s  # each has the end of its own
+
+
+def test_rows_of_charts_are_figures(both):
+    first, _ = both
+    rows = chart_rows(first)
+    times = {p.trial: p.seconds for t in first.tasks for p in t.history.points}
+    shown = [r for r in rows["convergence"] if r["what"] == "trial"]
+    assert shown
+    assert all(times[r["trial"]] == r["seconds"] for r in shown)
+    assert sum(r["share"] for r in rows["shares"]) == pytest.approx(1.0)
+    for r, t in zip(rows["times"], first.tasks, strict=True):
+        assert (r["before_s"], r["after_s"]) == (t.before_s, t.after_s)
+        assert r["low_s"] <= r["after_s"] * 1.0001
+        assert r["after_s"] <= r["high_s"] * 1.0001
+    assert sum(r["trials"] for r in rows["failures"]) == sum(f.count for f in first.failures)
+    assert rows["fall"][0]["seconds"] == first.fall.start_s
+
+
+def test_many_trials_are_thinned_and_none_that_gained(both):
+    first, _ = both
+    t = first.tasks[0]
+    points = tuple(Point(n, 1.0 / (1 + n // 1000) + n % 7, None, "drafted") for n in range(1, 100_001))
+    many = replace(first, tasks=(replace(t, history=replace(t.history, points=points)),))
+    shown = [r for r in chart_rows(many)["convergence"] if r["what"] == "trial"]
+    assert MOST_POINTS / 2 < len(shown) < 1.1 * MOST_POINTS
+    best = [r["number"] for r in chart_rows(many)["convergence"] if r["what"] == "best"][:-1]
+    assert set(best) <= {r["number"] for r in shown}
+
+
+def test_the_task_to_tune_next_has_most_to_gain(both):
+    for f in both:
+        following = findings(f)[0]
+        most = max(f.tasks, key=lambda t: (now_s(f, t) or 0.0) - (t.bound_s or 0.0))
+        assert following.answer == most.name
+        assert to_gain_s(f, most) > 0.0
+        assert "gain" in following.detail
+
+
+def test_what_failed_most_leaves_out_what_was_never_run(both):
+    first, _ = both
+    failed = findings(first)[1]
+    ran = [x for x in first.failures if x.status != "REJECTED"]
+    assert failed.answer == ran[0].status
+    assert f"{ran[0].count} of {sum(x.count for x in ran)} failures" in failed.detail
+    assert "rejected unrun" in failed.detail
+    assert findings(replace(first, failures=()))[1].answer == "nothing"
+
+
+def test_why_the_winner_wins(both):
+    first, _ = both
+    wins = findings(first)[2]
+    saved = {t.name: (t.before_s or 0.0) - (t.after_s or 0.0) for t in first.tasks}
+    assert wins.answer == max(saved, key=lambda name: saved[name])
+    assert "It needs" in wins.detail
+    same = [replace(t, result=replace(t.result, ratio=1.0, lower=0.99, upper=1.01)) for t in first.tasks]
+    assert findings(replace(first, tasks=tuple(same)))[2].answer == "the defaults won"
+
+
+def test_a_run_without_a_time_says_so(both):
+    first, _ = both
+    empty = [
+        replace(t, result=None, history=replace(t.history, points=()), reasons=(), lineage=())
+        for t in first.tasks
+    ]
+    f = replace(first, tasks=tuple(empty), failures=(), inside={}, default_s=None, tuned_s=None)
+    assert [x.answer for x in findings(f)] == ["nothing", "nothing", "there is none yet"]
+    assert last_gain(empty[0]) == 0
+    assert chart_rows(f)["times"] == []
+
+
+def test_two_runs_are_told_apart_by_their_bounds(both):
+    first, second = both
+    told = pairs(first, second)
+    assert [p.task for p in told] == [t.name for t in first.tasks]
+    for p in told:
+        assert p.ratio == pytest.approx(p.b_s / p.a_s)
+        assert (p.verdict == "slower") == (p.ratio > 1.05)
+    assert {p.verdict for p in pairs(first, first)} == {"no difference shown"}
