@@ -66,7 +66,7 @@ class DType:
     @property
     def element(self) -> DType:
         """The same type with one lane."""
-        return self if self.lanes == 1 else DType(self.kind, self.bits)
+        return self.with_lanes(1)
 
     def holds(self, other: DType) -> bool:
         """Whether every value of the other type is one of this; False where one is a float and one is not.
@@ -82,12 +82,17 @@ class DType:
         return new.bits > old.bits and (new.kind == "int" or old.kind == "uint")
 
     def with_lanes(self, lanes: int) -> DType:
-        return self if lanes == self.lanes else DType(self.kind, self.bits, lanes)
+        return self if lanes == self.lanes else _with_lanes(self, lanes)
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype of one element."""
         return _numpy(self.kind, self.bits)
+
+
+@lru_cache(maxsize=1024)
+def _with_lanes(t: DType, lanes: int) -> DType:
+    return DType(t.kind, t.bits, lanes)
 
 
 @lru_cache(maxsize=64)

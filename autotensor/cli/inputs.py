@@ -65,12 +65,15 @@ def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
             f"--shape is for .onnx and .pt2 files; {model} has its own shapes.",
             fix="--batch N sets its batch.",
         )
+    from autotensor.graph.symbols.graph_families import over_shapes
     from autotensor.models import MODELS, load_weights
 
     if model not in MODELS:
         _refuse_file(model)
     weights = None if source.weights is None else load_weights(source.weights)
-    return MODELS.get(model).build(batch=source.batch, weights=weights)
+    return over_shapes(
+        model, {"batch": source.batch}, lambda sizes: MODELS.get(model).build(**sizes, weights=weights)
+    )
 
 
 def _refuse_file(name: str) -> None:
@@ -112,7 +115,8 @@ def warn_of_weights(meta: Mapping[str, Any]) -> str:
 
 def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Path:
     """Where a compiled model goes: what `--out` says, or its own name. Raises InputError for a bad place."""
-    path = out or Path(f"{graph.name}.atm" if source.batch == 1 else f"{graph.name}_b{source.batch}.atm")
+    one = source.batch == 1 or not isinstance(source.batch, int)
+    path = out or Path(f"{graph.name}.atm" if one else f"{graph.name}_b{source.batch}.atm")
     if is_onnx(path.name):
         raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
     if is_exported(path.name):

@@ -28,7 +28,7 @@ VERBS = {
     "tasks": "List what a model computes, and the best known time of each part.",
     "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",
     "explain": "Why a schedule takes the time it takes; a task's fastest trials; pictures.",
-    "report": "Write what a run did as one HTML page, or two runs beside each other.",
+    "report": "Write what a run did as one HTML page, or two runs side by side.",
     "watch": "Follow a run while it is tuned, by its log.",
     "db": "Look into a tuning log; export, import, merge, check it.",
     "fleet": "Measure on several machines: start a worker, list them, check them.",

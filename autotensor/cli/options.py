@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from autotensor.cli.extents import EXTENT, parsed_extent
+
 if TYPE_CHECKING:
     from autotensor.base.target import Target
 
@@ -91,11 +93,29 @@ Weights = Annotated[
         help="Weights by the names of torchvision's or transformers' checkpoints: .safetensors or .npz.",
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Images (or rows) at once.")]
+
+
+def _batch(given: str | int) -> Any:
+    """A number, or the te.var of a range."""
+    text = str(given)  # the default is a number
+    if not re.fullmatch(EXTENT, text) or text == "0":
+        raise typer.BadParameter(f"{text!r} is neither a number, at least 1, nor a range like 1..8.")
+    return parsed_extent(text, "batch", {})
+
+
+Batch = Annotated[
+    Any,
+    typer.Option(
+        "--batch", parser=_batch, metavar="N|N..M", help="Images (or rows) at once; 1..8: any number of them."
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="NAME=N[xN..]", help="Of an .onnx or .pt2 input, or of a dimension it leaves open."
+        "--shape",
+        metavar="NAME=N[xN..]",
+        help="Of an .onnx or .pt2 input, or of a dimension it leaves open. N may be a range, from which "
+        "calls choose: batch=1..8, x=n:1..8x3x224x224.",
     ),
 ]
 Inputs = Annotated[

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 from autotensor.ir.affine import affine
 from autotensor.ir.bounds import interval, is_symbolic
-from autotensor.ir.expr import Const, Load, Ramp
+from autotensor.ir.expr import Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, Program, Role
 from autotensor.ir.node import children
 from autotensor.ir.stmt import For, Stmt
-from autotensor.ir.visit import loads
 
 MANY = 8  # readings of an element by vectors; a copy reads and writes it once
 MUCH = 1 << 20  # bytes read in all; where it is less, looking at the address costs more than it saves
@@ -29,25 +28,40 @@ def reread(program: Program) -> list[str]:
     """
     read: Counter[Buffer] = Counter()
     for func in program.run:
-        for buffer, elements in _vector_reads(func.body):
+        for buffer, elements in _Reader().of(func.body):
             read[buffer] += elements
     inputs = program.buffers(Role.INPUT)
     return [b.name for b in inputs if read[b] >= max(MANY * b.size, MUCH // b.dtype.bytes)]
 
 
-def _vector_reads(s: Stmt, turns: int = 1) -> Iterator[tuple[Buffer, int]]:
-    """Buffers and elements of them that whole vectors read in all turns of the loops.
+class _Reader:
+    """Remembers what every part of an expression reads: an unrolled tile uses a vector in each of its rows."""
 
-    A loop whose extent is known at run time counts with the greatest, another one that is not a constant as
-    one.
-    """
-    if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
-        turns *= interval(s.extent).hi or 1
-    for part in children(s):
-        if isinstance(part, Stmt):
-            yield from _vector_reads(part, turns)
-        else:
-            yield from ((x.buffer, turns * x.dtype.lanes) for x in loads(part) if _in_one_line(x))
+    def __init__(self) -> None:
+        self._vectors: dict[Expr, tuple[Load, ...]] = {}
+
+    def of(self, s: Stmt, turns: int = 1) -> Iterator[tuple[Buffer, int]]:
+        """Buffers and elements of them that whole vectors read in all turns of the loops.
+
+        A loop whose extent is known at run time counts with the greatest, another one that is not a
+        constant as one.
+        """
+        if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
+            turns *= interval(s.extent).hi or 1
+        for part in children(s):
+            if isinstance(part, Stmt):
+                yield from self.of(part, turns)
+            elif isinstance(part, Expr):
+                yield from ((x.buffer, turns * x.dtype.lanes) for x in self._reads(part))
+
+    def _reads(self, e: Expr) -> tuple[Load, ...]:
+        """The distinct loads in `e` that read whole vectors of one line."""
+        found = self._vectors.get(e)
+        if found is None:
+            below = [x for c in children(e) if isinstance(c, Expr) for x in self._reads(c)]
+            own = [e] if isinstance(e, Load) and _in_one_line(e) else []
+            found = self._vectors[e] = tuple(dict.fromkeys((*own, *below)))
+        return found
 
 
 def _in_one_line(load: Load) -> bool:

@@ -139,7 +139,7 @@ def _native(
     """One native function that calls the kernels in order, and one that prepares."""
     slots = [_slots(s, index) for s in steps]
     calls = [Call(s.artifact.entry, at, s.barrier) for s, at in zip(steps, slots, strict=True)]
-    first = [Call(s.artifact.prepare or "", slots[s.number]) for s in preparing]
+    first = [Call(s.artifact.prepare or "", slots[s.number], bool(_passed(s.artifact))) for s in preparing]
     stem = f"model_{hashlib.sha256(repr((calls, first, tuple(args))).encode()).hexdigest()[:20]}"
     entry = bound(stem, "run", args, entry_constants, ranges)
     prepare = bound(f"{stem}_prepare", "prepare", args, entry_constants, ranges) if first else None
@@ -233,6 +233,7 @@ def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved:
     prepared: dict[str, ArgSpec] = {}
     by_digest: dict[str, str] = {}
     made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # what prepares what → names of what it makes
+    passed: dict[tuple[Any, ...], str] = {}  # names of what one step of preparing hands to the next
     names: list[dict[str, str]] = []
     preparing: list[int] = []
     kept: dict[str, None] = {}
@@ -248,17 +249,28 @@ def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved:
         kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants() if arg != EXTENTS)
         if specs := artifact.role("prepared"):
             code, reads = artifact.prepared_by()
-            key = (code or artifact.objects, tuple(nodes[arg].data.digest for arg in reads))
+            once = _passed(artifact)
+            key = (code or artifact.objects, tuple(once), tuple(nodes[arg].data.digest for arg in reads))
             if key not in made:
                 preparing.append(n)
                 made[key] = {}
                 for spec in specs:
-                    name = free_name(_prepared_name(nodes, spec.name), {*values, *prepared, *reserved})
-                    prepared[name] = replace(spec, name=name)
+                    alike = spec.name, spec.shape, spec.dtype
+                    name = passed.get(alike, "") if spec.name in once else ""
+                    if not name:
+                        name = free_name(_prepared_name(nodes, spec.name), {*values, *prepared, *reserved})
+                        prepared[name] = replace(spec, name=name)
+                        if spec.name in once:
+                            passed[alike] = name
                     made[key] = {**made[key], spec.name: name}
             found |= made[key]
         names.append(found)
     return _Constants(values, tuple(prepared.values()), tuple(names), tuple(preparing), tuple(kept))
+
+
+def _passed(artifact: Artifact) -> list[str]:
+    """Prepared arrays that nothing reads when its preparing is done: the next to prepare may write there."""
+    return artifact.meta.get("passed", [])  # type: ignore[no-any-return]
 
 
 def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:

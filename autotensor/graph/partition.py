@@ -130,7 +130,8 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
     made: set[GraphNode] = set()
     for g in groups:
         for x in g.inputs:
-            if isinstance(x, Apply) and place(x, made).of not in made:
+            root = place(x, made).of
+            if isinstance(root, Apply) and root not in made:
                 raise GraphError(f"group {g.name!r} reads {x!r} before it is made.")
         made.update(g.outputs)
     roots = [storage(o) for o in graph.outputs if 0 not in o.shape]

@@ -13,7 +13,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from math import prod
 
-from autotensor.graph.ir import Apply, GraphNode
+from autotensor.graph.ir import Apply, GraphNode, Input
 from autotensor.operators import Kind
 from autotensor.operators.shape import slice_ranges
 
@@ -34,20 +34,21 @@ def storage(node: GraphNode) -> GraphNode:
 
 
 def window(node: GraphNode) -> Window | None:
-    """Where a slice lies that takes one block of a value which a kernel makes; None for any other node.
+    """Where a slice lies that takes one block of what a kernel makes or a caller gives; None for other nodes.
 
-    Slices of arguments and constants are none: who calls may hand over arrays with other strides, and checks
-    of indices look at whole arguments.
+    Slices of constants are none, which are other constants; nor are those of arguments that are no floats, for
+    checks of indices look at whole arguments.
     """
     if not isinstance(node, Apply) or node.op != "slice":
         return None
     (x,) = node.inputs
     of, shape = storage(x), x.shape
-    given = (node.attr(name) for name in ("begin", "end", "stride", "axes"))
-    ranges = slice_ranges(shape, *given)
+    asked = (node.attr(name) for name in ("begin", "end", "stride", "axes"))
+    ranges = slice_ranges(shape, *asked)
     first = next((a for a, r in enumerate(ranges) if len(r) != 1), len(ranges))
     whole = all(len(r) == n for r, n in zip(ranges[first + 1 :], shape[first + 1 :], strict=True))
-    if not whole or 0 in node.shape or not isinstance(of, Apply):
+    given = isinstance(of, Input) and of.dtype.is_float
+    if not whole or 0 in node.shape or not (isinstance(of, Apply) or given):
         return None
     if any(r.step != 1 and len(r) > 1 for r in ranges):
         return None

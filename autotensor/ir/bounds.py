@@ -12,8 +12,8 @@ overflow. `Bounds` is the same with memory, for passes that ask often.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import gcd
-from weakref import WeakKeyDictionary
 
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import (
@@ -390,15 +390,10 @@ def is_symbolic(e: Expr) -> bool:
     return any(isinstance(v, Symbol) for v in free_vars(e))
 
 
-_DATA: WeakKeyDictionary[Expr, bool] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=1 << 14)
 def is_data(e: Expr) -> bool:
-    """Whether an expression depends on what memory holds; remembered while it lives."""
-    found = _DATA.get(e)
-    if found is None:
-        found = _DATA[e] = any_node(e, lambda n: isinstance(n, Load))
-    return found
+    """Whether an expression depends on what memory holds."""
+    return any_node(e, lambda n: isinstance(n, Load))
 
 
 def _narrowed(i: Interval, e: Expr) -> Interval:

@@ -106,14 +106,29 @@ class Simplifier:
         memo = self._memo
         done = memo.get(e)
         if done is None:
-            if self._outer is not None and self._own not in free_vars(e):
-                done = memo[e] = self._outer.expr(e)
+            scope = self._scope_of(e)
+            if scope is not self:
+                done = memo[e] = scope.expr(e)
                 return done
             memo[e] = e  # laws that undo one another end here
             done = self._expr(e)
             memo[e] = done
             memo.setdefault(done, done)
         return done
+
+    def _scope_of(self, e: Expr) -> Simplifier:
+        """The scope in which `e` is the same as in this one, without those around it whose variables it lacks:
+        what is alike in many copies is simplified once."""
+        outer, own = self._outer, self._own
+        if outer is None or own is None:
+            return self
+        free = free_vars(e)
+        if own not in free:
+            return outer
+        value = self.values.get(own)
+        if value is None or outer._outer is None or outer._own in free or outer._own in free_vars(value):
+            return self
+        return outer._outer.replacing(own, value)
 
     def _expr(self, e: Expr) -> Expr:
         kind = e.__class__

@@ -41,14 +41,14 @@ def _value_operations(e: Expr) -> int:
     count = 0
     while stack:
         node = stack.pop()
-        if isinstance(node, (Binary, Unary, Call)):
-            count += node.dtype.lanes
-        if isinstance(node, Dot):
-            count += 2 * node.depth * node.dtype.lanes
         if isinstance(node, Load):
             continue  # its indices
+        if isinstance(node, (Binary, Unary, Call)):
+            count += node.dtype.lanes
+        elif isinstance(node, Dot):
+            count += 2 * node.depth * node.dtype.lanes
         for child in children(node):
-            if isinstance(child, Expr) and child not in seen:
+            if child not in seen and isinstance(child, Expr):
                 seen.add(child)
                 stack.append(child)
     return count

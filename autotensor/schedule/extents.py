@@ -362,27 +362,28 @@ def needed(
             for load in consumer.op.loads():
                 if load.buffer in stage.op.buffers:
                     for n, index in enumerate(load.indices):
-                        if consumer is host:
-                            index = _over_fused(index, host, extents)
+                        if consumer is host and not isinstance(host.place, At):
+                            index = _over_fused(index, host)
                         reaches[n] = join(reaches[n], reach(index, axes))
         return tuple(clip(r, a.extent, symbolic) for r, a in zip(reaches, stage.op.axes, strict=True))
 
     return box_of(producer)
 
 
-def _over_fused(index: Expr, stage: Stage, extents: Extents) -> Expr:
-    """The index with a * n + b, of axes that the stage has fused, as the loop over both: what a part of that
-    loop reads is then one piece, where of its axes little more is known than that rows begin somewhere."""
+def _over_fused(index: Expr, stage: Stage) -> Expr:
+    """The index with a * n + b, of axes that a stage at root has fused, as the loop over both: what a part of
+    that loop reads is then one piece, where of its axes little is known but that rows begin somewhere."""
     total = affine(index)
     if total is None:
         return index
     before = total
+    sizes = {a.name: a.extent for a in stage.op.axes}
     for relation in stage.relations:
         match relation:
-            case Fuse(a, b, fused):
+            case Fuse(a, b, fused) if a in sizes and b in sizes:
+                sizes[fused] = sizes[a] * sizes[b]
                 outer, inner = (total.coefficient(Var(name)) for name in (a, b))
-                rows = extents[stage.name, b]
-                if inner and isinstance(rows, int) and outer == rows * inner:
+                if inner and outer == sizes[b] * inner:
                     both = Affine({Var(fused): inner}, 0, total.dtype)
                     total = total.without(Var(a)).without(Var(b)).plus(both)
     return index if total is before else to_expr(total)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -153,23 +154,33 @@ def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
     return (leaf,)
 
 
-def look(p: LoopPicture, row: int) -> tuple[object, ...]:
-    """A summary of one candidate's loops: all that do more than one iteration, and what they touch.
+def looks(p: LoopPicture) -> tuple[bytes, ...]:
+    """A summary of each candidate's loops: all that do more than one iteration, and what they touch.
 
     Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
-    loops that overhang.
+    loops that overhang. As bytes, since their hash is taken once: sets of them are asked all the time.
     """
-
-    def at(x: Number) -> float:
-        return float(x if isinstance(x, (int, float)) else x[row])
-
-    out: list[object] = []
+    columns: list[tuple[object, Number, Number]] = []  # what a number is about, the number, whether it counts
     for s in p.stages:
         for n, v in enumerate(s.levels):
-            trips = tuple((axis, t) for axis, t in ((a, at(x)) for a, x in v.parts) if t != 1.0)
-            if trips:
-                out.append((s.name, v.kind, v.mark, trips, *(at(sizes[n]) for sizes in s.bytes)))
-    return tuple(out)
+            runs = [np.not_equal(trips, 1) for _, trips in v.parts]
+            any_runs = reduce(np.logical_or, runs, np.False_)
+            columns.append(((s.name, v.kind.value, v.mark.value), 0, any_runs))
+            columns += [(axis, trips, r) for (axis, trips), r in zip(v.parts, runs, strict=True)]
+            columns += [("bytes", sizes[n], any_runs) for sizes in s.bytes]
+    numbers = np.empty((p.count, len(columns)), np.float64)
+    counts = np.empty((p.count, len(columns)), np.bool_)
+    for n, (_, number, does) in enumerate(columns):
+        numbers[:, n], counts[:, n] = number, does
+    heads: dict[bytes, bytes] = {}
+    found = []
+    for row, mine in zip(numbers, counts, strict=True):
+        pattern = mine.tobytes()
+        if pattern not in heads:
+            about = [what for (what, _, _), does in zip(columns, mine, strict=True) if does]
+            heads[pattern] = repr(about).encode()
+        found.append(heads[pattern] + row[mine].tobytes())
+    return tuple(found)
 
 
 def _trips(stage: Stage, extents: Extents) -> dict[str, Number]:

@@ -39,7 +39,7 @@ _SUM = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0.0, floa
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class Operands:
     """The two operands, and which axes are whose. The last axis of the result is a column."""
 
     rows: Load
@@ -55,7 +55,7 @@ class Roles:
         return m, n, k
 
 
-def roles(op: StageOp) -> Roles | None:
+def roles(op: StageOp) -> Operands | None:
     """The roles in a sum of products of 16-bit floats; None for any other stage."""
     found = _operands(op)
     if found is None or not op.axes or any(a.runtime is not None for a in op.all_axes):
@@ -71,7 +71,7 @@ def roles(op: StageOp) -> Roles | None:
     both = tuple(a for a in op.axes if a.var in mine & others)
     last = next((a for a in op.reduce_axes if rows.indices[-1] is a.var), op.reduce_axes[-1])
     k = (*(a for a in op.reduce_axes if a is not last), last)
-    return Roles(rows, columns, both, m, n, k) if m else None
+    return Operands(rows, columns, both, m, n, k) if m else None
 
 
 def _operands(op: StageOp) -> tuple[Load, Load] | None:

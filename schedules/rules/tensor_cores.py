@@ -5,6 +5,8 @@
 
 What is a product is said by its loops, not by its shape or name: batches, transposed operands and
 convolutions are, by `flat_product`. How deep the copies are, and how many turns ahead, is left to the search.
+Tensor cores cut off what their sums in float32 cannot hold (Fasi et al., "Numerical behavior of NVIDIA tensor
+cores", 2021), so strict numerics forbid them.
 Source: CUTLASS (Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
 """
 
@@ -28,7 +30,7 @@ from autotensor.schedule.primitives.storage import Swizzle
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from schedules.algorithms.flat_product import DEPTH, NAME, Roles, roles
+from schedules.algorithms.flat_product import DEPTH, NAME, Operands, roles
 from schedules.kit.shared_steps import names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, untouched
@@ -49,13 +51,11 @@ MEETING = 30.0  # cycles that a barrier takes
 
 
 def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if target.capability < FIRST_CAPABILITY or len(stage.op.buffers) != 1 or not untouched(stage):
+    if target.capability < FIRST_CAPABILITY or target.numerics != "fast" or not untouched(stage):
         return
     r = roles(stage.op)
     if r is None or min(r.extents) < LEAST or state.attached(stage.name):
         return
-    if target.numerics != "fast" and stage.op.buffers[0].dtype == r.rows.dtype:
-        return  # sums of 16 bits would round once, not in every step
     for turns in TURNS:
         sketch = _TensorCoreSketch(state, stage, r, target, turns)
         if sketch.options:
@@ -66,7 +66,7 @@ def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extensi
 class _TensorCoreSketch(SketchWriter):
     """Writes one sketch."""
 
-    def __init__(self, state: State, stage: Stage, r: Roles, target: Target, turns: int) -> None:
+    def __init__(self, state: State, stage: Stage, r: Operands, target: Target, turns: int) -> None:
         super().__init__()
         self.state, self.stage, self.r, self.target, self.turns = state, stage, r, target, turns
         self.instruction = of_type(str(r.rows.dtype))

@@ -356,3 +356,39 @@ def test_verify_beside_a_file_that_computes_something_else():
     assert re.match(
         r"result 'y' has shape \(2, 3\); onnx.* gives \(3, 4\) for", json.loads(said.out)["complaints"][0]
     )
+
+
+def test_a_range_is_compiled_as_a_whole():
+    w = written("layer.onnx", ["batch", 4])
+    for n, shape in enumerate((("--shape", "batch=1..6"), ("--shape", "x=n:1..6x4"), ("--batch", "1..6"))):
+        said = cli("compile", "layer.onnx", *shape, "-o", f"{n}.atm")
+        assert said.code == 0, said.err
+        f = at.load(f"{n}.atm")
+        for rows in (1, 5, 6):
+            x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+            np.testing.assert_allclose(f(x), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+    assert cli("run", "0.atm").code == 0
+    said = cli("compile", "layer.onnx", "--batch", "6", "-o", "0.atm")
+    assert "the range batch from 1 to 6, not the range of one set of shapes" in said.err
+    assert "a C library takes one set of shapes" in cli("compile", "0.atm", "--emit", "c").err
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("batch=8..1", "must go up from 1 or more"),
+        ("batch=1..9/8", "between multiples of 8"),
+        ("batch=1..", "is no shape. Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8"),
+        ("x=n:1..4x4..8", "model 'layer' at n = 4, x = 8: shapes: (4, 8) does not fit the input x"),
+    ],
+)
+def test_ranges_that_are_none(shape: str, message: str):
+    written("layer.onnx", ["batch", 4])
+    assert message in cli("compile", "layer.onnx", "--shape", shape).err
+
+
+def test_two_inputs_agree_about_a_range():
+    from autotensor.cli.onnx_files import parsed_shapes
+
+    with pytest.raises(at.AutotensorError, match=r"n is from 1\.\.8 and from 1\.\.9"):
+        parsed_shapes(["x=n:1..8x3", "y=n:1..9x3"])

@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotensor import te
 from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
 from autotensor.base.target import parse
+from autotensor.codegen.llvm.backend import emit_plan
 from autotensor.compiler import compile_trace
+from autotensor.graph import link_groups
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph
@@ -102,6 +105,40 @@ def test_a_model_of_serial_kernels_is_not_run_by_a_team(array):
 
     assert alone(64)
     assert not alone(8192)
+
+
+def test_what_one_preparing_hands_on_is_kept_for_no_call(array, monkeypatch):
+    plans = {}
+
+    def told(name, calls, *rest):
+        plans[name] = calls
+        return emit_plan(name, calls, *rest)
+
+    def scaled(x, w):
+        """Two stages of a constant, of which a call reads the second."""
+        twice = te.compute(w.shape, lambda i, j: w[i, j] * 2.0, name="twice")
+        more = te.compute(w.shape, lambda i, j: twice[i, j] + twice[j, i], name="more")
+        return te.compute(x.shape, lambda i, j: x[i, j] * more[i, j], name="scaled")
+
+    x, a = input((64, 64), name="x"), array(64, 64)
+    weights = [array(64, 64) for _ in range(3)]
+    y = x
+    for w in weights:
+        y = call(scaled, y, w)
+    monkeypatch.setattr(link_groups, "emit_plan", told)
+    artifact = linked(Graph(x, y))
+    assert [c.barrier for c in plans[artifact.prepare]] == [True] * 3  # threads meet before it is overwritten
+    assert [spec.name for spec in artifact.role("prepared")] == [
+        "prepared.t0",
+        "prepared.t1",
+        "prepared.t1_1",
+        "prepared.t1_2",
+    ]
+    module = Module(artifact, threads=2)
+    want = a
+    for w in weights:
+        want = want * (2 * w + 2 * w.T)
+    assert (module(a) == want).all()
 
 
 def test_the_artifact_says_what_it_is(array, tmp_path):

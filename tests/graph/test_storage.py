@@ -51,8 +51,10 @@ def test_windows_in_views_and_in_windows():
     assert place(middle, made={X, middle}) == Window(middle, 0)  # it has a kernel of its own
 
 
-def test_arguments_and_constants_have_none():
-    assert window(ops.slice(input((4, 3), name="x"), (1,), (2,))) is None
+def test_constants_and_indices_have_none():
+    x = input((4, 3), name="x")
+    assert window(ops.slice(x, (1,), (2,))) == Window(x, 12)
+    assert window(ops.slice(input((4, 3), "int64", "i"), (1,), (2,))) is None  # its range is checked as a whole
     assert window(ops.slice(constant(np.zeros((4, 3), np.float32)), (1,), (2,))) is None
     assert window(X) is None
 
@@ -85,6 +87,15 @@ def test_models_read_windows():
     graph = parts()
     x = np.random.default_rng(0).standard_normal((3, 20)).astype(np.float32)
     for got, expected in zip(compiled(graph)(x), evaluate(graph, x), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_models_read_windows_of_arguments():
+    x = input((3, 20), name="x")
+    graph = Graph((x,), tuple(ops.softmax(ops.slice(x, (n,), (n + 1,))) for n in range(3)), "rows")
+    assert [t.name.split()[0] for t in plan_model(graph).tasks] == ["softmax"]
+    a = np.random.default_rng(0).standard_normal((3, 20)).astype(np.float32)
+    for got, expected in zip(compiled(graph)(a), evaluate(graph, a), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 

@@ -298,3 +298,15 @@ def test_a_population_is_its_candidates(seed: int) -> None:
 
 def at(value: Any, c: int) -> int:
     return int(value[c]) if isinstance(value, np.ndarray) and value.ndim else int(value)
+
+
+def test_a_part_of_a_fused_loop_reads_one_piece_of_what_is_flat() -> None:
+    """Parts of 8 of the 35 elements begin anywhere in a row of 7, and are 8 of P all the same."""
+    a = te.placeholder((35,), name="A")
+    p = te.compute((35,), lambda m: a[m] + 1, name="P")
+    c = te.compute((5, 7), lambda i, j: p[i * 7 + j], name="C")
+    s = create_schedule(c)
+    part, _ = s["C"].split(s["C"].fuse("i", "j"), factor=8)
+    s["P"].compute_at(s["C"], part)
+    assert box(s, "P") == [(8, "C_i_j_0 * 8")]
+    check(s.state.dag, s.trace)

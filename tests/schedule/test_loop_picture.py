@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotensor import te
+from autotensor.base.target import parse
 from autotensor.schedule.extents import Access, access
-from autotensor.schedule.loop_picture import StagePicture, picture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture, looks, picture
 from autotensor.schedule.state import State
+from autotensor.search.propose.population import sample
 from autotensor.te.dag import ComputeDAG
+from schedules.generate import generate, structure
 
 ROWS, COLUMNS = 12, 16
 Walk = Callable[[Any], Any]
@@ -96,3 +100,32 @@ def test_an_index_that_data_says_touches_as_many_places_as_points() -> None:
     s = picture(State.initial(ComputeDAG.of([a, which, out])), {}).stages[0]
     (sizes,) = [b for o, b in zip(s.operands, s.bytes, strict=True) if o.buffer.name == "a"]
     assert [float(b) / 4 for b in sizes] == [ROWS * COLUMNS, COLUMNS, 1]
+
+
+def told(p: LoopPicture, row: int) -> tuple[object, ...]:
+    """What `looks` says in bytes, of one candidate, in words."""
+
+    def at(x: Any) -> float:
+        return float(x if isinstance(x, int | float) else x[row])
+
+    out: list[object] = []
+    for s in p.stages:
+        for n, v in enumerate(s.levels):
+            trips = tuple((axis, at(x)) for axis, x in v.parts if at(x) != 1.0)
+            if trips:
+                out.append((s.name, v.kind, v.mark, trips, *(at(sizes[n]) for sizes in s.bytes)))
+    return tuple(out)
+
+
+def test_candidates_look_the_same_when_their_loops_come_to_the_same() -> None:
+    """Over all sketches of a product with a stage behind it: one look for one description, and back."""
+    a, b = te.placeholder((24, 20), name="a"), te.placeholder((20, 30), name="b")
+    k = te.reduce_axis(20, name="k")
+    c = te.compute((24, 30), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    dag = ComputeDAG.of([a, b, te.compute((24, 30), lambda i, j: c[i, j] + 1.0, name="d")])
+    pairs = []
+    for n, s in enumerate(generate(dag, parse("llvm -mcpu=znver3 -threads=2"))):
+        p = sample(s, structure(s, dag), 200, np.random.default_rng(n)).picture
+        pairs += [(said, told(p, row)) for row, said in enumerate(looks(p))]
+    assert len({said for said, _ in pairs}) == len({words for _, words in pairs}) == len(set(pairs))
+    assert 1 < len(set(pairs)) < len(pairs)  # some are alike, some are not

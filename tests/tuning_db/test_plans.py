@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tuning_db import RACES, TrialStore, connect
+from tuning_db import RACES, By, TrialStore, connect
 
 LOOK_UPS: dict[str, Callable[[TrialStore], Any]] = {
     "best": lambda s: s.best("w", "t", "zen4", k=3),
@@ -29,6 +29,9 @@ LOOK_UPS: dict[str, Callable[[TrialStore], Any]] = {
     "progress": lambda s: s.progress(s.sessions()[0].id),
     "trials of a session": lambda s: s.trials(session=s.sessions()[0].id),
     "trials of a trace": lambda s: s.trials("w", "t", "zen4", trace_hash="t1"),
+    "history": lambda s: s.history("w", By.COMMIT),
+    "who stands for a run": lambda s: s.finalists(run="run"),
+    "who stands for a machine": lambda s: s.finalists(machine="zen4"),
     "newest here": lambda s: s.trials(target_key="t", machine="zen4", limit=10, newest=True),
 }
 VIEWS = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
+from autotensor.cli.extents import EXTENT, parsed_extent
 
 if TYPE_CHECKING:
     from autotensor.cli.options import Source
@@ -23,9 +24,7 @@ class RunsInParts(InputError):
         self.shapes = shapes
 
 
-_EXTENT = r"((\w+:)?\d+\.\.\d+(/\d+)?|\d+)"
-_SHAPE = re.compile(rf"(?P<name>.+?)=(?P<extents>{_EXTENT}(x{_EXTENT})*)")
-_RANGE = re.compile(r"((?P<name>\w+):)?(?P<least>\d+)\.\.(?P<most>\d+)(/(?P<step>\d+))?")
+_SHAPE = re.compile(rf"(?P<name>.+?)=(?P<extents>{EXTENT}(x{EXTENT})*)")
 
 
 def is_onnx(name: str) -> bool:
@@ -161,17 +160,3 @@ def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
         extents = tuple(parsed_extent(e, match["name"], ranges) for e in match["extents"].split("x"))
         found[match["name"]] = extents[0] if len(extents) == 1 else extents
     return found
-
-
-def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
-    """A number, or the te.var of a range. name: of one that has none. ranges: what others were said to be."""
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        return int(text)
-    from autotensor.te.symbols import var
-
-    name = match["name"] or name
-    said = text.rpartition(":")[2]
-    if ranges.setdefault(name, said) != said:
-        raise InputError(f"--shape: {name} is from {ranges[name]} and from {said}.", fix="Give it one range.")
-    return var(name, (int(match["least"]), int(match["most"])), int(match["step"] or 1))

@@ -26,7 +26,7 @@ def report(
         str | None, typer.Argument(metavar="[RUN]", help=f"{RUN} Default: the last of all.")
     ] = None,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Another run, shown beside it.")
+        str | None, typer.Argument(metavar="[OTHER]", help="Another run, shown on the same page.")
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page; it needs no other file.")
@@ -36,7 +36,7 @@ def report(
 ) -> None:
     """Write what a run did as one HTML page: before and after, convergence, failures, why winners win.
 
-    Two runs are shown beside each other. --json prints the figures of the page instead, and writes nothing.
+    Two runs are shown side by side. --json prints the figures of the page instead, and writes nothing.
     """
     from autotensor.api.log_handle import log
     from autotensor.cli.inputs import check_place

@@ -137,6 +137,7 @@ def compile_program(
         meta={
             "entry_constants": kept_constants(program),
             "prepared_by": _prepared_by(program),
+            **({"passed": passed} if (passed := passed_arrays(program)) else {}),
             "alone": not any(_is_shared(f) for f in program.run),
             "reread": reread(program),
             **({"overlapping": sorted(program.overlapping)} if program.overlapping else {}),
@@ -156,6 +157,12 @@ def kept_constants(program: Program) -> list[str]:
     """The constants that running reads, not only preparing."""
     read = {b for k in program.run for b in k.params}
     return [b.name for b, role in program.args if role is Role.CONSTANT and b in read]
+
+
+def passed_arrays(program: Program) -> list[str]:
+    """The prepared arrays that only preparing reads."""
+    read = {b for k in program.run for b in k.params}
+    return [b.name for b in program.buffers(Role.PREPARED) if b not in read]
 
 
 def _prepared_by(program: Program) -> dict[str, Any]:

@@ -65,6 +65,9 @@ _FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT
 _INT_CMP = {Cmp.EQ: "eq", Cmp.NE: "ne", Cmp.LT: "lt", Cmp.LE: "le", Cmp.GT: "gt", Cmp.GE: "ge"}
 
 
+_NOTHING: frozenset[Any] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a buffer is: its pointer, the scope in which that exists, its alignment in bytes."""
@@ -102,9 +105,11 @@ class ValueWriter(FunctionWriter):
         """The buffers that `e` loads."""
         found = self._reads.get(e)
         if found is None:
-            found = frozenset[Any]().union(*(self.reads(c) for c in children(e) if isinstance(c, Expr)))
-            if isinstance(e, Load):
-                found |= {e.buffer}
+            found = frozenset((e.buffer,)) if isinstance(e, Load) else _NOTHING
+            for c in children(e):
+                if isinstance(c, Expr):
+                    more = self.reads(c)
+                    found = more if not found else found if more <= found else found | more
             self._reads[e] = found
         return found
 

@@ -29,7 +29,7 @@ PALETTE = [c for c in COLOURS if c != "#8c6d31"]
 
 
 def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
-    """Specifications by the names of their rows, which they hold; panels: of tasks beside each other."""
+    """Specifications by the names of their rows, which they hold; panels: of tasks in a row."""
     made = {}
     for name, draw in CHARTS.items():
         if rows[name]:
@@ -277,4 +277,4 @@ CHARTS: Mapping[str, Callable[[Mapping[str, Rows]], Chart]] = {
     "drift": drift,
     "spreads": spreads,
 }
-ALSO = {"kernels": ("roofs",)}  # rows that a chart draws beside its own
+ALSO = {"kernels": ("roofs",)}  # rows that a chart draws besides its own

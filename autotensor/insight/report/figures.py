@@ -9,7 +9,7 @@ hold it against the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -104,7 +104,7 @@ class Figures:
 def figures(store: TrialStore, run: Run) -> Figures:
     rows = run_rows(store, run)
     source = _source(store, rows)
-    tasks = [task_figures(entry, source) for entry in _entries(rows)]
+    tasks = [task_figures(entry, source) for entry in source.entries]
     first, last = rows.searches[0], rows.searches[-1]
     where = next((m for m in store.machines() if m.fingerprint == rows.machine), Machine(rows.machine))
     ended = None if rows.end is None else rows.end.options
@@ -132,28 +132,28 @@ def document(found: Figures) -> dict[str, Any]:
     return {"version": VERSION, **asdict(found)}
 
 
-def _entries(rows: RunRows) -> Sequence[Mapping[str, Any]]:
-    """The run's tasks; of a run that was stored without any, what it tried."""
-    named = {str(t["workload"]): t for t in rows.run.tasks}
-    tried = {t.workload: {"workload": t.workload, "target": t.target} for t in rows.tried}
-    return [{**tried.get(key, {}), **entry} for key, entry in {**tried, **named}.items()]
-
-
 def _source(store: TrialStore, rows: RunRows) -> Source:
-    entries = _entries(rows)
+    """Its tasks are those that the run named or tried, as far as their workloads are stored."""
+    stored = {w.key: w for w in store.workloads()}
+    entries: dict[str, Mapping[str, Any]] = {
+        t.workload: {"workload": t.workload, "target": t.target} for t in rows.tried
+    }
+    for named in rows.run.tasks:
+        key = str(named["workload"])
+        if key in stored:
+            entries[key] = {**entries.get(key, {}), **named}
     by_task: dict[str, list[Tried]] = {}
     by_trace: dict[tuple[str, str], Tried] = {}
     for t in rows.tried:
         by_task.setdefault(t.workload, []).append(t)
         by_trace.setdefault((t.workload, t.trace_hash), t)
-    wanted = {str(e["workload"]) for e in entries}
-    workloads = {w.key: w for w in store.workloads() if w.key in wanted}
-    targets = _targets(store, {str(e.get("target", "")) for e in entries})
+    targets = _targets(store, {str(e.get("target", "")) for e in entries.values()})
     rates = {key: known_rates(store, rows.machine, t) for key, t in targets.items()}
-    named = {str(e["workload"]): str(e.get("name", "")) for e in entries}
-    names = {key: named[key] or w.name or key[:12] for key, w in workloads.items()}
-    known = {key: r for key, r in rates.items() if not r.guessed}
-    return Source(rows, by_task, by_trace, workloads, targets, known, names)
+    names = {key: str(e.get("name") or stored[key].name or key[:12]) for key, e in entries.items()}
+    return Source(
+        rows, tuple(entries.values()), by_task, by_trace, stored, targets,
+        {key: r for key, r in rates.items() if not r.guessed}, names,
+    )  # fmt: skip
 
 
 def _targets(store: TrialStore, wanted: set[str]) -> dict[str, Target]:

@@ -161,7 +161,7 @@ def why(t: TaskFigures) -> str:
         sentences.append(f"No single decision carries it; it has {_listed(mild)}.")
     if t.code:
         counts = [f"{_words(name)} {usual:,.0f} → {mine:,.0f}" for name, (usual, mine) in t.code.items()]
-        sentences.append(f"Its machine code beside the default's: {', '.join(counts[:4])}.")
+        sentences.append(f"Its machine code, next to the default's: {', '.join(counts[:4])}.")
     return " ".join(sentences) or "It differs from the default in nothing that the log names."
 
 

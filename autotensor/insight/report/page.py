@@ -1,7 +1,7 @@
 """A report as one HTML file that needs nothing else: text, figures, charts and the scripts that draw them.
 
     page(figures)          one run
-    page(a, b)             two, beside each other
+    page(a, b, pairs)      two, side by side
 
 jinja2, altair and vl-convert are optional (`pip install "autotensor[report]"`) and imported only here and in
 `charts.py`.
@@ -10,6 +10,7 @@ jinja2, altair and vl-convert are optional (`pip install "autotensor[report]"`) 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,14 +19,25 @@ from typing import Any
 from autotensor.base.errors import InputError
 from autotensor.insight.report.chart_rows import chart_rows
 from autotensor.insight.report.figures import Figures, document
-from autotensor.insight.report.findings import Finding, findings, now_s, seconds_text, why
-from autotensor.insight.report.side_by_side import pairs
-from autotensor.insight.report.task_figures import TaskFigures
+from autotensor.insight.report.findings import Finding, findings, seconds_text, why
 from autotensor.insight.units import percent
 from autotensor.resolve import gain
 
 TEMPLATE = Path(__file__).with_name("page.html")
 INSTALL = 'pip install "autotensor[report]"'
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A task in both runs: its seconds, once, and how the second compares, with bounds of the ratio."""
+
+    task: str
+    a_s: float
+    b_s: float
+    ratio: float
+    lower: float
+    upper: float
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +50,11 @@ class Column:
     charts: dict[str, dict[str, Any]]
 
 
-def page(first: Figures, second: Figures | None = None) -> str:
-    """The page of a run, or of two. Raises InputError without the packages of the extra `report`."""
+def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = ()) -> str:
+    """The page of a run, or of two and how they compare.
+
+    Raises InputError without the packages of the extra `report`.
+    """
     try:
         import jinja2
 
@@ -59,14 +74,13 @@ def page(first: Figures, second: Figures | None = None) -> str:
     environment.filters |= {"time": seconds_text, "percent": percent, "instant": _instant}
     text: str = environment.from_string(TEMPLATE.read_text()).render(
         columns=columns,
-        pairs=() if second is None else pairs(first, second),
+        pairs=pairs,
         title=" and ".join(dict.fromkeys(f.title for f in shown)),
         figures=_json([document(f) for f in shown]),
         charts=_json(drawn),
         scripts=scripts,
         gain=gain,
         why=why,
-        now_s=now_s,
         command=repeatable,
     )
     return text
@@ -107,4 +121,4 @@ def _scripts() -> str:
     return found.replace("</script", "<\\/script")
 
 
-__all__ = ["Column", "TaskFigures", "page"]
+__all__ = ["Pair", "page"]

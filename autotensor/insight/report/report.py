@@ -1,4 +1,4 @@
-"""A report: a run as figures and sentences, or two beside each other; a page where it is saved or shown."""
+"""A report: a run as figures and sentences, or two side by side; a page where it is saved or shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from autotensor.base.errors import InputError
 from autotensor.insight.report.figures import Figures
 from autotensor.insight.report.findings import Finding, findings
-from autotensor.insight.report.page import page
+from autotensor.insight.report.page import Pair, page
 
 FRAME_HEIGHT = 900  # pixels, in a notebook
 
@@ -20,7 +20,8 @@ class Report:
     """Prints as its findings; `save` writes the page. Needs the extra `report` for that, not for figures."""
 
     figures: Figures
-    against: Figures | None = None  # another run, beside it
+    against: Figures | None = None  # another run, on the same page
+    pairs: tuple[Pair, ...] = ()  # how the tasks of both compare
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -29,7 +30,7 @@ class Report:
 
     def html(self) -> str:
         """The whole page. Raises InputError without the packages of the extra `report`."""
-        return page(self.figures, self.against)
+        return page(self.figures, self.against, self.pairs)
 
     def save(self, path: str | Path) -> int:
         """Writes the page; gives its bytes. Raises InputError as `html` does, and when it cannot be written.

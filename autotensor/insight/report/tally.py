@@ -20,7 +20,7 @@ from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status
 
 NEW_BEST = "new best"  # faster than all trials of its task before it
-GONE = "rules of another version"
+GONE = "no rule of today"
 OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
 SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # ends of the classes of spreads; the last has no end
 STRETCHES = 60  # of a run, in which the reference is looked at
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The reference, timed beside candidates, in a stretch of the run: multiples of its own median."""
+    """The reference, timed next to candidates, in a stretch of the run: multiples of its own median."""
 
     first: int  # trial
     last: int

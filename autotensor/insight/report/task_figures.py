@@ -1,7 +1,7 @@
 """What a run made of one task: before and after, where its limits are, why the winner wins, where it is from.
 
                  ┌─ race ──▶ times of default and winner, their ratio with bounds
-    RunRows ─────┼─ search ▶ how many tried, best so far; winner beside default, decision by decision
+    RunRows ─────┼─ search ▶ how many tried, best so far; winner against default, decision by decision
                  └─ parents ▶ the line from what nobody made to the winner
 
 Times of a race may be compared with each other, times of the search with each other; they are not mixed.
@@ -123,9 +123,10 @@ class Source:
     """A run's rows, and what they name."""
 
     rows: RunRows
+    entries: Sequence[Mapping[str, Any]]  # its tasks
     by_task: Mapping[str, Sequence[Tried]]
     by_trace: Mapping[tuple[str, str], Tried]  # by workload and trace
-    workloads: Mapping[str, WorkloadRow]
+    workloads: Mapping[str, WorkloadRow]  # the log's
     targets: Mapping[str, Target]  # those that this version can read
     rates: Mapping[str, Rates]  # by target, as measured on the run's machine
     names: Mapping[str, str]  # of workloads
@@ -167,7 +168,7 @@ def _winner(result: Result | None, rows: Sequence[Tried], raced: Sequence[TrialR
 
 
 def race_result(raced: Sequence[TrialRecord]) -> Result | None:
-    """Who won a race, beside the default; None without anybody who worked."""
+    """Who won a race, and its default; None without anybody who worked."""
     default_hash = next((t.trace_hash for t in raced if t.made_by == DEFAULT), "")
     order = race_order(raced, default_hash)
     if not order:
@@ -186,7 +187,7 @@ def race_result(raced: Sequence[TrialRecord]) -> Result | None:
 
 
 def search_result(rows: Sequence[Tried]) -> Result | None:
-    """The fastest verified trial beside the default, which were not raced; None without any."""
+    """The fastest verified trial and the default, which were not raced; None without any."""
     winner = min((t for t in rows if t.verified), key=seconds_of, default=None)
     if winner is None:
         return None

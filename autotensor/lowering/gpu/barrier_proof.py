@@ -67,8 +67,13 @@ class Access:
     writes: bool
     conditions: tuple[Expr, ...]
     own: frozenset[Var]  # variables that take all values, whatever other accesses' are
-    shown: str
+    verb: str
+    place: Stmt
     flying: bool = False  # an asynchronous store that may happen at any time
+
+    @property
+    def shown(self) -> str:
+        return f"{self.verb} in `{_first(self.place)}`"
 
     def running(self, var: Var) -> Access:
         """The access where the variable may have any value."""
@@ -280,7 +285,7 @@ class _Prover:
             self.sizes.update(ranges)
             own = own.union(ranges)
         verb = "copy" if self.later and writes else "store" if writes else "load"
-        a = Access(buffer, at, writes, conditions, own, f"{verb} in `{_first(s)}`", self.later and writes)
+        a = Access(buffer, at, writes, conditions, own, verb, s, self.later and writes)
         if a.flying:
             self.groups[-1].append(a)
         for b in (*self.since, *((a,) if writes else ())):

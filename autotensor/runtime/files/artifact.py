@@ -77,12 +77,13 @@ class ArgSpec:
 class Artifact:
     """Compiled code with everything needed to load, explain and rebuild it.
 
-    meta is free JSON, with three keys that the runtime reads besides `alone`:
+    meta is free JSON, with keys that the runtime and the linking of models read, besides `alone`:
 
     entry_constants  the names of the constants that `entry` itself still reads. The others are dropped once
                      they are prepared, which halves the weights in memory; without the key all are kept.
     prepared_by      {"code": hash, "reads": names of constants} of `prepare`: two artifacts for one target
                      with equal ones prepare the same arrays from the same constants
+    passed           the names of the prepared arrays that only `prepare` itself reads
     index_ranges     by name of an argument, the least and the largest value that its elements may have, for
                      arguments that hold indices
     """

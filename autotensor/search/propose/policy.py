@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
-from autotensor.schedule.loop_picture import LoopPicture, look
+from autotensor.schedule.loop_picture import LoopPicture, looks
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import State
 from autotensor.search.propose.population import Ints, Population, encode, sample
@@ -52,19 +52,22 @@ class Described:
     prior: Floats  # [candidates], seconds
     picture: LoopPicture
     made_by: str
-    _looks: dict[int, object] = field(default_factory=dict)  # of rows that somebody asked for
+    _looks: tuple[bytes, ...] = ()  # of all, when somebody asked for one
+    _places: tuple[Place, ...] = ()
 
-    def look(self, row: int) -> object:
+    def look(self, row: int) -> bytes:
         """What its loops come to; candidates that look the same are the same."""
-        if row not in self._looks:
-            self._looks[row] = look(self.picture, row)
+        if not self._looks:
+            self._looks = looks(self.picture)
         return self._looks[row]
 
     def __len__(self) -> int:
         return len(self.prior)
 
     def place(self, row: int) -> Place:
-        return self.sketch, self.choices[row].tobytes()
+        if not self._places:
+            self._places = tuple((self.sketch, choices.tobytes()) for choices in self.choices)
+        return self._places[row]
 
 
 @dataclass(slots=True)
@@ -103,7 +106,7 @@ class Policy:
         self.best_seconds = float("inf")
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._asked: set[Place] = set()
-        self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
+        self._looks: set[bytes] = set()  # of asked candidates: what looks the same is the same
         self._told: list[Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._seeds: tuple[Candidate, ...] = ()

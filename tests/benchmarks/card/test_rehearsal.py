@@ -107,7 +107,7 @@ def test_a_card_that_does_not_fit_ends_nothing_in_a_trace(tmp_path: Path, fault:
 def test_a_stage_that_is_too_slow_is_left_at_its_limit(tmp_path: Path) -> None:
     plant = json.dumps({"kernels/matmul": "time limit"})
     items = ("kernels/elementwise", "kernels/matmul", "kernels/row_sums")
-    found = run(tmp_path, "--stages", "kernels", "--only", *items, "--plant", plant, "--stage-s", "8")
+    found = run(tmp_path, "--stages", "kernels", "--only", *items, "--plant", plant, "--stage-s", "20")
     assert [(f["item"], f["kind"]) for f in found["failures"]] == [
         ("matmul", "time limit"),
         ("row_sums", "time limit"),

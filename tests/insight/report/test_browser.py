@@ -42,7 +42,7 @@ def opened(browser: Any, path: Path, scheme: str, said: list[str]) -> Any:
     tab.on("request", lambda r: said.append(f"asked for {r.url}") if r.url != path.as_uri() else None)
     tab.metrics = context.new_cdp_session(tab)
     tab.metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
-    tab.goto(path.as_uri())
+    tab.goto(path.as_uri(), timeout=120_000)
     tab.wait_for_selector("html[data-drawn]", timeout=120_000)
     return tab
 

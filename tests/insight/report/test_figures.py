@@ -15,7 +15,6 @@ from autotensor.base.errors import InputError
 from autotensor.insight.report.chart_rows import MOST_POINTS, chart_rows
 from autotensor.insight.report.figures import Figures, document
 from autotensor.insight.report.findings import findings, last_gain, now_s, to_gain_s
-from autotensor.insight.report.side_by_side import pairs
 from autotensor.insight.search_history import Point
 
 
@@ -129,11 +128,16 @@ def test_a_run_without_a_time_says_so(both):
     assert chart_rows(f)["times"] == []
 
 
-def test_two_runs_are_told_apart_by_their_bounds(both):
+def test_two_runs_are_compared_as_the_log_compares_them(two_runs, both):
     first, second = both
-    told = pairs(first, second)
-    assert [p.task for p in told] == [t.name for t in first.tasks]
-    for p in told:
-        assert p.ratio == pytest.approx(p.b_s / p.a_s)
-        assert (p.verdict == "slower") == (p.ratio > 1.05)
-    assert {p.verdict for p in pairs(first, first)} == {"no difference shown"}
+    with log(str(two_runs)) as handle:
+        told = handle.report(first.run, second.run).pairs
+        known = handle.compare(first.run, second.run)
+        alike = handle.report(first.run, first.run).pairs
+    assert [(p.task, p.ratio, p.lower, p.upper, p.verdict) for p in told] == [
+        (c.name, c.ratio.middle, c.ratio.lower, c.ratio.upper, c.verdict) for c in known
+    ]
+    times = {t.name: t.result.winner_s for t in first.tasks}
+    assert {p.task: p.a_s for p in told} == times
+    assert all(p.a_s == p.b_s for p in alike)
+    assert not {p.verdict for p in alike} & {"slower", "faster"}

@@ -1,0 +1,31 @@
+"""Extents on the command line: numbers, and ranges that a compiled model takes whole.
+
+8      1..8      8..512/8 (in steps of 8)      n:1..8 (by a name that other inputs may have, too)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from autotensor.base.errors import InputError
+
+EXTENT = r"(?:(?:\w+:)?\d+\.\.\d+(?:/\d+)?|\d+)"  # as part of a pattern
+_RANGE = re.compile(r"(?:(?P<name>\w+):)?(?P<least>\d+)\.\.(?P<most>\d+)(?:/(?P<step>\d+))?")
+
+
+def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
+    """A number, or the te.var of a range: of this name where it has none.
+
+    ranges: what was said of each name so far. Raises InputError for two ranges of one name, TensorError for a
+    range that is none.
+    """
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return int(text)
+    from autotensor.te.symbols import var
+
+    name, said = match["name"] or name, text.rpartition(":")[2]
+    if ranges.setdefault(name, said) != said:
+        raise InputError(f"--shape: {name} is from {ranges[name]} and from {said}.", fix="Give it one range.")
+    return var(name, (int(match["least"]), int(match["most"])), int(match["step"] or 1))
