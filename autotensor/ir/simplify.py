@@ -117,7 +117,7 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The scope in which `e` is the same as in this one, without those around it whose variables it lacks.
+        """The outermost scope in which `e` has the same value: scopes of variables that it lacks are left out.
 
         A part that is the same in many copies is simplified once.
         """
