@@ -117,7 +117,7 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The outermost scope in which `e` has the same value: scopes of variables that it lacks are left out.
+        """The outermost scope in which `e` has the same value, without those of variables that it lacks.
 
         A part that is the same in many copies is simplified once.
         """
