@@ -36,8 +36,8 @@ def storage(node: GraphNode) -> GraphNode:
 def window(node: GraphNode) -> Window | None:
     """Where a slice lies that takes one block of what a kernel makes or a caller gives; None for other nodes.
 
-    Slices of constants are none, which are other constants; nor are those of arguments that are no floats, for
-    checks of indices look at whole arguments.
+    Slices of constants are none, which are other constants; nor are those of arguments that are not floats,
+    because checks of indices look at whole arguments.
     """
     if not isinstance(node, Apply) or node.op != "slice":
         return None
