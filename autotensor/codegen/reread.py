@@ -35,7 +35,7 @@ def reread(program: Program) -> list[str]:
 
 
 class _Reader:
-    """Remembers what every part of an expression reads: an unrolled tile uses a vector in each of its rows."""
+    """Remembers what parts of expressions read: an unrolled tile uses a vector in each of its rows."""
 
     def __init__(self) -> None:
         self._vectors: dict[Expr, tuple[Load, ...]] = {}

@@ -117,8 +117,8 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The scope in which `e` is the same as in this one, without those around it whose variables it lacks:
-        what is alike in many copies is simplified once."""
+        """The scope in which `e` is the same as in this one, without those around it whose variables it
+        lacks: what is alike in many copies is simplified once."""
         outer, own = self._outer, self._own
         if outer is None or own is None:
             return self
