@@ -1,4 +1,4 @@
-"""What every trial store promises: the verbs, and the laws (held by `tests/contract/test_stores.py`).
+"""The contract of every trial store: the verbs, and the laws (held by `tests/contract/test_stores.py`).
 
     connect("log.db") ──▶ TrialStore      store.py: SQL (SQLite, in a file or in memory, or PostgreSQL)
 

@@ -33,7 +33,7 @@ KEYS: dict[type[m.Base], Any] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """What never changes of a session."""
+    """The constant part of a session."""
 
     id: int
     kind: SessionKind

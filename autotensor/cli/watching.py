@@ -1,4 +1,4 @@
-"""What `autotensor watch` shows: a table that renews itself on a terminal, lines elsewhere.
+"""The output of `autotensor watch`: a table that renews itself on a terminal, lines elsewhere.
 
 resnet18: 412 trials, 12 failed, 3 rejected
 running, 4:12, 2.1 trials/s

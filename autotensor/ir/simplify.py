@@ -117,9 +117,9 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The scope in which `e` simplifies as in this one, without scopes whose variables `e` lacks.
+        """The outermost scope in which `e` has the same value, without those of variables that it lacks.
 
-        Equal parts of many copies are simplified once.
+        A part that is the same in many copies is simplified once.
         """
         outer, own = self._outer, self._own
         if outer is None or own is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What one word means."""
+    """The limits of one effort."""
 
     coverage: float  # of the whole time; the lightest tasks beyond it are left as they are
     batches: int | None  # of one task, at most

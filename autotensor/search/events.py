@@ -1,4 +1,4 @@
-"""What a tuning run tells its listeners: progress bars, logs, the command line."""
+"""Events of a tuning run for its listeners: progress bars, logs, the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run knows when it begins: the trials that the log then held, of this machine and target.
+"""The knowledge of a run when it begins: the trials that the log then held, of this machine and target.
 
     log ──▶ Knowledge ──teach──▶ cost model           every row: by how much the prior is wrong
                       └─seeds──▶ first candidates     the best rows of the nearest workloads (`transfer.py`)
@@ -59,7 +59,7 @@ class Knowledge:
 
 
 def recall(journal: Journal, target: Target) -> Knowledge:
-    """What the log held of this machine and target when the journal's run began."""
+    """The log's trials of this machine and target when the journal's run began."""
     mine = journal.session
     return known_trials(journal.store, target, mine.machine, before=mine.started, without=mine.id)
 

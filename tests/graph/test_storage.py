@@ -54,7 +54,9 @@ def test_windows_in_views_and_in_windows():
 def test_constants_and_indices_have_none():
     x = input((4, 3), name="x")
     assert window(ops.slice(x, (1,), (2,))) == Window(x, 12)
-    assert window(ops.slice(input((4, 3), "int64", "i"), (1,), (2,))) is None  # its range is checked as a whole
+    assert (
+        window(ops.slice(input((4, 3), "int64", "i"), (1,), (2,))) is None
+    )  # its range is checked as a whole
     assert window(ops.slice(constant(np.zeros((4, 3), np.float32)), (1,), (2,))) is None
     assert window(X) is None
 

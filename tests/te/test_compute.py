@@ -140,7 +140,7 @@ class TestCompute:
         ),
         (
             lambda: te.compute((4,), lambda i: np.ones(4)[i], name="C"),
-            "compute 'C': an axis indexes a NumPy array, which wants numbers. "
+            "compute 'C': an axis indexes a NumPy array, which takes numbers. "
             "Make it an argument: te.placeholder(shape).",
         ),
     ],
@@ -169,7 +169,7 @@ FOREIGN = (
     [
         (
             lambda i: te.sum(A[i, K]),
-            "sum was not told which axis to reduce. "
+            "sum does not know which axis to reduce. "
             'k = te.reduce_axis(n, name="k") makes one; then sum(A[i, k], axis=k).',
         ),
         (lambda i: np.exp(A[i, 0]), FOREIGN),

@@ -10,7 +10,7 @@ hold it against the log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from autotensor.base.target import Target
 from autotensor.insight.report.run_rows import RunRows, run_rows
 from autotensor.insight.report.tally import GONE, Cell, Failure, Noise, failures, maker, noise, outcomes
 from autotensor.insight.report.task_figures import Source, TaskFigures, task_figures
-from autotensor.insight.search_history import Fall, fall
+from autotensor.insight.search_history import Fall, Point, fall
 from autotensor.search.machine.calibration import known_rates
 from autotensor.search.machine.rates import Rates
 from tuning_db import TrialStore
@@ -128,8 +128,12 @@ def figures(store: TrialStore, run: Run) -> Figures:
 
 
 def document(found: Figures) -> dict[str, Any]:
-    """The figures as JSON data."""
-    return {"version": VERSION, **asdict(found)}
+    """The figures as JSON data; the trials of a task as columns, which takes half the bytes."""
+    data = asdict(found)
+    for task in data["tasks"]:
+        points = task["history"]["points"]
+        task["history"]["points"] = {f.name: [p[f.name] for p in points] for f in fields(Point)}
+    return {"version": VERSION, **data}
 
 
 def _source(store: TrialStore, rows: RunRows) -> Source:

@@ -1,1 +1,1 @@
-"""What this machine can do: calibration, probes, rates, micro-kernels; how well it can be measured."""
+"""The abilities of this machine: calibration, probes, rates, micro-kernels; how well it can be measured."""

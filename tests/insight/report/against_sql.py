@@ -35,8 +35,9 @@ def assert_task(t: dict[str, Any], run: str, ask: Any) -> None:
         f"SELECT t.id, t.median_s, t.predicted, t.made_by {of_task} AND t.status <> 'REJECTED' ORDER BY t.id",
         run, t["workload"],
     )  # fmt: skip
-    shown = [(p["trial"], p["seconds"], p["predicted_s"], p["made_by"]) for p in t["history"]["points"]]
-    assert shown == points
+    shown = t["history"]["points"]
+    names = ("trial", "seconds", "predicted_s", "made_by")
+    assert list(zip(*(shown[name] for name in names), strict=True)) == points
     [(rejected,)] = ask(f"SELECT COUNT(*) {of_task} AND t.status = 'REJECTED'", run, t["workload"])
     assert t["rejected"] == rejected
     r = t["result"]
@@ -70,7 +71,7 @@ def assert_reason(reason: dict[str, Any], t: dict[str, Any], run: str, ask: Any)
     winner = t["lineage"][-1]
     [(kin, best_s)] = ask("SELECT sketch_id, median_s FROM trial WHERE id = ?", winner["trial"])
     if reason["what"] == "structure":
-        default = t["history"]["points"][0]["trial"]
+        default = t["history"]["points"]["trial"][0]
         alike = "t.sketch_id = (SELECT sketch_id FROM trial WHERE id = ?)"
         found = ask(f"SELECT COUNT(*), MIN(t.median_s) {of_task} AND {alike}", run, t["workload"], default)
     else:

@@ -40,7 +40,7 @@ def test_figures_are_the_logs(both, ask):
 
 def test_a_wrong_figure_is_found(both, ask):
     d = as_json(both[0])
-    d["tasks"][0]["history"]["points"][3]["seconds"] *= 1.001
+    d["tasks"][0]["history"]["points"]["seconds"][3] *= 1.001
     with pytest.raises(AssertionError):
         assert_of_the_log(d, ask)
 

@@ -12,7 +12,6 @@ from fakes import TARGET, bowl, chance, drive, task, unknown_reduction
 from zoo import SMALL, conv, gemm, rows
 
 from autotensor.compiler import compile_trace
-from autotensor.schedule.loop_picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.measuring.measure_request import source_sha
 from autotensor.search.propose import tuner as tuning
@@ -96,16 +95,16 @@ def test_what_looks_the_same_is_not_measured_first() -> None:
         assert len(set(looks)) == len(looks)
 
 
-def looks_of(t: Tuner, c: Candidate) -> object:
+def looks_of(t: Tuner, c: Candidate) -> bytes:
     number = t._number[c.sketch.hash]
-    return look(t._described(number, encode(c.sketch, c.decisions)[None]).picture, 0)
+    return t._described(number, encode(c.sketch, c.decisions)[None]).look(0)
 
 
 def test_candidates_that_look_the_same_compile_to_the_same_code() -> None:
     """Nearly always; and those that do not, do not: looking is cheap, compiling is not."""
     workload = gemm(16, 32, 16)
     t = tuner(workload)
-    by_look: dict[object, set[str]] = {}
+    by_look: dict[bytes, set[str]] = {}
     for c in tuner(workload, random=True).ask(60):
         code = source_sha(compile_trace(workload.dag, c.trace, TARGET))
         by_look.setdefault(looks_of(t, c), set()).add(code)
