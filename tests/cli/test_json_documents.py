@@ -16,6 +16,7 @@ import cli_verbs
 import pytest
 import typer.main
 from cli_tools import ROOT, cli
+from commits import COMMITS
 
 from autotensor.cli import main
 from autotensor.cli.main import VERBS
@@ -161,6 +162,15 @@ def test_other_schedules(words: list[str], folder: Path, monkeypatch: pytest.Mon
     said = cli("explain", *words, "--json")
     assert said.code == 0, said.err
     check("explain TRIAL", said.out)
+
+
+def test_regressions_are_as_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verbs' table has a comparison without any; the other way round there is one."""
+    cli_verbs.enter(folder, monkeypatch)
+    said = cli("db", "regressions", *reversed(COMMITS), "--db", cli_verbs.RUNS, "--json")
+    assert said.code == 1
+    assert json.loads(said.out)["rows"]
+    check("db regressions", said.out)
 
 
 def test_the_check_of_equal_kernels() -> None:

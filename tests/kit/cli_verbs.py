@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli_tools import add_trials, cli, mlp_plan, record
+from commits import COMMITS, add_races
+from made_up_runs import add_run
 
 from tuning_db import connect
 
 QUANTISED = Path(__file__).parents[1] / "api" / "quantised"
 LOG = "log.db"
+RUNS = "runs.db"  # a run with a race and an end; races at two commits, the second of which is no slower
 VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it is called in the folder
     "tune": ["tune", "mlp", "--trials", "2", "--cost-model", "prior", "--threads", "1", "--out", "new.atm"],
     "compile": ["compile", "mlp", "--out", "again.atm"],
@@ -28,8 +32,8 @@ VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it i
     "explain TASK": ["explain", "mlp/0"],
     "explain TRIAL": ["explain", "3", "--steps"],
     "explain MODEL --plot": ["explain", "mlp", "--plot", "mlp.png"],
-    "report": ["report", "run"],
-    "watch": ["watch", "run", "--every", "0.1"],
+    "report": ["report", "mlp", "--db", RUNS],
+    "watch": ["watch", "mlp", "--db", RUNS],
     "db path": ["db", "path"],
     "db list": ["db", "list"],
     "db machines": ["db", "machines"],
@@ -39,12 +43,12 @@ VERBS: dict[str, list[str]] = {  # as docs/command-line.md calls it → how it i
     "db run": ["db", "run", "run"],
     "db lineage": ["db", "lineage", "3"],
     "db history": ["db", "history", "mlp/0"],
-    "db compare": ["db", "compare", "run", "run elsewhere"],
-    "db regressions": ["db", "regressions", "run", "run elsewhere"],
-    "db commits": ["db", "commits"],
+    "db compare": ["db", "compare", *COMMITS, "--db", RUNS],
+    "db regressions": ["db", "regressions", *COMMITS, "--db", RUNS],
+    "db commits": ["db", "commits", "--db", RUNS],
     "db schema": ["db", "schema", "trial"],
-    "db prune": ["db", "prune"],
-    "db compact": ["db", "compact"],
+    "db prune": ["db", "prune", "--keep", "1"],
+    "db compact": ["db", "compact", "--db", "other.db"],
     "db sql": ["db", "sql", "SELECT id, made_by, median_s, trace_hash FROM trial"],
     "db export": ["db", "export", "other.jsonl"],
     "db import": ["db", "import", "trials.jsonl"],
@@ -77,6 +81,10 @@ def _fill(folder: Path) -> None:
         record(store, plan.tasks[0].workload)
         add_trials(store, plan.tasks[1].workload, [3e-5, 1e-5, 2e-5])
         add_trials(store, plan.tasks[2].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
+    with connect(folder / RUNS) as store:
+        add_run(store, plan.search_tasks(), 60, "mlp")
+        for commit, seconds in zip(COMMITS, (1e-4, 0.8e-4), strict=True):
+            add_races(store, commit, {"w": seconds}, random.Random(1))
     x = np.random.default_rng(2).standard_normal((8, 3, 12, 12)).astype(np.float32)
     np.savez(folder / "x.npz", x=x)
     (folder / "tuned").mkdir()
