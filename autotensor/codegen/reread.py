@@ -35,7 +35,7 @@ def reread(program: Program) -> list[str]:
 
 
 class _Reader:
-    """Remembers the loads of every part of an expression: an unrolled tile uses a vector in each row."""
+    """Remembers what each part of an expression reads: an unrolled tile uses a vector in all of its rows."""
 
     def __init__(self) -> None:
         self._vectors: dict[Expr, tuple[Load, ...]] = {}

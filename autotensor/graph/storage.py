@@ -36,8 +36,8 @@ def storage(node: GraphNode) -> GraphNode:
 def window(node: GraphNode) -> Window | None:
     """Where a slice lies that takes one block of what a kernel makes or a caller gives; None for other nodes.
 
-    Slices of constants are none, which are other constants; nor are those of arguments that are not floats,
-    because checks of indices look at whole arguments.
+    A slice of a constant has none, since it is folded into another constant. A slice of an argument without
+    floats has none either, since indices are checked over the whole argument.
     """
     if not isinstance(node, Apply) or node.op != "slice":
         return None

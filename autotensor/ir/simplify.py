@@ -117,9 +117,9 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The outermost scope in which `e` has the same value, without those of variables that it lacks.
+        """The scope in which `e` simplifies as in this one, without scopes whose variables `e` lacks.
 
-        A part that is the same in many copies is simplified once.
+        Equal parts of many copies are simplified once.
         """
         outer, own = self._outer, self._own
         if outer is None or own is None:

@@ -378,7 +378,7 @@ def test_a_range_is_compiled_as_a_whole():
     [
         ("batch=8..1", "must go up from 1 or more"),
         ("batch=1..9/8", "between multiples of 8"),
-        ("batch=1..", "is no shape. Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8"),
+        ("batch=1..", "is not a shape. Write NAME=128 or NAME=1x3x224x224; for a range NAME=1..8"),
         ("x=n:1..4x4..8", "model 'layer' at n = 4, x = 8: shapes: (4, 8) does not fit the input x"),
     ],
 )
@@ -388,7 +388,7 @@ def test_ranges_that_are_none(shape: str, message: str):
 
 
 def test_two_inputs_agree_about_a_range():
-    from autotensor.cli.onnx_files import parsed_shapes
+    from autotensor.cli.model_files.onnx_files import parsed_shapes
 
     with pytest.raises(at.AutotensorError, match=r"n is from 1\.\.8 and from 1\.\.9"):
         parsed_shapes(["x=n:1..8x3", "y=n:1..9x3"])

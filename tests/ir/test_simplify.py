@@ -259,6 +259,12 @@ def test_a_loop_of_one_turn_is_its_body(kind):
     )
 
 
+def test_what_stands_for_a_variable_is_known_where_it_lies():
+    """j is i + 0, which is below 4; the loop over k is around both, and has no part in it."""
+    nest = loop(k, 2, loop(i, 4, loop(j, 1, put(j * 2 // 8 + n), begin=i)))
+    assert str(simplify(nest)) == "for k in range(2):\n  for i in range(4):\n    A[n] = 0"
+
+
 def test_a_thread_axis_of_one_turn_stays():
     st = For(i, const(0), const(1), ForKind.THREAD, put(n), "threadIdx.x")
     assert simplify(st) is st
