@@ -287,7 +287,7 @@ def test_a_tuned_file_is_not_replaced_by_a_log_that_does_not_know_it(tmp_path):
     said = cli("tune", "mlp", "--deadline", "0.01s")
     assert said.code == 1
     assert said.err.strip().splitlines()[-1] == (
-        "autotensor: mlp.atm is there already, and this log knows none of its tasks: default schedules would "
+        "autotensor: mlp.atm is there already, and this log has none of its tasks: default schedules would "
         "replace it at once. Give the log that it was tuned with (--db), another file (--out), or --force."
     )
     assert (tmp_path / "mlp.atm").read_bytes() == before
