@@ -19,11 +19,11 @@ CODE = "\n\n".join(re.findall(r"```python\n(# research_parts\.py\n.*?)```", PAGE
 POINTS = tomllib.loads(PROJECT)["project"]["entry-points"]
 GROUPS = {"cost_models", "policies", "metrics", "rules", "cpus"}
 WRONG = {  # group → the entry point that gives 7, and what asks for it
-    "cost_models": ("at.TuneOptions(model='seven'); MODELS.get('seven')", "no cost model."),
-    "policies": ("at.TuneOptions(policy='seven'); POLICIES.get('seven')", "no search policy."),
-    "metrics": ("at.TuneOptions(metric='seven'); METRICS.get('seven')", "no metric."),
-    "rules": ("at.build([B])", "no function under @sketch_rule."),
-    "cpus": ("cpu_of(replace(parse('llvm -mcpu=znver5'), arch='seven'))", "no record of a processor."),
+    "cost_models": ("at.TuneOptions(model='seven'); MODELS.get('seven')", "not a cost model."),
+    "policies": ("at.TuneOptions(policy='seven'); POLICIES.get('seven')", "not a search policy."),
+    "metrics": ("at.TuneOptions(metric='seven'); METRICS.get('seven')", "not a metric."),
+    "rules": ("at.build([B])", "not a function under @sketch_rule."),
+    "cpus": ("cpu_of(replace(parse('llvm -mcpu=znver5'), arch='seven'))", "not a record of a processor."),
 }
 
 

@@ -150,7 +150,7 @@ def test_decoding_word_by_word_is_what_prefill_says():
         logits, entry = step(words[:, n : n + 1].copy(), np.array([n]), cache)
         np.testing.assert_allclose(logits[:, 0], expected[:, n], rtol=1e-4, atol=1e-4)
         gpt2_decode.remember(cache, entry, n)
-    with pytest.raises(InputError, match=r"position 8 is outside the cache, which holds 8"):
+    with pytest.raises(InputError, match=r"positions 8 … 8 are outside the cache, which holds 8"):
         gpt2_decode.remember(cache, entry, 8)
 
 

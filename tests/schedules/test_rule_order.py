@@ -104,9 +104,9 @@ def test_where_a_rule_stands_does_not_depend_on_what_came_first(added: list[Sket
         ),
         (
             [beside("a", after="b"), beside("b", before="a")],
-            "sketch rules 'a', 'b' stand beside one another only. Let one of them stand beside a rule of ",
+            "sketch rules 'a', 'b' stand side by side only. Let one of them stand next to a rule of ",
         ),
-        ([beside("a", before="a")], "sketch rules 'a' stand beside one another only."),
+        ([beside("a", before="a")], "sketch rules 'a' stand side by side only."),
         (
             [beside("a", after="last", before="first")],
             "sketch rule 'a' cannot stand after 'last' and before 'first', which come in the other order.",
@@ -162,7 +162,7 @@ def test_what_registering_refuses() -> None:
     ("place", "gives", "said"),
     [
         ("tile_cpu", "mine", None),
-        ("", "mine", "gives <function mine at .*, no function under @sketch_rule"),
+        ("", "mine", "gives <function mine at .*, not a function under @sketch_rule"),
         ("tile_cpu", "gone", "cannot be loaded"),
         ("tile_cup", "mine", "'mine' stands beside 'tile_cup', which is unknown. Did you mean 'tile_cpu'"),
     ],

@@ -50,7 +50,7 @@ def test_who_waited_for_its_share_of_the_deadline_goes_on_beside(
                 assert not alone
     assert WAIT_SHARE * given_s <= t.waited_s < 3 * WAIT_SHARE * given_s + 0.5  # in all, not each time
     assert len(said) == 1
-    assert said[0].endswith("beside it: times are rough.")
+    assert said[0].endswith(f"{turn.__name__} meanwhile: times are rough.")
     with turn(t) as alone:  # type: ignore[attr-defined]
         assert alone
 
