@@ -32,7 +32,7 @@ def mirrored(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     """The half, and both; None where no two axes can be exchanged."""
     op = stage.op
     pair = exchangeable(op)
-    if pair is None or len(op.buffers) != 1:
+    if pair is None or len(op.buffers) != 1 or op.is_open:  # extents of run time may differ
         return None
     i, j = pair
     name = fresh(f"{op.name}.half", set(state.names))
@@ -57,25 +57,39 @@ def exchangeable(op: StageOp) -> tuple[IterDef, IterDef] | None:
 
 
 def _is_symmetric(bodies: tuple[Expr, ...], i: Var, j: Var) -> bool:
-    order: dict[Expr, int] = {}
-    return all(_form(b, order) is _form(substitute(b, {i: j, j: i}), order) for b in bodies)
+    forms = _Forms()
+    return all(forms.of(b) is forms.of(substitute(b, {i: j, j: i})) for b in bodies)
 
 
-def _form(e: Expr, order: dict[Expr, int]) -> Expr:
-    """One of all expressions that give the same number with operands exchanged, the same for each of them.
+class _Forms:
+    """One of all expressions that give the same number with operands exchanged, the same for each of them."""
 
-    order: of the forms that were met; it grows.
-    """
-    e = map_children(e, lambda c: _form(c, order))
-    match e:
-        case Binary(op, a, b) if op in COMMUTE and order[a] > order[b]:
-            e = Binary(op, b, a)
-        case Binary(Op.MUL, Binary(Op.SUB, a, b) as d, other) if other is d and order[a] > order[b]:
-            e = Binary(Op.MUL, *[Binary(Op.SUB, b, a)] * 2)
-        case Call("abs", (Binary(Op.SUB, a, b),)) if order[a] > order[b]:
-            e = Call("abs", (Binary(Op.SUB, b, a),), e.type)
-    order.setdefault(e, len(order))
-    return e
+    def __init__(self) -> None:
+        self._known: dict[Expr, Expr] = {}
+        self._order: dict[Expr, int] = {}  # of forms, as they were met
+
+    def of(self, e: Expr) -> Expr:
+        found = self._known.get(e)
+        if found is None:
+            found = self._known[e] = self._ordered(map_children(e, self.of))
+            self._order.setdefault(found, len(self._order))
+        return found
+
+    def _ordered(self, e: Expr) -> Expr:
+        match e:
+            case Binary(op, a, b) if op in COMMUTE and self._order[a] > self._order[b]:
+                return Binary(op, b, a)
+            case Binary(Op.MUL, Binary(Op.SUB, a, b) as d, other) if other is d:
+                return Binary(Op.MUL, *[self._amount(a, b)] * 2)
+            case Call("abs", (Binary(Op.SUB, a, b),)) if (
+                e.dtype.kind != "uint"
+            ):  # of these it is the identity
+                return Call("abs", (self._amount(a, b),), e.type)
+        return e
+
+    def _amount(self, a: Expr, b: Expr) -> Expr:
+        """The difference, whose sign does not count."""
+        return Binary(Op.SUB, b, a) if self._order[a] > self._order[b] else Binary(Op.SUB, a, b)
 
 
 ALGORITHMS.add(NAME, Algorithm(NAME, mirrored))

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from math import prod
 
 from autotensor.base.target import Target
+from autotensor.ir.expr import Var
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.state import Root, Stage, State
+from autotensor.te.stage import IterDef
 from schedules.algorithms.mirrored import NAME, exchangeable
 from schedules.kit.stage_analysis import read_by_choice, untouched
 from schedules.registry import Extension
@@ -22,11 +24,21 @@ MANY = 32  # terms that the half comes first with (chosen, 2026-11)
 
 def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root) or op.is_open:
         return
-    pair = None if state.attached(stage.name) or read_by_choice(state, stage) else exchangeable(op)
-    if pair is None or pair[0].extent < LEAST:
+    if state.attached(stage.name) or read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
+        return  # of whole numbers all places are computed (`unread_points`)
+    pair = exchangeable(op)
+    if pair is None or pair[0].extent < LEAST or not _is_read_plainly(state, stage, pair):
         return
     half = Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
     both = Extension(onward=True)
     yield from (half, both) if prod(a.extent for a in op.reduce_axes) >= MANY else (both, half)
+
+
+def _is_read_plainly(state: State, stage: Stage, pair: tuple[IterDef, IterDef]) -> bool:
+    """Whether all readers walk the two axes by two of their own: who reads the diagonal reads both halves."""
+    where = [n for n, a in enumerate(stage.op.axes) if a in pair]
+    reads = [x for c in state.consumers(stage) for x in c.op.loads() if x.buffer in stage.op.buffers]
+    across = [tuple(x.indices[n] for n in where) for x in reads]
+    return all(isinstance(i, Var) and isinstance(j, Var) and i is not j for i, j in across)

@@ -112,3 +112,47 @@ def test_the_upper_half_is_left_out() -> None:
     state = default_trace(dag, TARGET).replay(dag)
     (condition,) = needed(state, state.stage("p.half.local"))
     assert str(condition) == "j <= i"
+
+
+def distances(x: Any, n: int) -> tuple[Any, Any]:
+    k = te.reduce_axis(33, name="k")
+    p = te.compute((n, n), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k), name="p")
+    return p, te.compute((n, n), lambda i, j: p[i, i] + p[j, j] - 2.0 * p[i, j], name="y")
+
+
+def test_who_reads_the_diagonal_gets_all_of_it() -> None:
+    x = te.placeholder((64, 33), name="x")
+    dag = ComputeDAG.of([x, distances(x, 64)[1]])
+    assert not is_mirrored(dag)
+    check(dag, default_trace(dag, TARGET))
+
+
+def test_extents_of_run_time_are_not_taken_for_equal() -> None:
+    n, m = (te.var(name, range=(64, 80)) for name in ("n", "m"))
+    x = te.placeholder((80, 33), name="x")
+    k = te.reduce_axis(33, name="k")
+    u, v = te.placeholder((n,), name="u"), te.placeholder((m,), name="v")
+    p = te.compute((n, m), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k), name="p")
+    dag = ComputeDAG.of([x, u, v, te.compute((n, m), lambda i, j: p[i, j] + u[i] + v[j], name="q")])
+    assert not is_mirrored(dag)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32"])
+def test_whole_numbers_are_made_whole(dtype: str) -> None:
+    x, k = te.placeholder((66, 33), dtype, name="x"), te.reduce_axis(33, name="k")
+    p = te.compute((66, 66), lambda i, j: te.sum(te.abs(x[i, k] - x[j, k]), axis=k), name="p")
+    dag = ComputeDAG.of([x, p])
+    assert not is_mirrored(dag)
+    assert (exchangeable(dag.stages[-1]) is None) == (
+        dtype == "uint8"
+    )  # where the amount is the number itself
+
+
+def test_bodies_that_share_much_are_compared_at_once() -> None:
+    def term(a: Any, b: Any) -> Any:
+        t = a * b
+        for _ in range(40):
+            t = t * 0.5 + t * t
+        return t
+
+    assert exchangeable(pairs(term).stages[-1]) is not None

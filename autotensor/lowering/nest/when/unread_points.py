@@ -55,7 +55,7 @@ def _implied(conditions: Iterable[Expr]) -> Exprs:
     found: dict[Expr, None] = {}
     for c in conditions:
         match c:
-            case Unary(Neg.NOT, Compare(Cmp.LE | Cmp.LT as op, a, b)):
+            case Unary(Neg.NOT, Compare(Cmp.LE | Cmp.LT as op, a, b)) if a.dtype.is_int:  # a NaN fails both
                 c = Compare(Cmp.LT if op is Cmp.LE else Cmp.LE, b, a)
         found |= dict.fromkeys(e for e in (c, _or_equal(c)) if e is not None)
     return tuple(found)
