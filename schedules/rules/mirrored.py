@@ -37,7 +37,7 @@ def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _is_read_plainly(state: State, stage: Stage, pair: tuple[IterDef, IterDef]) -> bool:
-    """Whether all readers walk the two axes by two of their own: a reader of the diagonal reads both halves."""
+    """Whether all readers walk the two axes by two of their own: at the diagonal both halves are one read."""
     where = [n for n, a in enumerate(stage.op.axes) if a in pair]
     reads = [x for c in state.consumers(stage) for x in c.op.loads() if x.buffer in stage.op.buffers]
     across = [tuple(x.indices[n] for n in where) for x in reads]
