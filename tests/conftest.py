@@ -16,6 +16,7 @@ sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not i
 # elsewhere. Tests of it turn it on.
 os.environ["AUTOTENSOR_NO_SHIPPED"] = "1"
 os.environ["AUTOTENSOR_STRICT"] = "1"  # a rule that fails is a failure here; a user's model runs without it
+os.environ.pop("COLUMNS", None)  # which pytest-xdist sets: messages would be folded
 
 Golden = Callable[[str], None]
 
