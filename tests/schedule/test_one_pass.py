@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_refused():
     s = te.create_schedule(out)
     with pytest.raises(ScheduleError, match="do not say where they are along 'j'; they do for i"):
         s[out].solve("j")
-    with pytest.raises(ScheduleError, match="no reduction over all terms before the element along 'i'"):
+    with pytest.raises(ScheduleError, match="is not a reduction over all terms before the element along 'i'"):
         s[out].scan("i")
     with pytest.raises(ScheduleError, match="does not count the elements along 'i' that come before"):
         s[out].sort("i")

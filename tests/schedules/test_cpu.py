@@ -211,7 +211,7 @@ def test_an_entry_point_is_asked_for_what_nobody_knows(
         TargetError, match=r"'znver8' of .* gives 'zen7', which is for znver7\. Add znver8 to"
     ):
         cpu_of(replace(target, arch="znver8"))
-    with pytest.raises(TargetError, match=r"'bad' of autotensor.cpus gives <function .*, no record of a"):
+    with pytest.raises(TargetError, match=r"'bad' of autotensor.cpus gives <function .*, not a record of a"):
         cpu_of(replace(target, arch="bad"))
     monkeypatch.delitem(sys.modules, "their_cpus")
 

@@ -41,7 +41,7 @@ def test_tensors_beside_the_model_are_read(tmp_path):
         ({"location": "/etc/hostname"}, "outside the model's directory"),
         ({"location": "link.bin"}, "outside the model's directory"),
         ({"location": ""}, "outside the model's directory"),
-        ({"location": "none.bin"}, "'none.bin', which is not beside the model"),
+        ({"location": "none.bin"}, "'none.bin', which is not next to the model"),
         (
             {"location": "w.bin", "offset": 1},
             r"needs 24 bytes; .* at 24 bytes from 1 in 'w.bin', which has 24",
