@@ -30,6 +30,8 @@ def written(name: str, case: Case, seed: int) -> tuple[list[Input], list[GraphNo
 def test_gradient_equals_finite_differences(name: str) -> None:
     compared = 0
     for case in OPERATORS.get(name).cases:
+        if dict(case.attrs).get("rounded"):
+            continue  # a staircase: differences are those of its steps
         inputs, outputs, arrays = written(name, case, seed=1)
         if outputs:
             compared += check_gradients(inputs, outputs, arrays, np.random.default_rng(2), 1e-4)
