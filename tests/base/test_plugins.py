@@ -64,7 +64,7 @@ def test_an_entry_point_is_found_compiled_for_and_run(installed: Path) -> None:
 
 def test_an_entry_point_that_gives_something_else(installed: Path) -> None:
     with pytest.raises(
-        TargetError, match=r"'broken' of autotensor.targets gives 'a string', no TargetPlugin"
+        TargetError, match=r"'broken' of autotensor.targets gives 'a string', not a TargetPlugin"
     ):
         parse("broken")
     with pytest.raises(TargetError, match=r"'lyre' of autotensor.targets gives a plug-in of kind 'abacus'"):
