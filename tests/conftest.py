@@ -16,7 +16,8 @@ sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not i
 # elsewhere. Tests of it turn it on.
 os.environ["AUTOTENSOR_NO_SHIPPED"] = "1"
 os.environ["AUTOTENSOR_STRICT"] = "1"  # a rule that fails is a failure here; a user's model runs without it
-os.environ.pop("COLUMNS", None)  # which pytest-xdist sets: messages would be folded
+os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it behind os.environ: messages would be folded
+os.environ.pop("COLUMNS", None)  # as in the workers of pytest-xdist, which inherit it
 
 Golden = Callable[[str], None]
 
