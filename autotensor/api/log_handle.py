@@ -12,17 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
 from autotensor.base.errors import InputError
-from autotensor.insight.report.figures import figures
-from autotensor.insight.report.page import Pair
-from autotensor.insight.report.report import Report
-from autotensor.insight.report.run_rows import find_run
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
 from tuning_db.exchange.frames import Frame, Where, frame
@@ -44,6 +39,9 @@ from tuning_db.records import (
     TrialRecord,
     Workload,
 )
+
+if TYPE_CHECKING:
+    from autotensor.insight.report.report import Report
 
 FEATURES = "features"
 
@@ -178,15 +176,9 @@ class LogHandle:
         run: its key, how that begins, or its model; None: the last. against: another, on the same page.
         Raises InputError when there is no such run.
         """
-        first = find_run(self._store, run)
-        if against is None:
-            return Report(figures(self._store, first))
-        second = find_run(self._store, against)
-        found = Report(figures(self._store, first), figures(self._store, second))
-        compared = (
-            c for c in self.compare(first.key, second.key) if c.first.machine == found.figures.machine
-        )
-        return replace(found, pairs=tuple(map(_pair, compared)))
+        from autotensor.api.run_report import run_report  # a log that is only asked needs no charts
+
+        return run_report(self._store, run, against)
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
@@ -216,11 +208,6 @@ class LogHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.__exit__(kind, error, trace)
-
-
-def _pair(c: TaskComparison) -> Pair:
-    a_s, b_s, r = c.first.median_s or 0.0, c.second.median_s or 0.0, c.ratio
-    return Pair(c.name, a_s, b_s, r.middle, r.lower, r.upper, c.verdict.value)
 
 
 __all__ = ["LogHandle", "log"]

@@ -66,7 +66,7 @@ def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
 def apart(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
     """Compares the times of two things that were not timed in turns. Cost: one ratio for each two of them.
 
-    Of few times (four and four, say) nothing is sure: then the bounds are 0 and infinity.
+    With too few times (four and four, say) the bounds are 0 and infinity.
 
     >>> apart([1.03, 1.04, 1.03, 1.05, 1.03], [1.0, 1.0, 1.0, 1.0, 1.0])
     Paired(middle=1.03, lower=1.03, upper=1.05)

@@ -17,8 +17,8 @@ def prepare() -> None:
     """Make standard output and error of this process ones that never fail for a sign.
 
     A stream that was closed before the process began (`>&-`) is the null device. A sign that the encoding
-    lacks, as ASCII of LC_ALL=C does, is written as ASCII that looks like it, else as `\\uXXXX`; as is a byte
-    of a file's name that is not text.
+    lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else as
+    `\\uXXXX`; so is a byte of a file's name that is not text.
     """
     codecs.register_error(HANDLER, _plain)
     for name in ("stdout", "stderr"):

@@ -32,7 +32,7 @@ def mirrored(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     """The half, and both; None where no two axes can be exchanged."""
     op = stage.op
     pair = exchangeable(op)
-    if pair is None or len(op.buffers) != 1 or op.is_open:  # extents of run time may differ
+    if pair is None:
         return None
     i, j = pair
     name = fresh(f"{op.name}.half", set(state.names))
@@ -47,8 +47,8 @@ def mirrored(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def exchangeable(op: StageOp) -> tuple[IterDef, IterDef] | None:
-    """The first two axes that the reduction is symmetric in; None without such."""
-    if op.combiner is None:
+    """The first two axes that a reduction of one result is symmetric in; None without such."""
+    if op.combiner is None or len(op.buffers) != 1 or op.is_open:  # extents of run time may differ
         return None
     for i, j in combinations(op.axes, 2):
         if i.extent == j.extent > 1 and _is_symmetric(op.bodies, i.var, j.var):

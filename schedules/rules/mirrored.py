@@ -24,7 +24,7 @@ MANY = 32  # terms that the half comes first with (chosen, 2026-11)
 
 def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root) or op.is_open:
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
         return
     if state.attached(stage.name) or read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
         return  # of whole numbers all places are computed (`unread_points`)

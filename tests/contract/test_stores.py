@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import Server, running
 
 from tuning_db import (
     Calibration,
@@ -151,27 +149,6 @@ def everything(store: TrialStore) -> dict[str, Any]:
         "standings": [(replace(s, trial=None), store.trial(s.trial or 0)) for s in store.standings()],
         "applications": store.all_applications(),
     }
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrialStore]:
-    match request.param:
-        case "memory":
-            opened = connect(":memory:")
-        case "sqlite":
-            opened = connect(tmp_path / "log.db")
-        case _:
-            server: Server = request.getfixturevalue("server")
-            server.empty()
-            opened = connect(server.url)
-    with opened:
-        yield opened
 
 
 @pytest.fixture

@@ -6,13 +6,11 @@ What pruning keeps is counted out beside it by an oracle that reads records.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from postgres_server import Server, running
 from sqlalchemy import Connection
 
 from tuning_db import (
@@ -37,27 +35,6 @@ from tuning_db.upkeep import pruning
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINES, WORKLOADS, MAKERS = ("zen3", "zen5"), ("u", "v", "w"), ("default", "bred", "drafted")
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrialStore]:
-    match request.param:
-        case "memory":
-            opened = connect(":memory:")
-        case "sqlite":
-            opened = connect(tmp_path / "log.db")
-        case _:
-            server: Server = request.getfixturevalue("server")
-            server.empty()
-            opened = connect(server.url)
-    with opened:
-        yield opened
 
 
 def drawn(rng: random.Random, number: int, session: str, machine: str, environment: str) -> TrialRecord:

@@ -156,3 +156,17 @@ def test_bodies_that_share_much_are_compared_at_once() -> None:
         return t
 
     assert exchangeable(pairs(term).stages[-1]) is not None
+
+
+def test_reducers_of_several_results_are_made_whole() -> None:
+    """The place of the greatest term: symmetric, but two results."""
+    x, k = te.placeholder((66, 33), name="x"), te.reduce_axis(33, name="k")
+    greatest = te.comm_reducer(
+        lambda a, b: (te.select(a[1] >= b[1], a[0], b[0]), te.select(a[1] >= b[1], a[1], b[1])),
+        lambda t, u: (te.const(-1, t), te.min_value(u)),
+        name="greatest",
+    )
+    at, value = te.compute((66, 66), lambda i, j: greatest((k.var, x[i, k] * x[j, k]), axis=k), name="p")
+    dag = ComputeDAG.of([x, at, value])
+    assert exchangeable(dag.stages[-1]) is None
+    check(dag, default_trace(dag, TARGET))

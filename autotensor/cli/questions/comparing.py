@@ -53,8 +53,8 @@ def compare(
 ) -> None:
     """Compare two runs, commits or machines, task by task.
 
-    Of each the fastest trial of the last race stands, without one the fastest of the search. They are judged
-    by all their samples; the verdict is unsure where those do not tell.
+    Each side is represented by the fastest trial of its last race, or of its search where it has no race.
+    The two are judged by all their samples; the verdict is "unsure" where the bounds allow both.
     """
     from autotensor.api import log_comparison
 

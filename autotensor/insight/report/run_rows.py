@@ -35,8 +35,8 @@ class RunRows:
 
 
 def find_run(store: TrialStore, name: str | None) -> Run:
-    """A run by its key, by how that begins, or by its model; None: the last. Of several the one that began
-    last. Raises InputError when there is none, and when several keys begin so."""
+    """The run with this key, beginning of a key, or model; the last one that began where several have the
+    model. None: the last run. Raises InputError when there is none, and when several keys begin so."""
     began = [s.run_key for s in store.sessions(SessionKind.SEARCH)]
     known = {r.key: r for r in store.runs()}
     order = [known[key] for key in dict.fromkeys(reversed(began))]  # the last first
