@@ -107,11 +107,15 @@ def follow_on_terminal(w: WatchedRun, every_s: float) -> None:
         return Text(picture(w, console.width, console.height), no_wrap=True)
 
     goes_on = w.look()
-    with Live(drawn(), console=console, auto_refresh=False, vertical_overflow="crop") as live:
+    live = Live(drawn(), console=console, auto_refresh=False, vertical_overflow="crop")
+    try:  # no `with`: Ctrl-C in the first drawing would leave the cursor hidden
+        live.start(refresh=True)
         while goes_on:
             time.sleep(every_s)
             goes_on = w.look()
             live.update(drawn(), refresh=True)
+    finally:
+        live.stop()
 
 
 def follow_in_lines(w: WatchedRun, every_s: float, as_json: bool, now: Callable[[], datetime]) -> None:

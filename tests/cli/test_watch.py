@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Never
 
 import pytest
 from cli_tools import ROOT, cli, finish, know, mlp_plan, start
 from made_up_runs import add_run, searched
+from rich.text import Text
 
 from autotensor.base.machine import host_machine
-from autotensor.cli.watching import picture
+from autotensor.cli.watching import follow_on_terminal, picture
 from autotensor.insight.watched_run import WatchedRun
 from autotensor.search.task import Task
 from tuning_db import Session, TrialStore, connect
@@ -117,6 +119,21 @@ def test_ctrl_c_ends_without_a_word(held, tmp_path):
     assert (said.code, said.err) == (0, "")
 
 
+def test_an_interrupt_in_the_first_drawing_leaves_no_cursor_hidden(held, monkeypatch, capsys):
+    store, _ = held
+
+    class Interrupted(Text):
+        def __rich_console__(self, *_: object) -> Never:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("rich.text.Text", Interrupted)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for rich
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(KeyboardInterrupt):
+        follow_on_terminal(WatchedRun(store, store.runs()[0]), every_s=0.1)
+    assert capsys.readouterr().out.endswith("\x1b[?25h")
+
+
 def test_a_terminal_gets_its_cursor_back(held, tmp_path):
     ours, theirs = pty.openpty()
     words = ["watch", "--db", str(tmp_path / "log.db"), "--every", "0.1"]
@@ -139,9 +156,9 @@ def test_a_terminal_gets_its_cursor_back(held, tmp_path):
 def read_until(descriptor: int, wanted: bytes, timeout_s: float = 60.0) -> bytes:
     found = b""
     end = time.monotonic() + timeout_s
-    while wanted not in found and time.monotonic() < end:
-        if select.select([descriptor], [], [], 0.5)[0]:
-            with contextlib.suppress(OSError):  # the other end is closed
+    with contextlib.suppress(OSError):  # the other end is closed
+        while wanted not in found and time.monotonic() < end:
+            if select.select([descriptor], [], [], 0.5)[0]:
                 found += os.read(descriptor, 4096)
     assert wanted in found, found
     return found
