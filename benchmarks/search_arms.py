@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -178,16 +179,21 @@ def contest(
 
 
 def workloads(tasks: str, numbers: str, target: Target) -> list[Workload]:
-    """Tasks by name, or random programs `first:last` with spaces large enough."""
+    """Tasks by name, or random programs (`602,608,610:620`) with spaces large enough."""
     if not numbers:
         return [task_workload(name) for name in chosen(tasks, None)]
-    first, _, last = numbers.partition(":")
     found = []
-    for n in range(int(first), int(last)):
+    for n in chain.from_iterable(numbered(part) for part in numbers.split(",")):
         workload = Workload.of(ComputeDAG.of(drawn(n).te()), f"drawn {n}")
         if sum(s.size for s in generate(workload.dag, target)) >= LEAST_SPACE:
             found.append(workload)
     return found
+
+
+def numbered(part: str) -> range:
+    """Of `7` or `first:last`, the last one left out."""
+    first, _, last = part.partition(":")
+    return range(int(first), int(last or int(first) + 1))
 
 
 def main() -> None:
@@ -195,7 +201,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", default=",".join(SAMPLE), help="of replays/search_tasks.py, or families")
-    parser.add_argument("--drawn", default="", help="random programs instead, as first:last")
+    parser.add_argument("--drawn", default="", help="random programs instead, as 7,10:20")
     parser.add_argument("--arms", default="xgb,random", help="the first one is compared with the others")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
@@ -212,8 +218,9 @@ def main() -> None:
     began = time.perf_counter()
     rows: list[dict[str, Any]] = []
     print(f"{'task':28} seed  {'default us':>10} " + " ".join(f"{a + ' us':>10}" for a in arms) + "  spread")
+    asked_for = workloads(asked.tasks, asked.drawn, target)
     for seed in range(asked.seeds):
-        for workload in workloads(asked.tasks, asked.drawn, target):
+        for workload in asked_for:
             if time.perf_counter() - began > asked.limit:
                 break
             r = contest(workload, arms, seed, asked.trials, target, rates, asked.busy)
