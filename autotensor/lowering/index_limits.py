@@ -18,7 +18,7 @@ from autotensor.ir.visit import free_vars
 
 
 @lru_cache(maxsize=1024)
-def _excess(cond: Compare) -> Affine | None:
+def excess(cond: Compare) -> Affine | None:
     """A sum that is at most 0 exactly when the comparison holds; None unless it is one of sums."""
     if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
         return None
@@ -46,7 +46,7 @@ def strongest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr
 
 
 def _apart_from(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval], always: bool) -> Expr | None:
-    total = _excess(cond) if isinstance(cond, Compare) else None
+    total = excess(cond) if isinstance(cond, Compare) else None
     rest = None if total is None else _without(total, inside, bounds(ranges), always)
     return None if rest is None else compare(Cmp.LE, to_expr(rest), const(0))
 
@@ -55,7 +55,7 @@ def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: boo
     """The values of `var` below it are those where the comparison holds, for all values of the variables
     `inside` (always) or for some; None when it bounds `var` in no such way.
     """
-    total = _excess(cond)
+    total = excess(cond)
     if total is None or (k := total.coefficient(var)) <= 0:
         return None
     others = total.without(var)
@@ -76,7 +76,7 @@ def may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
 
 
 def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
-    total = _excess(cond)
+    total = excess(cond)
     if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
         return None
     k = total.coefficient(var)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from autotensor.ir.bounds import NEGATED, Bounds
+from autotensor.ir.affine import to_expr
+from autotensor.ir.bounds import NEGATED, Bounds, Interval
 from autotensor.ir.expr import Binary, Compare, Const, Expr, Load, Op, Select
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import any_node, collect
+from autotensor.lowering.index_limits import excess
 from autotensor.lowering.passes.protect_loads import in_bounds
 
 LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
@@ -109,6 +111,43 @@ def _turns(s: Stmt) -> int:
             return _turns(body)
         case _:
             return 1
+
+
+def guarded_turns(s: Stmt, known: Bounds) -> float:
+    """How often a run of `s` asks in innermost loops: a test, Select or mask; a vector asks once."""
+    match s:
+        case For(var, begin, extent, kind, body):
+            most = known.of(extent).hi
+            times = 1 if kind is ForKind.VECTORIZED else LONG if most is None else most
+            return times * guarded_turns(body, known.in_loop(var, begin, extent))
+        case Let(var, value, body):
+            return guarded_turns(body, known.in_let(var, value))
+        case Seq(stmts):
+            return sum(guarded_turns(x, known) for x in stmts)
+        case Alloc(_, body):
+            return guarded_turns(body, known)
+        case If(cond, then, otherwise):
+            often = share(cond, known)
+            other = 0.0
+            if otherwise is not None:
+                other = (1.0 - often) * guarded_turns(otherwise, known.assuming(cond, False))
+            return (not _is_long(then)) + often * guarded_turns(then, known.assuming(cond)) + other
+        case _:
+            return len(collect(s, Select)) + sum(load.mask is not None for load in collect(s, Load))
+
+
+def share(cond: Expr, known: Bounds) -> float:
+    """Of the values that variables may have, about, those for which the condition holds."""
+    shares = [_share(c, known) for c in conjuncts(cond)]
+    return min(shares, default=0.5)
+
+
+def _share(cond: Compare, known: Bounds) -> float:
+    total = excess(cond)
+    over = Interval(None, None) if total is None else known.of(to_expr(total))
+    if over.lo is None or over.hi is None:
+        return 0.5
+    return min(max((1 - over.lo) / (over.hi - over.lo + 1), 0.0), 1.0)
 
 
 def _is_long(s: Stmt) -> bool:

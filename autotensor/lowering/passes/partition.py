@@ -16,7 +16,7 @@ to the top of its body, as it does for the parts of a fused loop. The number of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
@@ -40,18 +40,51 @@ from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.index_limits import end, holds, may_hold
-from autotensor.lowering.passes.loop_guards import LONG, Unsafe, conjuncts, guards, guards_of_loads, written
+from autotensor.lowering.passes.loop_guards import (
+    LONG,
+    Unsafe,
+    conjuncts,
+    guarded_turns,
+    guards,
+    guards_of_loads,
+    share,
+    written,
+)
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 FEW = 8  # turns of a loop that may be written one by one
+MOST = 0.75  # of a loop's turns, for which cutting it is enough
+SHARES = (1 / 16, 0.0)  # of all guarded turns, that a loop's have for a copy, while there are too few
 SHORT = 32  # statements in a loop up to which masks of loads are worth a copy of them
 
 
 @dataclass
+class _Copies:
+    left: int
+
+
+@dataclass(frozen=True)
 class _Budget:
-    left: int = COPIES
-    unsafe: Unsafe = field(default_factory=dict)
+    """What may be cut; `within` a loop the same, with how often it is run."""
+
+    copies: _Copies
+    unsafe: Unsafe
     lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
+    least: float = 0.0  # guarded turns of a loop worth cutting
+    inner: bool = False  # a loop stays whole where cutting one inside settles its guards for most turns
+    times: float = 1.0
+
+    def within(self, times: float) -> _Budget:
+        return replace(self, times=self.times * times)
+
+    def allows(self, body: Stmt, known: Bounds) -> bool:
+        """Whether a copy is left, and a loop around `body` is worth it."""
+        if self.copies.left <= 0:
+            return False
+        return not self.least or self.times * guarded_turns(body, known) >= self.least
+
+    def spend(self, copies: int = 1) -> None:
+        self.copies.left -= copies
 
     def of_loads(self, body: Stmt) -> Unsafe:
         """Guards of loads for whose sake a loop around `body` may be cut: none where much else is in it."""
@@ -66,7 +99,20 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
     if not any_node(body, _may_guard):
         return body
     known = bounds(NO_RANGES)
-    return simplify(_visit(body, known, _Budget(copies, guards_of_loads(body, known))))
+    budget = _Budget(_Copies(copies), guards_of_loads(body, known))
+    cut = simplify(_visit(body, known, budget))
+    if budget.copies.left > 0:
+        return cut
+    other = _most_guarded_first(body, known, replace(budget, copies=_Copies(copies), lanes=set()))
+    return min(cut, other, key=lambda s: guarded_turns(s, known))
+
+
+def _most_guarded_first(body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
+    """The statement cut where most turns are guarded, then elsewhere; inner loops rather than outer ones."""
+    whole = guarded_turns(body, known)
+    for least in SHARES:
+        body = _visit(body, known, replace(budget, least=whole * least, inner=True))
+    return simplify(body)
 
 
 def _may_guard(node: Node) -> bool:
@@ -85,10 +131,10 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             if tested is not None:
                 return Let(var, value, tested)
             whole = known.of(value) if value.dtype.is_int else Interval(None, None)
-            if budget.left > 0 and whole.lo is not None and whole.hi is not None:
-                main = _main_range(var, whole, body, inside, budget.of_loads(body))
+            if budget.allows(body, inside) and whole.lo is not None and whole.hi is not None:
+                main = _main_range(var, whole, body, inside, budget)
                 if main is not None:
-                    budget.left -= 1
+                    budget.spend()
                     return Let(var, value, _test(var, whole, main, body, inside, budget))
             return Let(var, value, _visit(body, inside, budget))
         case If(cond, then, otherwise):
@@ -96,8 +142,11 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             if holds is not None:
                 taken = then if holds else otherwise
                 return NOTHING if taken is None else _visit(taken, known, budget)
-            other = None if otherwise is None else _visit(otherwise, known.assuming(cond, False), budget)
-            return If(cond, _visit(then, known.assuming(cond), budget), other)
+            often = share(cond, known)
+            rarely, other = budget.within(1.0 - often), None
+            if otherwise is not None:
+                other = _visit(otherwise, known.assuming(cond, False), rarely)
+            return If(cond, _visit(then, known.assuming(cond), budget.within(often)), other)
         case Seq(stmts):
             return seq(*(_visit(x, known, budget) for x in stmts))
         case Alloc(buffer, body):
@@ -115,6 +164,7 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
     """
     var, begin, extent, kind, body, thread = loop.fields()
     inside = known.in_loop(var, begin, extent)
+    budget = budget.within(LONG)
     if kind is ForKind.PARALLEL:
         tested = _tested(var, body, inside, budget)
         return For(var, begin, extent, kind, tested or _visit(body, inside, budget), thread)
@@ -123,7 +173,7 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
     middle = begin if free is None else _within(free, begin, after, known)
     if middle is begin:  # a tail
         return For(var, begin, extent, kind, _by_rows(var, body, inside, budget), thread)
-    budget.left -= 1
+    budget.spend()
     parts = (_from(loop, begin, middle, known), _from(loop, middle, after, known))
     bodies = [
         _visit(body, known.in_loop(var, begin, parts[0].extent), budget),
@@ -137,7 +187,7 @@ def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | Non
     free = _symbolic_end(var, body, inside, budget)
     if free is None:
         return None
-    budget.left -= 1
+    budget.spend()
     main = compare(Cmp.LT, var, free)
     then = _visit(body, inside.assuming(main), budget)
     return If(main, then, _by_rows(var, body, inside.assuming(main, False), budget))
@@ -155,8 +205,8 @@ def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     if found is None:
         return out
     cond, row, left = found
-    while left > 1 and budget.left > 0:
-        budget.left -= 1
+    while left > 1 and budget.copies.left > 0:
+        budget.spend()
         left //= 2
         more = Simplifier(known).expr(substitute(cond, {row: const(left)}))
         out = If(more, out, _visit(body, known.assuming(more, False), budget))
@@ -182,7 +232,7 @@ def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | Non
 def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr | None:
     """Below which values of `var` all guards on it hold that compare with run-time extents; None if that is
     everywhere, not known, or no copy is left."""
-    if budget.left <= 0:
+    if budget.copies.left <= 0:
         return None
     loops, lets = collect(body, For), collect(body, Let)
     inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
@@ -210,25 +260,26 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
             return NOTHING
         if some != whole:
             return _visit(_loop(loop, some), known, budget)
-    cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and budget.left > 0
+    within = budget.within(_count(whole))
+    cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and within.allows(loop.body, inside)
     parts = _open_parts(loop, whole, inside, budget) if cuttable and loop.kind is ForKind.SERIAL else None
     if parts is not None:
-        budget.left -= len(parts) - 1
+        budget.spend(len(parts) - 1)
         return _visit_all(parts, budget)
-    main = _main_range(loop.var, whole, loop.body, inside, budget.of_loads(loop.body)) if cuttable else None
+    main = _main_range(loop.var, whole, loop.body, inside, budget) if cuttable else None
     if main is None and cuttable and _worth_single_turns(loop, whole, inside, budget.of_loads(loop.body)):
-        budget.left -= 1
+        budget.spend()
         assert whole.lo is not None
         assert whole.hi is not None
         turns = (Interval(k, k) for k in range(whole.lo, whole.hi + 1))
         return seq(*(_visit(_loop(loop, turn), known, budget) for turn in turns))
     if main is None:
-        body = _visit(loop.body, inside, budget)
+        body = _visit(loop.body, inside, within)
     else:
-        budget.left -= 1
+        budget.spend()
         if loop.kind is ForKind.SERIAL:
             return _visit_all([(_loop(loop, part), known) for part in _parts(whole, main)], budget)
-        body = _test(loop.var, whole, main, loop.body, inside, budget)
+        body = _test(loop.var, whole, main, loop.body, inside, within)
     return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
 
 
@@ -335,7 +386,7 @@ def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsaf
 
     Of a kernel's columns at an image's edge, each leaves out other elements of a register tile.
     """
-    turns = (whole.hi or 0) - (whole.lo or 0) + 1
+    turns = _count(whole)
     if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
         return False
     loops = collect(loop.body, For)
@@ -404,7 +455,10 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
     """`if var in main: body without guards, else: body`; the else once more when both ends stick out."""
     parts = _parts(whole, main)
     longest_first = sorted(parts, key=lambda p: (p.lo or 0) - (p.hi or 0))  # as in _visit_all
-    inside = {p: _visit(body, known.with_range(var, p), budget) for p in longest_first}
+    inside = {
+        p: _visit(body, known.with_range(var, p), budget.within(_count(p) / _count(whole)))
+        for p in longest_first
+    }
     out: Stmt | None = None
     for part in reversed(parts):
         assert part.hi is not None
@@ -414,11 +468,14 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
     return out
 
 
-def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, unsafe: Unsafe) -> Interval | None:
+def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Interval | None:
     """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
     main = whole
-    for cond, inner in guards(body, known, unsafe):
+    within = {x.var for x in collect(body, For) if x.kind is ForKind.SERIAL} if budget.inner else set()
+    for cond, inner in guards(body, known, budget.of_loads(body)):
         if var not in free_vars(cond) or inner.decide(cond) is not None:
+            continue
+        if any(_mostly_holds(cond, w, inner) for w in free_vars(cond) & within):
             continue
         found = holds(cond, var, inner)
         if found is not None:
@@ -426,3 +483,17 @@ def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, unsafe: Un
             if met.lo is not None and met.hi is not None and met.lo <= met.hi:
                 main = met
     return None if main == whole else main
+
+
+def _mostly_holds(cond: Compare, var: Var, known: Bounds) -> bool:
+    """Whether the comparison holds for most values of `var`, whatever the other variables are."""
+    whole, found = known.of(var), holds(cond, var, known)
+    if found is None or whole.lo is None or whole.hi is None:
+        return False
+    met = whole.meet(found)
+    return met.within(found) and _count(met) >= MOST * _count(whole)
+
+
+def _count(part: Interval) -> int:
+    """Of values; 0 where an end is not known."""
+    return 0 if part.lo is None or part.hi is None else part.hi - part.lo + 1
