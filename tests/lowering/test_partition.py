@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, loop, store, text
+from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, buffer, loop, store, text
 
-from autotensor.ir.expr import Load, Select, Var
+from autotensor.ir.bounds import NO_RANGES, bounds
+from autotensor.ir.expr import Load, Select, Var, const
+from autotensor.ir.func import Buffer
 from autotensor.ir.stmt import If, Let, Stmt, seq
+from autotensor.lowering.passes.loop_guards import share
 from autotensor.lowering.passes.partition import COPIES, SHORT, partition
 
 S = store(B, I * 8 + J, Load(A, (I * 8 + J,)))
@@ -241,3 +244,33 @@ def test_the_longest_part_is_cut_first() -> None:
     first, main = text(partition(loop(I, 100, seq(edge, rest)), copies=2)).split("for i in range(1, 100):")
     assert "if j * 8 + k < 50" in first
     assert "if" not in main
+
+
+def test_few_copies_go_to_where_most_turns_are_guarded() -> None:
+    """A branch that one turn of a hundred takes stands first."""
+
+    def tail(b: Buffer) -> Stmt:
+        return loop(J, 9, loop(K, 8, If(J * 8 + K < 67, store(b, J * 8 + K, 1.0))))
+
+    body = loop(I, 100, seq(If(I >= 99, tail(A)), tail(B)))
+    rarely, mostly = text(partition(body, copies=1)).split("  for j in range(8):")
+    assert "if j * 8 + k < 67" in rarely
+    assert "if" not in mostly
+
+
+def test_no_copy_goes_to_a_loop_whose_guards_one_inside_settles_where_copies_are_few() -> None:
+    """The first row of an image in two strips: with copies of strips all that is inside needs twice as many."""
+    row = Var("row")
+    left = Select(J * 8 + K >= 1, Load(A, (J * 8 + K - 1,)), Load(A, (J * 8 + K,)))
+    up = Select(I * 20 + row >= 1, Load(B, (I * 20 + row - 1,)), Load(B, (I * 20 + row,)))
+    body = loop(J, 7, loop(K, 8, store(buffer("C", 64), J * 8 + K, left + up), VECTORIZED))
+    found = text(partition(loop(I, 2, loop(row, 20, body), PARALLEL), copies=2))
+    assert found.startswith("for i in parallel(2):\n  for j")
+    assert "if" not in found.split("for row in range(1, 20):")[1].split("for j in range(1, 7):")[1]
+
+
+def test_shares_of_conditions() -> None:
+    known = bounds(NO_RANGES).in_loop(I, const(0), const(100))
+    assert share(I < 25, known) == 0.25
+    assert share(I * 2 >= 200, known) == 0.0
+    assert share(Load(A, (I,)) > 0.0, known) == 0.5
