@@ -259,7 +259,7 @@ def test_few_copies_go_to_where_most_turns_are_guarded() -> None:
 
 
 def test_no_copy_goes_to_a_loop_whose_guards_one_inside_settles_where_copies_are_few() -> None:
-    """The first row of an image in two strips: with copies of strips all that is inside needs twice as many."""
+    """The first row of an image in two strips: copies of a strip double what is needed inside."""
     row = Var("row")
     left = Select(J * 8 + K >= 1, Load(A, (J * 8 + K - 1,)), Load(A, (J * 8 + K,)))
     up = Select(I * 20 + row >= 1, Load(B, (I * 20 + row - 1,)), Load(B, (I * 20 + row,)))
