@@ -14,6 +14,7 @@ from schedules.rules import (
     convolution,
     dots,
     epilogue,
+    factored,
     fallback,
     few_channels,
     gpu_bind,
@@ -53,6 +54,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("late_choice", late_choice.late_choice, ANY),
     # behind late_choice, and before all reductions, which would compute all places
     SketchRule("mirrored", mirrored.mirrored),
+    # behind mirrored, which tells a symmetric sum by its terms, and before all other reductions
+    SketchRule("factored", factored.factored),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
