@@ -29,7 +29,7 @@ from math import prod
 
 from autotensor.ir.expr import Binary, Expr, Load, Op
 from autotensor.ir.func import Buffer
-from autotensor.ir.visit import free_vars, walk
+from autotensor.ir.visit import collect, free_vars, walk
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
@@ -87,7 +87,7 @@ def written_cost(op: StageOp, operations: float) -> float:
 def _factorings(op: StageOp) -> tuple[Factoring, ...]:
     factors = factors_of(op)
     varying = tuple(f for f in factors if f.axes)
-    if not 1 <= len(varying) <= MOST_FACTORS or len(factors) < 2:
+    if not 2 <= len(varying) <= MOST_FACTORS:
         return ()
     if {a.name for a in op.reduce_axes} - frozenset().union(*(f.axes for f in varying)):
         return ()  # a sum of equal terms
@@ -104,14 +104,14 @@ def factors_of(op: StageOp) -> tuple[Factor, ...]:
     if op.bodies[0].dtype is not t or t.is_half or t.is_bool or t.lanes > 1:
         return ()
     names = {a.name for a in op.all_axes}
-    return tuple(Factor(e, frozenset(v.name for v in free_vars(e)) & names) for e in _flat(op.bodies[0]))
+    return tuple(Factor(e, frozenset(v.name for v in free_vars(e)) & names) for e in product_of(op.bodies[0]))
 
 
-def _flat(e: Expr) -> Iterator[Expr]:
+def product_of(e: Expr) -> Iterator[Expr]:
     match e:
         case Binary(Op.MUL, a, b):
-            yield from _flat(a)
-            yield from _flat(b)
+            yield from product_of(a)
+            yield from product_of(b)
         case _:
             yield e
 
@@ -143,8 +143,7 @@ class _Joins:
         """A factor as it is, and summed over what it alone depends on."""
         factor = self._factors[min(subset)]
         whole, summed = _Way(0.0, factor), self._join((_Way(0.0, factor),), subset)
-        if len(self._factors) > 1:
-            yield whole
+        yield whole
         if summed.part.axes != factor.axes:
             yield summed
 
@@ -244,6 +243,13 @@ def _leaves(part: Factor | Join) -> Iterator[Factor]:
     else:
         for p in part.parts:
             yield from _leaves(p)
+
+
+def memory_order(e: Expr, axes: Sequence[IterDef]) -> tuple[IterDef, ...]:
+    """The axes as its loads walk memory: the outermost dimension's first. Axes that no load has come first."""
+    walkers = [v for load in collect(e, Load) for i in load.indices for v in free_vars(i)]
+    rank = {v: n for n, v in enumerate(walkers)}
+    return tuple(sorted(axes, key=lambda a: rank.get(a.var, -1)))
 
 
 def _last_axis(load: Load) -> str | None:

@@ -24,6 +24,7 @@ from schedules.rules import (
     joined_axes,
     late_choice,
     long_reduction,
+    masked_operand,
     mirrored,
     narrow_groups,
     nested_sums,
@@ -56,6 +57,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("mirrored", mirrored.mirrored),
     # behind mirrored, which tells a symmetric sum by its terms, and before all other reductions
     SketchRule("factored", factored.factored),
+    # before all other reductions, which would make the choice for every term
+    SketchRule("masked_operand", masked_operand.masked_operand),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),

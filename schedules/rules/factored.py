@@ -18,8 +18,8 @@ from schedules.kit.body_work import body_work, fused_joins
 from schedules.kit.stage_analysis import untouched
 from schedules.registry import Extension
 
-SURE = 1.15  # times as cheap as what is written that an order must be to come first (chosen, 2026-11)
-HOPELESS = 2.0  # times as dear as the cheapest: not offered
+SURE = 1.15  # times the cost of an order that what is written must have to come second (chosen, 2026-11)
+HOPELESS = 2.0  # times as dear as the cheapest order: not offered
 
 
 def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -35,7 +35,7 @@ def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     ways = [
         (f.cost, Extension((UseAlgorithm(stage.name, name),), again=(stage.name,)))
         for name, f in zip(NAMES, found, strict=False)
-        if f.cost <= HOPELESS * min(as_written, found[0].cost)
+        if f.cost <= min(HOPELESS * found[0].cost, SURE * as_written)
     ]
     front = [e for cost, e in ways if cost * SURE <= as_written]
     yield from front
