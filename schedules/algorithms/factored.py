@@ -229,7 +229,7 @@ class _Writer:
         column = self._op.axes[-1].name if self._op.axes else ""
         loads = [e for f in _leaves(part) for e in walk(f.value) if isinstance(e, Load) and e.indices]
         along = [_last_axis(load) for load in loads]
-        last = max(axes, key=lambda a: (a.name == column, along.count(a.name)))
+        last = max(reversed(axes), key=lambda a: (a.name == column, along.count(a.name)))
         return (*(a for a in axes if a is not last), last)
 
 
