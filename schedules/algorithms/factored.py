@@ -1,5 +1,5 @@
-"""A sum of products of several factors as sums of products of two: what a factor does not depend on is summed
-before it is multiplied.
+"""A sum of products of several factors as sums of products of two: an axis that a factor does not depend on is
+summed over before that factor is multiplied.
 
     M[i, r] = Σ_j Σ_k X[i, j, k] * B[j, r] * C[k, r]
 
@@ -11,7 +11,7 @@ Trees of pairs are made by dynamic programming over subsets of the factors; the 
 of their own, so that the search can race them.
 
 Products are distributed over sums and regrouped. That rounds otherwise, within the bound of the sum as it is
-written: an error of a part is multiplied by what the terms of the part are multiplied by. Where an operand is
+written: the error of a part is multiplied by the same factors as its terms. Where an operand is
 infinite, NaN may become an infinity: ∞ * (1 + 0) for ∞ * 1 + ∞ * 0; parts may overflow where a small factor
 would have kept the terms finite. So floats are regrouped in fast numerics only, 16-bit ones never. Whole numbers
 are the same numbers modulo 2ⁿ.
@@ -55,7 +55,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Two parts multiplied, or one alone; axes that nobody needs any more are summed over."""
+    """Two parts multiplied, or one alone, and summed over the axes that only they depend on."""
 
     parts: tuple[Factor | Join, ...]
     axes: Names  # of the result
@@ -64,14 +64,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Factoring:
-    """A way to compute the sum: the joins, of which the last gives all but what depends on no axis."""
+    """A way to compute the sum: its last join, and what all cost. Constant factors come behind."""
 
     root: Join
     cost: float  # multiply-additions
 
 
 def factorings(op: StageOp) -> tuple[Factoring, ...]:
-    """The cheapest ways that are no single sum, the best first; () for what is no sum of products."""
+    """The cheapest ways but the sum as it is written, the best first; () for a stage of another kind."""
     return _factorings(op)
 
 
@@ -96,7 +96,7 @@ def _factorings(op: StageOp) -> tuple[Factoring, ...]:
 
 
 def factors_of(op: StageOp) -> tuple[Factor, ...]:
-    """The factors of the terms; () for what is no sum of products of one result and type."""
+    """The factors of the terms; () unless the stage is a sum of products of one result and type."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open:
         return ()

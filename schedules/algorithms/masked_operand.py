@@ -46,7 +46,7 @@ class Masked:
 
 
 def masked(op: StageOp) -> Masked | None:
-    """The operands; None for what is no such sum, or where the choice depends on more than one operand."""
+    """The operands; None unless the stage is such a sum, whose choice depends on one operand alone."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.buffers[0].dtype.is_float:
         return None
@@ -102,7 +102,7 @@ def masked_operand(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 def _harms(
     found: Masked, op: StageOp, buffer: Callable[[str, tuple[IterDef, ...]], Buffer]
 ) -> Iterator[StageOp]:
-    """The sums of what does harm in the other operand: along its rows in memory, and of all of them."""
+    """The sums of the other operand times 0: along its rows in memory, and of these."""
     columns = memory_order(found.other, found.other_axes)[-1:]
     rest = tuple(a for a in memory_order(found.other, found.other_axes) if a not in columns)
     body: Expr = Binary(Op.MUL, found.other, const(0.0, op.buffers[0].dtype))

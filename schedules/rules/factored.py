@@ -1,8 +1,7 @@
-"""Sums of products of several factors, by the orders of joining them that a count finds cheapest, or as they
-are written.
+"""Sums of products of several factors: in the cheapest orders of joining them, or as they are written.
 
-The count is of operations and moved elements, and knows no loops. So an order comes first where it does much
-less by the count; the others follow for the search to try.
+The cost of an order counts operations and moved elements, not loops. So an order comes first where it costs
+much less than the sum as it is written; others follow for the search to try.
 """
 
 from __future__ import annotations

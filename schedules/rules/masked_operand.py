@@ -20,8 +20,8 @@ from schedules.kit.stage_analysis import read_by_choice, untouched
 from schedules.registry import Extension
 from schedules.rules.tile_cpu import tile_cpu
 
-OFTEN = 32  # terms that each element of an operand is in, for it to come first (chosen, 2026-11)
-LEAST = 8  # and to be offered
+OFTEN = 32  # terms of each element of an operand, from which on masking comes first (chosen, 2026-11)
+LEAST = 8  # and from which on it is offered
 
 
 def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:

@@ -32,10 +32,10 @@ def needed(state: State, stage: Stage) -> Exprs:
 
 
 def wanted_at_all(state: State, stage: Stage) -> Exprs:
-    """Conditions of data without which nobody uses any of a stage's values; () without the pragma, its own or
-    of a stage that is computed inside it.
+    """Conditions of data for a stage to be computed at all; () without the pragma, its own or of a stage
+    inside it.
 
-    They are asked at the outermost loop of all, not again in each turn of one around.
+    Of stages at root only: inside another stage's loops they would be tested in every turn.
     """
     if not isinstance(stage.place, Root) or not any(map(_asked, (stage, *state.attached(stage.name)))):
         return ()
