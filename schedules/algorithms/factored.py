@@ -1,5 +1,5 @@
-"""A sum of products of several factors as sums of products of two: an axis that a factor does not depend on is
-summed over before that factor is multiplied.
+"""A sum of products of several factors as sums of products of two: an axis that a factor does not depend on
+is summed over before that factor is multiplied.
 
     M[i, r] = Σ_j Σ_k X[i, j, k] * B[j, r] * C[k, r]
 
@@ -11,10 +11,10 @@ Trees of pairs are made by dynamic programming over subsets of the factors; the 
 of their own, so that the search can race them.
 
 Products are distributed over sums and regrouped. That rounds otherwise, within the bound of the sum as it is
-written: the error of a part is multiplied by the same factors as its terms. Where an operand is
-infinite, NaN may become an infinity: ∞ * (1 + 0) for ∞ * 1 + ∞ * 0; parts may overflow where a small factor
-would have kept the terms finite. So floats are regrouped in fast numerics only, 16-bit ones never. Whole numbers
-are the same numbers modulo 2ⁿ.
+written: the error of a part is multiplied by the same factors as its terms. Where an operand is infinite, NaN
+may become an infinity: ∞ * (1 + 0) for ∞ * 1 + ∞ * 0; parts may overflow where a small factor would have kept
+the terms finite. So floats are regrouped in fast numerics only, 16-bit ones never. Whole numbers are the same
+numbers modulo 2ⁿ.
 Source: Pfeifer, Haegeman and Verstraete, "Faster identification of optimal contraction sequences for tensor
 networks" (Physical Review E, 2014).
 """
@@ -246,7 +246,7 @@ def _leaves(part: Factor | Join) -> Iterator[Factor]:
 
 
 def memory_order(e: Expr, axes: Sequence[IterDef]) -> tuple[IterDef, ...]:
-    """The axes as its loads walk memory: the outermost dimension's first. Axes that no load has come first."""
+    """The axes as its loads walk memory, the outermost dimension's first; before these, axes of no load."""
     walkers = [v for load in collect(e, Load) for i in load.indices for v in free_vars(i)]
     rank = {v: n for n, v in enumerate(walkers)}
     return tuple(sorted(axes, key=lambda a: rank.get(a.var, -1)))

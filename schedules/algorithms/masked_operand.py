@@ -1,4 +1,4 @@
-"""A product under a choice of data is summed without the choice, of an operand that is 0 where the choice fails.
+"""A product under a choice of data is summed without the choice, of an operand that is 0 where it fails.
 
     C[i, j] = Σ_k select(M[i, k] > 0, A[i, k] * B[k, j], 0)
 
@@ -9,7 +9,7 @@
               C.plain[i, j]  = Σ_k C.masked[i, k] * B[k, j]
               C[i, j]        = select(C.harm == 0, C.plain[i, j], C.each[i, j])
 
-0 * x is 0 for finite x only, so both sums are there, and which one is made is known before them (`skip_unread`).
+0 * x is 0 for finite x only, so both sums are there, and which one is made is known before (`skip_unread`).
 Adding ±0 changes no sum that begins with 0, but for the sign of a zero that a term too small has left.
 """
 

@@ -1,4 +1,4 @@
-"""Sums of products under a choice of one operand's: with that operand masked beforehand, or as they are written.
+"""Sums of products under a choice of one operand's: with that operand masked, or as they are written.
 
 Masked, a term is one operation instead of two; an operand is written and read again, and the other one is
 looked through. So it comes first where both are read often. The sum as it is written, for operands that are

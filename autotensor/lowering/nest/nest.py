@@ -202,8 +202,10 @@ class _Nest:
         needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
         wanted = wanted_at_all(self.state, stage)
         self.boxes.touched.extend(load.buffer for c in wanted for load in collect(c, Load))
-        conditions = {"skips": skips, "needs": needs, "wanted": wanted}
-        return Loops(stage, values, local, lets, tuple(guards), bodies=bodies, **conditions)
+        asked = tuple(guards)
+        return Loops(
+            stage, values, local, lets, asked, skips=skips, bodies=bodies, needs=needs, wanted=wanted
+        )
 
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]

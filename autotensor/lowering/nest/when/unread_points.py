@@ -102,4 +102,3 @@ def _axes_read(stage: Stage, reader: Stage, read: Read) -> Mapping[Var, Expr] | 
         elif not (isinstance(index, Const) and axis.extent == 1):
             return None
     return axes
-
