@@ -49,7 +49,7 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("siblings", siblings.siblings),
     # before all others that give loops: those over steps come in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
-    # before inline and pointwise, which would decide a stage whose loops a reduction wants
+    # before inline and pointwise, which would decide a stage whose loops a reduction may take
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
@@ -67,7 +67,7 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("dots", dots.dots),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
-    # before inline, epilogue and pointwise: it knows the whole computation by all its stages
+    # before inline, epilogue and pointwise: it recognises the whole computation by all its stages
     SketchRule("attention", attention.attention),
     # before convolution, because it offers that rule's sketches behind its own
     SketchRule("narrow_groups", narrow_groups.narrow_groups),

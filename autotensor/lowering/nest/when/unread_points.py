@@ -27,7 +27,7 @@ Exprs = tuple[Expr, ...]
 
 
 def needed(state: State, stage: Stage) -> Exprs:
-    """Conditions over the axes of a stage outside of which nobody uses its values; () without the pragma."""
+    """Conditions over the axes of a stage outside of which its values have no use; () without the pragma."""
     return tuple(c for c in _common(state, stage) if not is_data(c)) if _asked(stage) else ()
 
 
