@@ -32,7 +32,7 @@ def late_choice(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
         return None
     match op.bodies[0]:
         case Select(cond, then, otherwise) if otherwise is op.combiner.identity[0]:
-            if _summed(op, cond) or not _is_safe(op, then):
+            if _summed(op, cond) or not is_safe(op, then):
                 return None
         case _:
             return None
@@ -49,7 +49,7 @@ def _summed(op: StageOp, cond: Expr) -> bool:
     return bool({v.name for v in free_vars(cond)} & {a.name for a in op.reduce_axes})
 
 
-def _is_safe(op: StageOp, e: Expr) -> bool:
+def is_safe(op: StageOp, e: Expr) -> bool:
     """Whether every load is inside its tensor at all points."""
     known = bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes})
     return all(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.target import Target
+from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
 from autotensor.ir.node import children
 from autotensor.ir.visit import any_node, free_vars
@@ -237,7 +238,8 @@ def terms_left_out(op: StageOp, vector: str) -> bool:
 
 
 def read_by_choice(state: State, stage: Stage) -> bool:
-    """Whether all readers take each of its values on one side of a choice that no data makes."""
+    """Whether all readers take each of its values on one side of a choice that is made before: of no data, or
+    for all points at once."""
     mine = set(stage.op.buffers)
 
     def always(e: Expr) -> frozenset[Load]:
@@ -245,7 +247,7 @@ def read_by_choice(state: State, stage: Stage) -> bool:
         match e:
             case Load(buffer) if buffer in mine:
                 return frozenset({e})
-            case Select(cond, then, otherwise) if not any_node(cond, lambda n: isinstance(n, Load)):
+            case Select(cond, then, otherwise) if not (is_data(cond) and free_vars(cond)):
                 return always(then) & always(otherwise)
         return frozenset().union(*(always(c) for c in children(e) if isinstance(c, Expr)))
 

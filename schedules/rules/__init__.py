@@ -14,6 +14,7 @@ from schedules.rules import (
     convolution,
     dots,
     epilogue,
+    factored,
     fallback,
     few_channels,
     gpu_bind,
@@ -23,6 +24,7 @@ from schedules.rules import (
     joined_axes,
     late_choice,
     long_reduction,
+    masked_operand,
     mirrored,
     narrow_groups,
     nested_sums,
@@ -47,12 +49,16 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("siblings", siblings.siblings),
     # before all others that give loops: those over steps come in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
-    # before inline and pointwise, which would decide a stage whose loops a reduction wants
+    # before inline and pointwise, which would decide a stage whose loops a reduction may take
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
     # behind late_choice, and before all reductions, which would compute all places
     SketchRule("mirrored", mirrored.mirrored),
+    # behind mirrored, which tells a symmetric sum by its terms, and before all other reductions
+    SketchRule("factored", factored.factored),
+    # before all other reductions, which would make the choice for every term
+    SketchRule("masked_operand", masked_operand.masked_operand),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
@@ -61,7 +67,7 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("dots", dots.dots),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
-    # before inline, epilogue and pointwise: it knows the whole computation by all its stages
+    # before inline, epilogue and pointwise: it recognises the whole computation by all its stages
     SketchRule("attention", attention.attention),
     # before convolution, because it offers that rule's sketches behind its own
     SketchRule("narrow_groups", narrow_groups.narrow_groups),

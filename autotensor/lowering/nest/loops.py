@@ -36,6 +36,7 @@ class Loops:
     skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false nothing is added
     bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
     needs: tuple[Expr, ...] = ()  # conditions outside of which nobody uses the stage's values
+    wanted: tuple[Expr, ...] = ()  # conditions of data for the stage to be computed at all
 
 
 def settled(

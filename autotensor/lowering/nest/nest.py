@@ -22,12 +22,12 @@ from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import Cmp, Expr, Var, compare, const
+from autotensor.ir.expr import Cmp, Expr, Load, Var, compare, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
-from autotensor.ir.visit import free_vars
+from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
 from autotensor.lowering.nest.extents_argument import with_extents
@@ -46,7 +46,7 @@ from autotensor.lowering.nest.when.inside_borders import inside_borders
 from autotensor.lowering.nest.when.overhanging_lanes import guard_loads, rows_of_vectors
 from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check_ahead, is_ahead, within
 from autotensor.lowering.nest.when.skipped_terms import skipping
-from autotensor.lowering.nest.when.unread_points import needed
+from autotensor.lowering.nest.when.unread_points import needed, wanted_at_all
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.carried import check_scans, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
@@ -200,7 +200,12 @@ class _Nest:
         skips, bodies = skipping(passing, values, ranges)
         points = {a.var: values[a.name] for a in stage.op.axes}
         needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
-        return Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
+        wanted = wanted_at_all(self.state, stage)
+        self.boxes.touched.extend(load.buffer for c in wanted for load in collect(c, Load))
+        asked = tuple(guards)
+        return Loops(
+            stage, values, local, lets, asked, skips=skips, bodies=bodies, needs=needs, wanted=wanted
+        )
 
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
@@ -238,7 +243,7 @@ class _Nest:
             return guard(settled(loops, placed, stage.leaves[:depth]), inner)
         if leaf.mark is Mark.VECTORIZED and leaf.kind is AxisKind.REDUCE and not loops.targets:
             return self._in_lanes(loops, depth, placed, ranges)
-        ready = settled(loops, placed, stage.leaves[: depth + 1])
+        ready = [*(loops.wanted if depth == 0 else ()), *settled(loops, placed, stage.leaves[: depth + 1])]
         if depth >= _first_reduction(stage):
             ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
         hosted = self.state.attached(stage.name, leaf.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import available
@@ -10,8 +12,9 @@ from autotensor.ir.expr import Binary, Const, Op
 from autotensor.ir.node import Node
 from autotensor.ir.visit import any_node
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
-from autotensor.schedule.primitives.algorithm import algorithms_of
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.state import State
 from autotensor.search.machine.rates import Rates
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
@@ -24,11 +27,21 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
     an algorithm among them, fewer operations do.
     """
     dag = task.workload.dag
-    other = any(algorithms_of(sketch.steps) for sketch in sketches)
     fastest = fastest_gain(dag, rates, task.target)
-    operations = (dag.flops() + products_of_integers(dag)) * (FEWEST_OPERATIONS if other else 1.0) / fastest
+    operations = _fewest_operations(dag, sketches) / fastest
     weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
     return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
+
+
+def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
+    """Of the computation as it is written, or by the algorithms of the sketches, which may leave some out."""
+    written = float(dag.flops() + products_of_integers(dag))
+    chosen = {tuple(x for x in s.steps if isinstance(x, UseAlgorithm)) for s in sketches} - {()}
+    if not chosen:
+        return written
+    made = [reduce(lambda state, step: step.apply(state), steps, State.initial(dag)) for steps in chosen]
+    dags = [replace(dag, stages=tuple(s.op for s in state.stages)) for state in made]
+    return min(written * FEWEST_OPERATIONS, *(float(d.flops() + products_of_integers(d)) for d in dags))
 
 
 def fastest_gain(dag: ComputeDAG, rates: Rates, target: Target) -> float:

@@ -5,27 +5,54 @@
 The condition is what all reads of a stage have in common, said of the stage's own axes: reads under it go
 through the Select, those under none of it come from points that are not needed themselves. Values at other
 points stay whatever memory held: a Select drops them. Asked for by the pragma `skip_unread`.
+
+    C = select(harm[] == 0, P[i, j], E[i, j])            ──▶     if not harm[] == 0: E[i, j] = …
+
+A condition of data counts where it is one for all points of a stage, and known before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Cmp, Compare, Const, Expr, Load, Neg, Unary, Var
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.nest.guards import Read, reads
 from autotensor.lowering.nest.when.skipped_terms import conjuncts
-from autotensor.schedule.state import Stage, State
+from autotensor.schedule.state import Root, Stage, State
 
 Exprs = tuple[Expr, ...]
 
 
 def needed(state: State, stage: Stage) -> Exprs:
-    """Conditions over the axes of a stage outside of which nobody uses its values; () without the pragma."""
-    asked = any(key == "skip_unread" for _, key, _ in stage.pragmas)
+    """Conditions over the axes of a stage outside of which its values have no use; () without the pragma."""
+    return tuple(c for c in _common(state, stage) if not is_data(c)) if _asked(stage) else ()
+
+
+def wanted_at_all(state: State, stage: Stage) -> Exprs:
+    """Conditions of data for a stage to be computed at all; () without the pragma, its own or of a stage
+    inside it.
+
+    Of stages at root only: inside another stage's loops they would be tested in every turn.
+    """
+    if not isinstance(stage.place, Root) or not any(map(_asked, (stage, *state.attached(stage.name)))):
+        return ()
+    return tuple(c for c in _common(state, stage) if is_data(c) and _is_before(state, stage, c))
+
+
+def _asked(stage: Stage) -> bool:
     floats = all(b.dtype.is_float for b in stage.op.buffers)  # others may divide by what memory held
-    return _common(state, stage) if asked and floats else ()
+    return floats and any(key == "skip_unread" for _, key, _ in stage.pragmas)
+
+
+def _is_before(state: State, stage: Stage, cond: Expr) -> bool:
+    """Whether a condition is the same at all points, and of inputs or of stages that are computed before."""
+    producers = [state.producer(load.buffer) for load in collect(cond, Load)]
+    front = state.names[: state.names.index(stage.name)]
+    there = (p is None or (isinstance(p.place, Root) and p.name in front) for p in producers)
+    return not free_vars(cond) and all(there)
 
 
 def _common(state: State, stage: Stage) -> Exprs:
@@ -43,9 +70,7 @@ def _common(state: State, stage: Stage) -> Exprs:
                 return ()
             own = _common(state, reader) if own is None else own
             said = [c for cond in (*own, *read.conditions) for c in conjuncts(cond)]
-            found.append(
-                _implied(substitute(c, axes) for c in said if free_vars(c) <= set(axes) and _plain(c))
-            )
+            found.append(_implied(substitute(c, axes) for c in said if free_vars(c) <= set(axes)))
     common = [c for c in found[0] if all(c in other for other in found)] if found else []
     return tuple(c for c in common if not any(_or_equal(other) is c for other in common))
 
@@ -77,8 +102,3 @@ def _axes_read(stage: Stage, reader: Stage, read: Read) -> Mapping[Var, Expr] | 
         elif not (isinstance(index, Const) and axis.extent == 1):
             return None
     return axes
-
-
-def _plain(cond: Expr) -> bool:
-    """Reads nothing from memory."""
-    return not any_node(cond, lambda n: isinstance(n, Load))

@@ -1,0 +1,49 @@
+"""Sums of products of several factors: in the cheapest orders of joining them, or as they are written.
+
+The cost of an order counts operations and moved elements, not loops. So an order comes first where it costs
+much less than the sum as it is written; others follow for the search to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.te.stage import StageOp, distinct_operations
+from schedules.algorithms.factored import NAMES, factorings, written_cost
+from schedules.kit.body_work import body_work, fused_joins
+from schedules.kit.stage_analysis import untouched
+from schedules.registry import Extension
+
+SURE = 1.15  # times the cost of an order that what is written must have to come second (chosen, 2026-11)
+HOPELESS = 2.0  # times as dear as the cheapest order: not offered
+
+
+def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    op = stage.op
+    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if op.buffers[0].dtype.is_float and target.numerics == "strict":
+        return
+    found = factorings(op)
+    if not found:
+        return
+    as_written = written_cost(op, _operations(op, target))
+    ways = [
+        (f.cost, Extension((UseAlgorithm(stage.name, name),), again=(stage.name,)))
+        for name, f in zip(NAMES, found, strict=False)
+        if f.cost <= min(HOPELESS * found[0].cost, SURE * as_written)
+    ]
+    front = [e for cost, e in ways if cost * SURE <= as_written]
+    yield from front
+    yield Extension(onward=True)
+    yield from (e for _, e in ways if e not in front)
+
+
+def _operations(op: StageOp, target: Target) -> float:
+    """Of a term as it is written; in register tiles what is the same for a row or a vector is made once."""
+    if not op.axes:
+        return distinct_operations(op.bodies[0]) + op.joins() - fused_joins(op)
+    return body_work(op, op.axes[-1].name, target).both

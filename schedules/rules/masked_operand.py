@@ -1,0 +1,53 @@
+"""Sums of products under a choice of one operand's: with that operand masked, or as they are written.
+
+Masked, a term is one operation instead of two; an operand is written and read again, and the other one is
+looked through. So it comes first where both are read often. The sum as it is written, for operands that are
+not finite, takes the first schedule of a tile: it is hardly ever made, and no measurement would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.masked_operand import NAME, masked
+from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.registry import Extension
+from schedules.rules.tile_cpu import tile_cpu
+
+OFTEN = 32  # terms of each element of an operand, from which on masking comes first (chosen, 2026-11)
+LEAST = 8  # and from which on it is offered
+
+
+def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+        return
+    if state.attached(stage.name) or read_by_choice(state, stage):
+        return
+    found = masked(stage.op)
+    if found is None:
+        return
+    points = [prod(a.extent for a in axes) for axes in (found.masked_axes, found.other_axes)]
+    often = stage.op.points() / max(points)
+    if often < LEAST:
+        return
+    apart, whole = _apart(state, stage, target), Extension(onward=True)
+    yield from (apart, whole) if often >= OFTEN else (whole, apart)
+
+
+def _apart(state: State, stage: Stage, target: Target) -> Extension:
+    step = UseAlgorithm(stage.name, NAME)
+    after = step.apply(state)
+    mask, *_, each, _ = (s for s in after.stages if s.name not in state.names)
+    results = (*after.dag.outputs, *each.op.buffers)  # as if it were one: in loops of its own
+    alone = replace(after, dag=replace(after.dag, outputs=results))
+    tile = next(tile_cpu(alone, each, target), Extension())
+    tiled = Sketch(tile.steps, tile.holes)
+    return Extension(
+        (step, *tiled.fill(tiled.defaults()).steps), done=tile.done, again=(stage.name,), stays=(mask.name,)
+    )
