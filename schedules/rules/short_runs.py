@@ -11,7 +11,7 @@ group norm of 64 x 64 x 128 by 8 groups in 0.8 x the time; Zen 3, 2026-11). Row 
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
@@ -29,6 +29,10 @@ from schedules.kit.stage_analysis import contiguous_reduction, lanes_of, reads, 
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
+# in front of the runs: fewer do not repay that partial results are joined (7 x 7 of 32 groups of 64 in 1.05 x
+# the time, 14 x 14 in 0.8 x; Zen 3, 2026-11)
+TERMS = 64
+
 
 def has_short_runs(op: StageOp, target: Target) -> bool:
     """Whether runs of less than a page lie beside one another, one for each result, and terms in front of
@@ -39,6 +43,8 @@ def has_short_runs(op: StageOp, target: Target) -> bool:
         return False
     (*terms, run), last = op.reduce_axes, op.axes[-1]
     size = op.buffers[0].dtype.bytes
+    if prod(a.extent for a in terms) < TERMS:
+        return False
     fits = run.extent * last.extent * size <= cpu_of(target).near_sums
     if not fits or last.extent < 2 or run.extent < lanes_of(op, target) or run.extent * size >= PAGE:
         return False

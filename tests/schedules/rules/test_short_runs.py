@@ -43,7 +43,11 @@ def test_short_runs_come_first_and_rows_behind(target: Any) -> None:
 
 
 def test_runs_of_a_page_are_left_to_rows() -> None:
-    assert not any(made_by(statistics((4, 4), 2, 2048), TARGETS[0]))
+    assert not any(made_by(statistics((16, 16), 2, 2048), TARGETS[0]))
+
+
+def test_few_terms_are_left_to_rows() -> None:
+    assert not any(made_by(statistics((7, 7), 8, 16), TARGETS[0]))
 
 
 def test_runs_shorter_than_a_vector_are_left_to_others() -> None:
@@ -55,7 +59,7 @@ def test_any_size_and_decision_gives_the_same(seed: int) -> None:
     rng = random.Random(seed)
     target = TARGETS[seed % 2]
     lanes = target.vector_bytes // 4
-    sizes = (rng.randint(1, 7), rng.randint(2, 7)), rng.randint(2, 9), rng.randint(lanes, 3 * lanes)
+    sizes = (rng.randint(6, 9), rng.randint(11, 13)), rng.randint(2, 9), rng.randint(lanes, 3 * lanes)
     dag = statistics(*sizes, batch=rng.randint(1, 3))
     first = generate(dag, target)[0]
     assert "short_runs" in first.made_by
