@@ -116,6 +116,33 @@ def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
     return bool(mine) and same and all(at_point(load.indices, consumer.axes) for load in mine)
 
 
+def names_of_terms(reader: StageOp, op: StageOp) -> dict[str, str] | None:
+    """The op's name of each axis of a reader that reads one element of it for each of its own terms; None
+    where it is read at other places than these, or not whole.
+
+        Y[m, n] = Σ_g s[n, g] * P[m, n, g]     ──▶     of P in Y {m: m, n: n, g: g}
+    """
+    names = _loaded(reader, op)
+    extents = {a.name: a.extent for a in reader.all_axes}
+    if len(names) != len(op.axes) or len(set(names)) < len(names):
+        return None
+    whole = all(extents[n] == a.extent for n, a in zip(names, op.axes, strict=True))
+    return dict(zip(names, (a.name for a in op.axes), strict=True)) if whole else None
+
+
+def is_read_by_terms(reader: StageOp, op: StageOp) -> bool:
+    """Whether the reader names all its axes, and nothing else, where it reads the op."""
+    return set(_loaded(reader, op)) == {a.name for a in reader.all_axes}
+
+
+def _loaded(reader: StageOp, op: StageOp) -> tuple[str, ...]:
+    """The axes at which an op is read; () where it is read otherwise, or at several places."""
+    loads = {load.indices for load in reader.loads() if load.buffer in op.buffers}
+    (indices,) = loads if len(loads) == 1 else ((),)
+    names = tuple(i.name for i in indices if isinstance(i, Var))
+    return names if len(names) == len(indices) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Digit:
     """Where a producer's axis is found in its consumer: axis `axis`, or its quotient or remainder by `by`."""

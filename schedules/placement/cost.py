@@ -33,10 +33,11 @@ Steps = tuple[str, int]  # along which axis of the last stage, and how many of i
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the stages in front of a last one are computed; who is in neither set is computed whole."""
+    """Where the stages in front of a last one are computed; who is in no set is computed whole."""
 
     inlined: frozenset[str]
     tiled: frozenset[str]  # inside a tile of the last stage
+    terms: frozenset[str] = frozenset()  # where the sum that reads them adds its terms, in registers
     steps: bool = False  # of the tile, from one to the next of which these are kept
 
 
@@ -107,11 +108,11 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
     each: of a stored stage, cycles for a vector of its elements (`evaluation`).
     """
     stored = [o for o in group.order if o.name not in plan.inlined]
-    whole = [o for o in stored if o.name not in plan.tiled and o is not group.last]
+    near = plan.tiled | plan.terms | {group.last.name}
+    whole = [o for o in stored if o.name not in near]
     work = 0.0
     for op in stored:
-        inside = op.name in plan.tiled or op is group.last
-        times = tiling.count * tiling.vectors[op.name] if inside else _vectors_of(op, group.lanes)
+        times = tiling.count * tiling.vectors[op.name] if op.name in near else _vectors_of(op, group.lanes)
         work += times * each[op.name]
     work += _moved(group, plan, tiling, whole)
     cores = group.target.num_cores

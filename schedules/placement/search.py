@@ -81,7 +81,8 @@ class Places:
     """Plans of one group, with what is known of each."""
 
     def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
-        """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole"."""
+        """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole", and
+        "term" for one that is read once, by one sum."""
         self.group, self.free = group, free
         self._each: dict[frozenset[str], Mapping[str, float]] = {}
         self._consumers = _consumers(group)
@@ -89,11 +90,20 @@ class Places:
         self._tilings = [*whole, *(Tiling.of(group, t, steps) for t, steps in strips_of(group))]
 
     def legal(self, where: Mapping[str, str]) -> bool:
-        """Whether every stage in a tile is read within the tile only."""
+        """Whether every stage in a tile is read within the tile only, and terms by sums there."""
         for name, place in where.items():
             if place == "tile" and any(not self._inside(c, where) for c in self._consumers[name]):
                 return False
+            if place == "term" and not all(self._adds(c, where) for c in self._consumers[name]):
+                return False
         return True
+
+    def _adds(self, reader: str, where: Mapping[str, str]) -> bool:
+        """Whether the reader of a term is a sum in the tile, or a term itself."""
+        if where.get(reader) == "term":
+            return True
+        near = reader == self.group.last.name or where[reader] == "tile"
+        return near and self.group.op(reader).is_reduction
 
     def _inside(self, name: str, where: Mapping[str, str]) -> bool:
         if name == self.group.last.name or where[name] == "tile":
@@ -102,7 +112,7 @@ class Places:
 
     def cost(self, where: Mapping[str, str], tiling: Tiling) -> float:
         plan = _plan(where, tiling)
-        if not self.legal(where) or (tiling.steps is not None and not plan.steps):
+        if not self.legal(where) or (tiling.steps is not None and (not plan.steps or plan.terms)):
             return float("inf")
         return cycles(self.group, plan, tiling, self._evaluations(plan.inlined))
 
@@ -120,7 +130,7 @@ class Places:
     def best(self) -> list[Placed]:
         """The cheapest tile of every plan that was looked at, the cheapest plan first."""
         found: dict[Plan, Placed] = {}
-        starts = [self._start(p) for p in ("inline", "tile", "whole")]
+        starts = [self._start(p) for p in ("inline", "tile", "term", "whole")]
         for tiling in self._tilings:
             for start in starts:
                 self._descend(dict(start), tiling, found)
@@ -144,7 +154,7 @@ class Places:
         for _ in range(SWEEPS):
             before = now
             for name in reversed([*where]):
-                for place in self.free[name]:
+                for place in sorted(self.free[name]):
                     if place == where[name]:
                         continue
                     other = {**where, name: place}
@@ -165,7 +175,8 @@ class Places:
 def _plan(where: Mapping[str, str], tiling: Tiling) -> Plan:
     tiled = frozenset(n for n, p in where.items() if p == "tile")
     inlined = frozenset(n for n, p in where.items() if p == "inline")
-    return Plan(inlined, tiled, tiling.steps is not None and bool(tiled))
+    terms = frozenset(n for n, p in where.items() if p == "term")
+    return Plan(inlined, tiled, terms, tiling.steps is not None and bool(tiled))
 
 
 def _consumers(group: Group) -> dict[str, list[str]]:

@@ -33,6 +33,7 @@ from schedules.rules import (
     pointwise,
     recurrence,
     row_chain,
+    short_runs,
     siblings,
     split_k,
     tensor_cores,
@@ -83,6 +84,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("nested_sums", nested_sums.nested_sums),
     # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum
     SketchRule("long_reduction", long_reduction.long_reduction),
+    # before row_chain, which would sum one result after another
+    SketchRule("short_runs", short_runs.short_runs),
     # before epilogue and pointwise: the last stage of a chain decides for all of it
     SketchRule("row_chain", row_chain.row_chain),
     # before tile_cpu: what is read once needs no register tile

@@ -24,7 +24,6 @@ from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import DotInstruction, whole
-from autotensor.ir.expr import Var
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import ComputeAt
@@ -47,7 +46,9 @@ from schedules.kit.stage_analysis import (
     constants,
     divisors,
     epilogue,
+    is_read_by_terms,
     lanes_of,
+    names_of_terms,
     reads,
     second_cache,
     untouched,
@@ -109,7 +110,7 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
     if inner is None or not op.axes or len(op.buffers) != 1 or len(inner.op.buffers) != 1:
         return None
     lanes, column = lanes_of(op, target), op.axes[-1]
-    name_of = _names(stage, inner)
+    name_of = names_of_terms(op, inner.op)
     if name_of is None or column.extent < lanes or lanes_of(inner.op, target) != lanes:
         return None
     there, summed = name_of[column.name], {name_of[a.name] for a in op.reduce_axes}
@@ -167,25 +168,8 @@ def _inner(state: State, stage: Stage) -> Stage | None:
     """The one reduction that the stage reads and nothing else does."""
     made = [p for b in stage.op.reads() if (p := state.producer(b)) is not None and p.op.is_reduction]
     alone = [p for p in made if state.consumers(p) == (stage,) and not state.is_output(p) and untouched(p)]
-    whole = [p for p in alone if set(_loaded(stage, p)) == {a.name for a in stage.op.all_axes}]
+    whole = [p for p in alone if is_read_by_terms(stage.op, p.op)]
     return whole[0] if len(whole) == 1 else None
-
-
-def _names(stage: Stage, inner: Stage) -> dict[str, str] | None:
-    """The inner stage's names of the outer one's axes; None where it is not read at just these."""
-    names = _loaded(stage, inner)
-    here = dict(zip(names, (a.name for a in inner.op.axes), strict=True))
-    extents = {a.name: a.extent for a in stage.op.all_axes}
-    whole = all(extents[n] == a.extent for n, a in zip(names, inner.op.axes, strict=True))
-    return here if whole and len(here) == len(names) else None
-
-
-def _loaded(stage: Stage, inner: Stage) -> tuple[str, ...]:
-    """The axes at which the stage reads the inner one's result; () where it does otherwise, or twice."""
-    loads = {load.indices for load in stage.op.loads() if load.buffer in inner.op.buffers}
-    (indices,) = loads if len(loads) == 1 else ((),)
-    names = tuple(i.name for i in indices if isinstance(i, Var))
-    return names if len(names) == len(indices) else ()
 
 
 class _NestSketch(SketchWriter):

@@ -4,20 +4,21 @@
       for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
-or, in strips of whole rows, nothing twice:
+Of a sum, terms that are stages of their own are computed where it adds them, and stay in registers. Or, in
+strips of whole rows, nothing twice:
 
     parallel over strips of the last stage:
       step by step, for each stage that is kept:   new rows only; those that the step before has computed stay
       a few rows of the last stage
 
-Which stages are inlined, kept in a tile or computed whole, and the tile, are chosen by `placement`: the plan
-that it holds for cheapest comes first, others that differ in a place follow, and what the rules behind would
-make of it (everything cheap inlined) stands among them by its cost.
+Which stages are inlined, kept in a tile, such terms or computed whole, and the tile, are chosen by
+`placement`: the plan that it holds for cheapest comes first, others that differ in a place follow, and what
+the rules behind would make of it (everything cheap inlined) stands among them by its cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
@@ -37,7 +38,16 @@ from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import is_worth_a_region
 from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import is_constant, is_padding, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import (
+    is_constant,
+    is_padding,
+    is_read_by_terms,
+    lanes_of,
+    matches_elementwise,
+    names_of_terms,
+    reads,
+    untouched,
+)
 from schedules.kit.tiles import powers, singles
 from schedules.placement.cost import Group
 from schedules.placement.reads import WRITTEN_OUT, of_all_terms, points_read, shares_rows
@@ -121,13 +131,11 @@ def _derives(state: State, holes: Sequence[Hole], decided: Mapping[str, Option])
 
 
 def _can_host(state: State, stage: Stage) -> bool:
-    op = stage.op
-    return (
-        bool(op.axes)
-        and untouched(stage)
-        and not state.attached(stage.name)
-        and (not op.is_reduction or _is_window(op))
-    )
+    return _is_open(state, stage) and (not stage.op.is_reduction or _is_window(stage.op))
+
+
+def _is_open(state: State, stage: Stage) -> bool:
+    return bool(stage.op.axes) and untouched(stage) and not state.attached(stage.name)
 
 
 def _reads_around(reader: StageOp, op: StageOp) -> bool:
@@ -149,8 +157,8 @@ def _is_window(op: StageOp) -> bool:
 
 
 def group_of(state: State, stage: Stage, target: Target) -> Group | None:
-    """The stages in front of one that may be computed with it; None where no stage is read at several points
-    or summed, so that there is nothing to decide."""
+    """The stages in front of one that may be computed with it; None where no stage is read at several points,
+    summed, or a term of a sum, so that there is nothing to decide."""
     inside = [stage]
     names = {stage.name}
     worth = again = False
@@ -158,7 +166,9 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
         consumers = state.consumers(s)
         if not consumers or isinstance(s.place, Inlined) or not any(c.name in names for c in consumers):
             continue
-        if state.is_output(s) or is_constant(state, s) or not _can_host(state, s):
+        if state.is_output(s) or is_constant(state, s):
+            continue
+        if not _can_host(state, s) and not (_is_open(state, s) and _is_term(state, s)):
             continue
         if not all(c.name in names for c in consumers):
             continue
@@ -166,7 +176,8 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
             break  # what is in front is a pipeline of its own
         inside.append(s)
         names.add(s.name)
-        worth = worth or (not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers))
+        around = not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers)
+        worth = worth or around or _is_term(state, s)
         again = again or any(not c.op.is_reduction and c.op.points() >= 2 * s.op.points() for c in consumers)
     if not worth and not (again and _is_closed(state, inside)):
         return None
@@ -181,12 +192,36 @@ def _is_closed(state: State, inside: Sequence[Stage]) -> bool:
 
 
 def _places(state: State, stage: Stage) -> frozenset[str]:
-    found = {"tile", "whole"}
+    found = {"whole"}
+    if _can_host(state, stage):
+        found.add("tile")
     if not stage.op.is_reduction and all(
         nested(c.op, stage.op) <= MOST_NESTED for c in state.consumers(stage)
     ):
         found.add("inline")
+    if _is_term(state, stage):
+        found.add("term")
     return frozenset(found)
+
+
+def _is_term(state: State, stage: Stage) -> bool:
+    """Whether each element is read once, for a term of one sum: by the sum itself, or by such a term. Rows
+    and vectors are the same in both."""
+    readers = state.consumers(stage)
+    op = stage.op
+    if len(readers) != 1 or len(op.axes) < 2 or prod(a.extent for a in op.reduce_axes) > WRITTEN_OUT:
+        return False
+    (reader,) = readers
+    if not reader.op.is_reduction:
+        return matches_elementwise(reader.op, op) and _is_term(state, reader)
+    names = names_of_terms(reader.op, op)
+    ends = zip(reader.op.axes[-2:], op.axes[-2:], strict=False)
+    return (
+        names is not None
+        and is_read_by_terms(reader.op, op)
+        and all(names[a.name] == b.name for a, b in ends)
+        and len(reader.op.axes) > 1
+    )
 
 
 class _Pipeline(SketchWriter):
@@ -215,9 +250,8 @@ class _Pipeline(SketchWriter):
                 inner = self._vectors(op, [a.name for a in op.axes])
                 if op in summed:
                     self._sum(op, inner)
-        others = [
-            o.name for o in self.group.order[:-1] if o.name not in plan.tiled and o.name not in plan.inlined
-        ]
+        gone = plan.tiled | plan.inlined | plan.terms
+        others = [o.name for o in self.group.order[:-1] if o.name not in gone]
         done = [o.name for o in self.group.order if o.name not in others]
         found = self.extension(*done, *(f"{o.name}.local" for o in summed))
         return Extension(found.steps, found.holes, found.done, stays=tuple(others))
@@ -264,17 +298,38 @@ class _Pipeline(SketchWriter):
             return loops[-1]
         self.split(name, last, lanes)
         inner = [f"{last}.1"]
-        seen = of_all_terms(op, points_read(op, self.placed.plan.inlined, self.group.order) or {})
-        if len(loops) > 1 and shares_rows(op, seen):
-            self.holes.append(rows_hole(op, seen, self.target, op is self.group.last))
-            self.split(name, loops[-2], Ref(self.holes[-1].name))
+        hole = self._rows(op) if len(loops) > 1 else None
+        if hole is not None:
+            self.holes.append(hole)
+            self.split(name, loops[-2], Ref(hole.name))
             inner.insert(0, f"{loops[-2]}.1")
             self.write(Reorder(name, (f"{loops[-2]}.0", f"{last}.0", *inner)))
         self.write(*in_vectors(name, *inner))
         return f"{last}.0"
 
+    def _rows(self, op: StageOp) -> Hole | None:
+        """How many rows of a stage are written together, if neighbours share what they read, or what the
+        terms of its sums read."""
+        for one in (*self._terms(op), op):
+            at_once = one if one is op else replace(one, reduce_axes=_down_rows(one))
+            seen = of_all_terms(at_once, points_read(one, self.placed.plan.inlined, self.group.order) or {})
+            if shares_rows(one, seen):
+                whole = one is op and op is self.group.last
+                return replace(rows_hole(one, seen, self.target, whole), name=f"{op.name}/rows")
+        return None
+
+    def _terms(self, op: StageOp) -> tuple[StageOp, ...]:
+        """The stages that are computed where the sums of `op` add them, producers first."""
+        found: list[StageOp] = []
+        for other in reversed(self.group.order):
+            readers = [o for o in (op, *found) if any(b in o.reads() for b in other.buffers)]
+            if other.name in self.placed.plan.terms and readers:
+                found.insert(0, other)
+        return tuple(found)
+
     def _sum(self, op: StageOp, at: str) -> None:
-        """The terms of the sums of a vector, which the loop `at` is around: inner ones written out."""
+        """The terms of the sums of a vector, which the loop `at` is around: inner ones written out, unless
+        stages are computed for each."""
         name = f"{op.name}.local"
         self.write(ComputeAt(name, op.name, at))
         axes, terms = [a.name for a in op.axes], [*op.reduce_axes]
@@ -286,14 +341,39 @@ class _Pipeline(SketchWriter):
         self.write(Reorder(name, (*(a.name for a in terms), *axes[:-1], *vectors)))
         if any(h.name == f"{op.name}/rows" for h in self.holes):
             self.write(Unroll(name, axes[-2]))
-        count = 1
-        for a in reversed(terms):
-            count *= a.extent
-            if count > WRITTEN_OUT:
-                break
-            self.write(Unroll(name, a.name))
+        made = self._terms(op)
+        if not made:
+            self.write(*(Unroll(name, a.name) for a in _written_out(op)))
         if small >= self.lanes:
             self.write(Unroll(name, vectors[0]), Vectorize(name, vectors[1]))
+        for one in reversed(made):
+            self._term(one, name, terms[-1].name)
+
+    def _term(self, op: StageOp, sums: str, at: str) -> None:
+        """A stage at a term of sums: a few rows of a vector, in registers."""
+        *others, last = (a.name for a in op.axes)
+        down = _down_rows(op)  # innermost, so that what neighbours share is soon done with
+        terms = [a.name for a in (*(a for a in op.reduce_axes if a not in down), *down)]
+        inner = [*terms, *others, f"{last}.0", f"{last}.1"]
+        self.write(ComputeAt(op.name, sums, at))
+        self.split(op.name, last, self.lanes)
+        self.write(Reorder(op.name, tuple(inner)), *in_vectors(op.name, *inner))
+
+
+def _down_rows(op: StageOp) -> tuple[IterDef, ...]:
+    """The terms that windows take down the rows."""
+    row, dims = op.axes[-2].name, [d for r in reads(op) for d in r.dims if d is not None]
+    return tuple(a for a in op.reduce_axes if any({row, a.name} <= d.steps.keys() for d in dims))
+
+
+def _written_out(op: StageOp) -> Iterator[IterDef]:
+    """The inner terms of a sum that are written out, innermost first."""
+    count = 1
+    for a in reversed(op.reduce_axes):
+        count *= a.extent
+        if count > WRITTEN_OUT:
+            return
+        yield a
 
 
 def tiled_axes(op: StageOp, lanes: int) -> tuple[IterDef, ...]:

@@ -38,6 +38,7 @@ from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
 from schedules.rules.nested_sums import is_nest
 from schedules.rules.one_pass import runs
+from schedules.rules.short_runs import has_short_runs
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 ROWS = (1, 2, 4, 8)  # at a time
@@ -99,7 +100,8 @@ def _chain(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, 
             continue
         if state.attached(s.name) or tuple(a.extent for a in s.op.axes[:rows]) != leading:
             continue
-        if all(_same_rows(c.op, s.op, rows) for c in consumers) and not _is_better_alone(state, s, target):
+        alone = has_short_runs(s.op, target) or _is_better_alone(state, s, target)
+        if not alone and all(_same_rows(c.op, s.op, rows) for c in consumers):
             inside.add(s.name)
             found.append(s)
     return tuple(reversed(found))

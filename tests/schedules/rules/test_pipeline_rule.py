@@ -199,3 +199,60 @@ def test_rows_of_windows_share_what_they_read() -> None:
         (hole,) = (h for h in sketch.holes if h.name == "down/rows")
         for option in hole.options:
             check(dag, sketch.fill({**sketch.defaults(), "down/rows": option}))
+
+
+# -- terms of sums that are stages of their own -------------------------------------------------------------
+def alike(h: int, w: int, near: int, patch: int, swapped: bool = False) -> ComputeDAG:
+    """A mean of neighbours, each weighed by how alike its patch is. swapped: the sum runs over them in the
+    other order than weights lie in."""
+    size = near + patch - 1
+    x = te.placeholder((h + size - 1, w + size - 1), name="x")
+    p, q = te.reduce_axis(patch, name="p"), te.reduce_axis(patch, name="q")
+    s, t = te.reduce_axis(near, name="s"), te.reduce_axis(near, name="t")
+    half = near // 2
+
+    def differ(s: Any, t: Any, i: Any, j: Any) -> Any:
+        d = x[i + s + p, j + t + q] - x[i + half + p, j + half + q]
+        return te.sum(d * d, axis=[p, q])
+
+    apart = te.compute((near, near, h, w), differ, name="apart")
+    weight = te.compute(
+        (near, near, h, w), lambda s, t, i, j: te.exp(-0.3 * apart[s, t, i, j]), name="weight"
+    )
+    total = te.compute(
+        (h, w),
+        lambda i, j: te.sum(weight[s, t, i, j] * x[i + s, j + t], axis=[t, s] if swapped else [s, t]),
+        name="total",
+    )
+    return ComputeDAG.of([x, te.compute((h, w), lambda i, j: total[i, j] + x[i, j], name="out")])
+
+
+def computed_at(trace: Any) -> dict[str, str]:
+    return {s.stage: s.host for s in trace.steps if isinstance(s, ComputeAt)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_terms_of_a_sum_are_computed_where_it_adds_them(target: Any) -> None:
+    found = computed_at(default_trace(alike(256, 384, 5, 3), target))
+    assert found["weight"] == found["apart"] == "total.local"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_terms_give_the_same_at_any_size(seed: int) -> None:
+    rng = random.Random(seed)
+    dag = alike(rng.randint(3, 21), rng.randint(9, 75), rng.randint(2, 5), rng.choice((1, 3)), seed % 2 == 0)
+    made = [s for s in generate(dag, TARGETS[seed % 2]) if computed_at(s).get("weight") == "total.local"]
+    assert made
+    for sketch in made[:2]:
+        check(dag, sketch.fill(sketch.random(rng)), seed=seed)
+
+
+def test_a_stage_that_several_sums_read_is_not_a_term() -> None:
+    """Each sum would compute it again."""
+    x, (k, m) = te.placeholder((64, 128), name="x"), (te.reduce_axis(5, name=n) for n in "km")
+    e = te.compute((5, 64, 128), lambda s, i, j: te.exp(x[i, j] * te.cast("float32", s)), name="e")
+    a = te.compute((64, 128), lambda i, j: te.max(e[k, i, j], axis=k), name="a")
+    b = te.compute((64, 128), lambda i, j: te.sum(e[m, i, j] - a[i, j], axis=m), name="b")
+    out = te.compute((64, 128), lambda i, j: a[i, j] * b[i, j], name="out")
+    for sketch in generate(ComputeDAG.of([x, out]), WIDE):
+        assert not computed_at(sketch).get("e", "").endswith(".local")
