@@ -78,7 +78,8 @@ def load(w: ValueWriter, e: Load) -> str:
         case Kind.CONTIGUOUS if mask is not None and mask.dtype.lanes > 1:
             return _masked_load(w, t, *address(w, buffer, start), w.value(mask))
         case Kind.CONTIGUOUS:
-            return _plain_load(w, buffer, start, t, mask)
+            held = w.held.get((buffer, start.constant, t)) if mask is None and not start.terms else None
+            return held or _plain_load(w, buffer, start, t, mask)
         case Kind.BROADCAST:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
         case Kind.PERMUTED:
@@ -208,9 +209,9 @@ def store(w: ValueWriter, s: Store) -> None:
         raise w.error(f"a store of {t} to {buffer.name!r} has a mask of {mask.dtype.lanes} lanes.")
     if value.dtype.element != buffer.dtype or value.dtype.lanes not in (1, n):
         raise w.error(f"{value.dtype} is stored into {buffer.name!r}, which takes {t}.")
-    x = w.value(value)
+    x = held = w.value(value)
     if value.dtype.lanes < n:
-        x = w.splat(x, t)
+        x = held = w.splat(x, t)
     if t.is_bool:
         x = w.op(f"zext {ty(t)} {x} to {mem(t)}")
     if access.start is None or access.kind is Kind.SCATTERED:
@@ -226,6 +227,22 @@ def store(w: ValueWriter, s: Store) -> None:
             pointer, align = address(w, buffer, access.start.shift(offset))
             w.do(f"store {word} {one}, ptr {pointer}, align {align}")
     w.forget(buffer)
+    if buffer.scope is Scope.REGISTER:
+        _hold(w, buffer, access, t, held)
+
+
+def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None:
+    """Notes what a store leaves in a register, so that who loads it knows how it came about."""
+    start, whole = access.start, access.kind is Kind.CONTIGUOUS and access.mask is None
+    if start is None or not whole:
+        for key in [k for k in w.held if k[0] is buffer]:
+            del w.held[key]
+        return
+    first, end = start.constant, start.constant + t.lanes
+    if (buffer, first, t) not in w.held:  # else nothing overlaps
+        for key in [k for k in w.held if k[0] is buffer and k[1] < end and first < k[1] + k[2].lanes]:
+            del w.held[key]
+    w.held[buffer, first, t] = x
 
 
 def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, mask: Expr | None) -> None:
