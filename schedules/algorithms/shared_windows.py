@@ -6,14 +6,13 @@
     P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_a x[i + a, j]
                                                      P[i, j]      = max_b P.part[i, j + b]
 
-Parts may overlap, and so it is for any reduction that does not mind a term twice: maxima and minima, the "and"
-and "or" of bits and conditions. Joined in order, the same one of equal terms is kept as before: the first. A
-window that is written out, `max(max(x[i], x[i + 1]), x[i + 2])`, is one, too.
+Parts may overlap. So it is for any reduction that does not mind a term twice: maxima and minima, "and" and
+"or". Of equal terms the first is kept, as before. What is written out, `max(max(x[i], x[i + 1]), x[i + 2])`,
+is a window, too. Each part is split again as long as that takes fewer operations, loads and stores.
 
-Each part is split again as long as that is cheaper, by the operations, loads and stores of each element.
-Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels"
-(Pattern Recognition Letters 13, 1992), for windows along one axis after the other; windows of windows instead
-of his sums from both ends of a block, because vectors do them without turning.
+Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
+kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows take the
+place of his runs from both ends of a block, which vectors along the window would have to turn.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ from autotensor.schedule.extents import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import IterDef, StageOp, distinct_operations
 from schedules.algorithms.written_windows import as_reductions
+from schedules.kit.body_work import EXTREME
 
 NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
-# of an element, in vector operations (chosen, 2026-11)
-LOAD, STORE = 0.5, 1.0
-# of floats two steps of a chain take four operations, for NaN is kept; one by itself three
-PAIR, SINGLE = 4.0, 3.0
+LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
+ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
 PARTS = (2, 3, 4)  # that a window is joined from
 MOST = 128  # terms along an axis: more are no window
 
@@ -78,12 +76,9 @@ def _terms(op: StageOp) -> tuple[int, float]:
 
 def _element(bodies: Sequence[Expr], terms: int, each: float) -> float:
     """Operations of an element of one result for each of the bodies."""
-    joins = sum(_steps(terms - 1) if b.dtype.is_float else terms - 1 for b in bodies)
+    steps = terms - 1
+    joins = sum(EXTREME * steps + ALONE * (steps % 2) if b.dtype.is_float else steps for b in bodies)
     return terms * each + joins + STORE * len(bodies)
-
-
-def _steps(count: int) -> float:
-    return PAIR * (count // 2) + SINGLE * (count % 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,8 @@ def _slides(op: StageOp) -> Iterator[Slide]:
         if weights is None or min(weights) < 1 or 1 not in weights:
             continue
         (stride, step), place = weights, Var("place", axis.var.dtype)
-        alone = {axis.var: place - over.var * step} if stride == 1 else {over.var: place - axis.var * stride}
-        bodies = tuple(simplify(substitute(b, alone)) for b in op.bodies)
+        other = {axis.var: place - over.var * step} if stride == 1 else {over.var: place - axis.var * stride}
+        bodies = tuple(simplify(substitute(b, other)) for b in op.bodies)
         if all(free_vars(b).isdisjoint((axis.var, over.var)) for b in bodies):
             yield Slide(axis, over, stride, step, tuple(substitute(b, {place: axis.var}) for b in bodies))
 
@@ -178,7 +173,7 @@ def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for length in range(1, window + 1):
         places = slide.axis.extent + slide.step * (window - length)
-        ways = [(places * _element(op.bodies, length, each), (length,))]
+        ways: list[tuple[float, tuple[int, ...]]] = [(places * _element(op.bodies, length, each), (length,))]
         for shorter in range(1, length):
             if count := parts(shorter, length):
                 cost, before = best[shorter]

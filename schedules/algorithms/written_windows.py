@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations, product
 
-from autotensor.ir.expr import Binary, Const, Expr, Load, Op
+from autotensor.ir.expr import Binary, Const, Expr, Load, Op, Select
 from autotensor.ir.func import Buffer
-from autotensor.ir.node import Node, children
+from autotensor.ir.node import children
 from autotensor.ir.reducers import selecting
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
@@ -26,6 +26,7 @@ from autotensor.te.stage import IterDef, StageOp
 from autotensor.te.tensor import AxisKind
 
 FEWEST = 3  # terms
+
 
 def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
     """The windows that an op's bodies join, and the op that reads them; the op alone where there are none.
@@ -49,13 +50,18 @@ def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
 
 
 def _chains(bodies: Sequence[Expr]) -> Iterator[Expr]:
-    """The largest expressions that join terms by one operator."""
-    inner: set[Node] = set()
-    for e in (e for body in bodies for e in walk(body)):
+    """The largest expressions that join terms by one operator; none under a choice, which may guard loads."""
+    waiting: list[Expr] = [*bodies]
+    seen, inner = set(bodies), set[Expr]()
+    while waiting:
+        e = waiting.pop()
+        below = [e.cond] if isinstance(e, Select) else [c for c in children(e) if isinstance(c, Expr)]
         if isinstance(e, Binary) and selecting(e.op, e.dtype) is not None:
-            inner.update(c for c in children(e) if isinstance(c, Binary) and c.op is e.op)
+            inner.update(c for c in below if isinstance(c, Binary) and c.op is e.op)
             if e not in inner:
                 yield e
+        waiting += [c for c in below if c not in seen]
+        seen.update(below)
 
 
 def _terms(e: Expr, op: Op) -> list[Expr]:
@@ -66,17 +72,22 @@ def _reduction(chain: Expr, op: StageOp) -> StageOp | None:
     """The chain as a reduction over the axes of an op; None where its terms are not one that moves evenly."""
     assert isinstance(chain, Binary)
     first, *others = _terms(chain, chain.op)
-    moves = [_move(first, e, op.axes) for e in others]
-    if len(others) < FEWEST - 1 or None in moves:
-        return None
-    along = dict.fromkeys(a for m in moves if m is not None for a in m)
-    for order in permutations(along):
-        steps = _grid([(0,) * len(order), *(tuple(m.get(a, 0) for a in order) for m in moves if m is not None)])
+    moves: list[dict[IterDef, int]] = [{}]
+    for e in others if len(others) >= FEWEST - 1 and _loads(first) else ():
+        move = _move(first, e, op.axes)
+        if move is None:
+            return None
+        moves.append(move)
+    for order in permutations(dict.fromkeys(a for m in moves for a in m)):
+        steps = _grid([tuple(m.get(a, 0) for a in order) for m in moves])
         if steps:
-            over = [IterDef(fresh("r", {a.name for a in op.axes}, str(n)), c, AxisKind.REDUCE) for n, (_, c) in enumerate(steps)]
+            names = (fresh("r", {a.name for a in op.axes}, str(n)) for n in range(len(steps)))
+            over = tuple(
+                IterDef(n, count, AxisKind.REDUCE) for n, (_, count) in zip(names, steps, strict=True)
+            )
             moved = {a.var: a.var + r.var * step for a, r, (step, _) in zip(order, over, steps, strict=True)}
-            body = substitute(first, moved)
-            return replace(op, reduce_axes=tuple(over), bodies=(body,), combiner=selecting(chain.op, chain.dtype))
+            reducer = selecting(chain.op, chain.dtype)
+            return replace(op, reduce_axes=over, bodies=(substitute(first, moved),), combiner=reducer)
     return None
 
 

@@ -1,7 +1,7 @@
 """Windows of maxima and the like: made of shorter ones that neighbours share, or each by itself.
 
-Asked before anything is decided, of all stages at once: a pipeline places the parts like any other stages. They
-come first where they seem to pay for being stored and loaded.
+Asked before anything is decided, of all stages at once: a pipeline places the parts like any other stages.
+Those come first that seem to take clearly fewer operations, loads and stores.
 """
 
 from __future__ import annotations

@@ -275,31 +275,30 @@ class ValueWriter(FunctionWriter):
             raise self.error(f"{op.value!r} is not defined for {t}.")
         if _is_number(a):
             a, b, x, y = b, a, y, x
-        if x == literal(-inf if op is Op.MAX else inf, t):  # what a reduction begins with
+        if self.copies.get(x) == literal(-inf if op is Op.MAX else inf, t):  # what a reduction begins with
             return y
-        if _is_number(b):
-            return self._beyond(op, t, y, x)
-        return self._extreme(op, t, x, y)
+        return self._beyond(op, t, y, x) if _is_number(b) else self._extreme(op, t, x, y)
 
     def _extreme(self, op: Op, t: DType, x: str, y: str) -> str:
         """The least or the greatest of two values, NaN where one is.
 
         `y > x ? y : x` is one instruction and gives x where either is NaN: only a NaN in y is lost. Two
-        others, a test and a choice, bring it back. Where x comes of such a step itself, they serve both:
+        others, a test and a choice, bring it back. Where one of the values comes of such a step itself, they
+        serve both steps:
 
             max(max(a, b), c)     p = b > a ? b : a;  p = c > p ? c : p;  b or c is NaN ? NaN : p
         """
+        x, y = self.copies.get(x, x), self.copies.get(y, y)
         first, second = self.steps.get((op, x)), self.steps.get((op, y))
+        other = y
         if first is not None:
-            x, lost = first.plain, (first.lost, y)
+            x, other = first.plain, first.lost
         elif second is not None:
-            y, lost = second.plain, (second.lost, second.plain)
-        else:
-            lost = (y,)
+            y, other = second.plain, second.lost
         # without the freeze LLVM joins the choices, and no vmaxps is left
         plain = self.op(f"freeze {ty(t)} {self._beyond(op, t, y, x)}")
-        nan = self.op(f"fcmp uno {ty(t)} {lost[0]}, {lost[-1]}")
-        if len(lost) > 1:  # the NaN of all ones: a choice of it is one `or`
+        nan = self.op(f"fcmp uno {ty(t)} {other}, {y}")
+        if other is not y:  # a choice of all ones is one `or`
             return self.op(f"select {cond_type(t)} {nan}, {ty(t)} {_all_ones(t)}, {ty(t)} {plain}")
         result = self.op(f"select {cond_type(t)} {nan}, {ty(t)} {y}, {ty(t)} {plain}")
         self.steps[op, result] = Step(plain, y)

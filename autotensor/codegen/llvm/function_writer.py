@@ -110,6 +110,7 @@ class FunctionWriter:
         self.known: dict[Any, str] = {}
         # what register buffers hold that was stored in this block: (buffer, first element, type) → operand
         self.held: dict[tuple[Any, int, DType], str] = {}
+        self.copies: dict[str, str] = {}  # what was loaded of these → the operand that was stored
         self.scopes: list[Scope] = []
 
     # -- instructions ------------------------------------------------------------------------------------

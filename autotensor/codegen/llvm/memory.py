@@ -78,8 +78,10 @@ def load(w: ValueWriter, e: Load) -> str:
         case Kind.CONTIGUOUS if mask is not None and mask.dtype.lanes > 1:
             return _masked_load(w, t, *address(w, buffer, start), w.value(mask))
         case Kind.CONTIGUOUS:
-            held = w.held.get((buffer, start.constant, t)) if mask is None and not start.terms else None
-            return held or _plain_load(w, buffer, start, t, mask)
+            value = _plain_load(w, buffer, start, t, mask)
+            if mask is None and not start.terms and (buffer, start.constant, t) in w.held:
+                w.copies[value] = w.held[buffer, start.constant, t]
+            return value
         case Kind.BROADCAST:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
         case Kind.PERMUTED:
