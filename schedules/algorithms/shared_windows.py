@@ -92,7 +92,7 @@ class Slide:
     bodies: tuple[Expr, ...]  # with the axis as the place
 
     def at(self, place: Expr) -> tuple[Expr, ...]:
-        return tuple(substitute(b, {self.axis.var: place}) for b in self.bodies)
+        return tuple(simplify(substitute(b, {self.axis.var: place})) for b in self.bodies)
 
 
 def _slides(op: StageOp) -> Iterator[Slide]:
@@ -212,7 +212,7 @@ def _part(
 
 def _read(part: StageOp, axis: IterDef, place: Expr) -> tuple[Expr, ...]:
     """A part's values at a place along an axis."""
-    indices = tuple(place if a.name == axis.name else a.var for a in part.axes)
+    indices = tuple(simplify(place) if a.name == axis.name else a.var for a in part.axes)
     return tuple(Load(b, indices) for b in part.buffers)
 
 

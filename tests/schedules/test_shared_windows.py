@@ -112,27 +112,26 @@ def test_windows_that_are_written_out() -> None:
 
 
 def test_a_window_that_is_part_of_an_expression() -> None:
-    """A morphological gradient: the greatest minus the least of 7 x 7 neighbours."""
-    x = te.placeholder((46, 70), name="x")
+    """A morphological gradient: the greatest minus the least of 5 x 5 neighbours."""
+    x = te.placeholder((16, 28), name="x")
 
     def body(i: Any, j: Any) -> Any:
-        near = [x[i + a, j + b] for a, b in product(range(7), range(7))]
+        near = [x[i + a, j + b] for a, b in product(range(5), range(5))]
         return reduce(te.maximum, near) - reduce(te.minimum, near)
 
-    dag = ComputeDAG.of([x, te.compute((40, 64), body, name="g")])
-    assert lengths(dag.stages[-1]) == [7, 7, 7, 7, 1] or lengths(dag.stages[-1]) == [
-        3,
-        3,
-        3,
-        3,
-        3,
-        3,
-        3,
-        3,
-        1,
-    ]
+    dag = ComputeDAG.of([x, te.compute((12, 24), body, name="g")])
+    assert lengths(dag.stages[-1]) == [5, 5, 5, 5, 1]
     assert shares(dag)
     check(dag, default_trace(dag, TARGET))
+
+
+def test_a_window_under_a_choice_may_not_read_where_the_choice_does_not() -> None:
+    x = te.placeholder((100,), name="x")
+
+    def body(i: Any) -> Any:
+        return te.select(i < 92, reduce(te.maximum, [x[i + d] for d in range(9)]), 0.0)
+
+    assert lengths(ComputeDAG.of([x, te.compute((100,), body, name="m")]).stages[-1]) is None
 
 
 def shares(dag: ComputeDAG) -> bool:
@@ -140,14 +139,14 @@ def shares(dag: ComputeDAG) -> bool:
 
 
 def test_all_of_its_sketches_are_right() -> None:
-    x = te.placeholder((26, 40), name="x")
-    a, b = te.reduce_axis(7, name="a"), te.reduce_axis(9, name="b")
-    m = te.compute((20, 32), lambda i, j: te.max(x[i + a, j + b], axis=[a, b]), name="m")
+    x = te.placeholder((10, 24), name="x")
+    a, b = te.reduce_axis(3, name="a"), te.reduce_axis(9, name="b")
+    m = te.compute((8, 16), lambda i, j: te.max(x[i + a, j + b], axis=[a, b]), name="m")
     dag = ComputeDAG.of([x, m])
     found = [s for s in generate(dag, TARGET) if s.made_by[0] == NAME]
     assert found
     assert any(s.made_by[0] != NAME for s in generate(dag, TARGET))  # as it is written, too
-    for sketch in found[:4]:
+    for sketch in found[:3]:
         check(dag, sketch.fill(sketch.defaults()))
 
 
