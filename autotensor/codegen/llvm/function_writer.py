@@ -108,7 +108,7 @@ class FunctionWriter:
         self.block = "entry"  # label of the block being written
         self.declared: dict[str, str] = {}  # external functions and constants: name → its line
         self.known: dict[Any, str] = {}
-        # what register buffers hold that was stored in this block: (buffer, first element, type) → operand
+        # what private buffers hold that was stored in this block: (buffer, first element, type) → operand
         self.held: dict[tuple[Any, int, DType], str] = {}
         self.copies: dict[str, str] = {}  # what was loaded of these → the operand that was stored
         self.scopes: list[Scope] = []

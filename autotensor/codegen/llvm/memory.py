@@ -79,8 +79,9 @@ def load(w: ValueWriter, e: Load) -> str:
             return _masked_load(w, t, *address(w, buffer, start), w.value(mask))
         case Kind.CONTIGUOUS:
             value = _plain_load(w, buffer, start, t, mask)
-            if mask is None and not start.terms and (buffer, start.constant, t) in w.held:
-                w.copies[value] = w.held[buffer, start.constant, t]
+            held = w.held.get((buffer, start.constant, t)) if _is_fixed(access) else None
+            if held is not None:
+                w.copies[value] = held
             return value
         case Kind.BROADCAST:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
@@ -229,22 +230,25 @@ def store(w: ValueWriter, s: Store) -> None:
             pointer, align = address(w, buffer, access.start.shift(offset))
             w.do(f"store {word} {one}, ptr {pointer}, align {align}")
     w.forget(buffer)
-    if buffer.scope is Scope.REGISTER:
+    if buffer.scope in (Scope.LOCAL, Scope.REGISTER):
         _hold(w, buffer, access, t, held)
 
 
 def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None:
-    """Notes what a store leaves in a register, so that who loads it knows how it came about."""
-    start, whole = access.start, access.kind is Kind.CONTIGUOUS and access.mask is None
-    if start is None or not whole:
+    """Notes what a store leaves in a private buffer, so that who loads it knows how it came about."""
+    first = access.start.constant if access.start is not None and _is_fixed(access) else None
+    if (buffer, first, t) not in w.held:  # else nothing else overlaps
+        end = 0 if first is None else first + t.lanes
         for key in [k for k in w.held if k[0] is buffer]:
-            del w.held[key]
-        return
-    first, end = start.constant, start.constant + t.lanes
-    if (buffer, first, t) not in w.held:  # else nothing overlaps
-        for key in [k for k in w.held if k[0] is buffer and k[1] < end and first < k[1] + k[2].lanes]:
-            del w.held[key]
-    w.held[buffer, first, t] = x
+            if first is None or (key[1] < end and first < key[1] + key[2].lanes):
+                del w.held[key]
+    if first is not None:
+        w.held[buffer, first, t] = x
+
+
+def _is_fixed(access: Access) -> bool:
+    """Whether whole lanes are moved from or to a place that is a number."""
+    return access.is_whole and not (access.start is None or access.start.terms)
 
 
 def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, mask: Expr | None) -> None:
