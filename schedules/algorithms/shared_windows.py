@@ -31,7 +31,7 @@ from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
-from autotensor.schedule.state import Stage, State
+from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.stage import IterDef, StageOp, distinct_operations
 from schedules.algorithms.written_windows import as_reductions
 from schedules.kit.body_work import EXTREME
@@ -45,8 +45,9 @@ MOST = 128  # terms along an axis: more are no window
 
 
 def shared_windows(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The parts of a stage's windows, and the stage made of them; None where nothing is saved."""
-    return parts_of(stage.op, frozenset(state.names))
+    """The parts of a stage's windows, and the stage made of them; None where nothing is saved, and within the
+    steps of a recurrence, which parts in front of it do not know."""
+    return parts_of(stage.op, frozenset(state.names)) if isinstance(stage.place, Root) else None
 
 
 def parts_of(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...] | None:

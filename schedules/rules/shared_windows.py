@@ -20,7 +20,7 @@ SURE = 1.2  # times as many operations that windows by themselves must take to c
 
 
 def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if target.kind != "llvm" or stage.name != state.names[-1] or not all(map(untouched, state.stages)):
+    if target.kind != "llvm" or stage.name != state.names[-1]:
         return
     found = {s.name: gain for s in state.stages if (gain := _gain(state, s))}
     sure = tuple(name for name, gain in found.items() if gain >= SURE)
@@ -33,6 +33,8 @@ def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Exten
 
 def _gain(state: State, stage: Stage) -> float:
     """Times the operations that a stage takes as it is; 0 where nothing is shared."""
+    if not untouched(stage) or state.attached(stage.name) or is_constant(state, stage):
+        return 0.0
     names = frozenset(state.names)
-    made = None if is_constant(state, stage) else parts_of(stage.op, names)
+    made = parts_of(stage.op, names)
     return 0.0 if made is None else work(as_reductions(stage.op, names)) / work(made)

@@ -11,9 +11,11 @@ import pytest
 from comparison import Native, check
 
 from autotensor import te
+from autotensor.base.errors import ScheduleError
 from autotensor.base.target import host, parse
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.stage import StageOp
@@ -132,6 +134,22 @@ def test_a_window_under_a_choice_may_not_read_where_the_choice_does_not() -> Non
         return te.select(i < 92, reduce(te.maximum, [x[i + d] for d in range(9)]), 0.0)
 
     assert lengths(ComputeDAG.of([x, te.compute((100,), body, name="m")]).stages[-1]) is None
+
+
+def test_windows_within_the_steps_of_a_recurrence_stay_there() -> None:
+    """Each step takes the greatest of nine neighbours of the step before; who reads them may be split."""
+    x, s = te.placeholder((6, 40), name="x"), te.placeholder((6, 40), name="s")
+    r, q = te.reduce_axis(9, name="r"), te.reduce_axis(9, name="q")
+    near = te.compute((6, 32), lambda t, i: te.max(s[t - 1, i + r], axis=r), name="near")
+    later = te.compute((6, 40), lambda t, i: near[t, te.minimum(i, 31)] * 0.5 + x[t, i], name="later")
+    y = te.scan(te.compute((1, 40), lambda t, i: x[0, i], name="first"), later, s, name="y")
+    z = te.compute((6, 32), lambda t, i: te.max(y[t, i + q], axis=q), name="z")
+    dag = ComputeDAG.of([x, z])
+    steps = default_trace(dag, TARGET).steps
+    assert [s.stage for s in steps if isinstance(s, UseAlgorithm) and s.algorithm == NAME] == ["z"]
+    with pytest.raises(ScheduleError, match="does not fit"):
+        UseAlgorithm("near", NAME).apply(State.initial(dag))
+    check(dag, default_trace(dag, TARGET))
 
 
 def shares(dag: ComputeDAG) -> bool:
