@@ -3,8 +3,8 @@
     M[i] = max_{r < 9} x[i + r]     ──▶     M.part[i] = max_{r < 3} x[i + r]
                                             M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps for 8
 
-    P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_a x[i + a, j]
-                                                     P[i, j]      = max_b P.part[i, j + b]
+    P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_b x[i, j + b]
+                                                     P[i, j]      = max_a P.part[i + a, j]
 
 Parts may overlap. So it is for any reduction that does not mind a term twice: maxima and minima, "and" and
 "or". Of equal terms the first is kept, as before. What is written out, `max(max(x[i], x[i + 1]), x[i + 2])`,
@@ -34,7 +34,7 @@ from autotensor.schedule.extents import access
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.stage import IterDef, StageOp, distinct_operations
 from schedules.algorithms.written_windows import as_reductions
-from schedules.kit.body_work import EXTREME
+from schedules.cpu import EXTREME
 
 NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
@@ -97,9 +97,12 @@ class Slide:
 
 
 def _slides(op: StageOp) -> Iterator[Slide]:
-    """The windows of a reduction, those along the last axis first."""
-    for axis, over in product(reversed(op.axes), op.reduce_axes):
-        weights = _weights(op, axis.name, over.name) if min(axis.extent, over.extent) > 1 else None
+    """The windows of a reduction, those along the last axis first. Of floats the outermost one alone: joined
+    along the others first, the first of equal terms is the same one."""
+    terms = [a for a in op.reduce_axes if a.extent > 1]
+    outer = terms[:1] if any(b.dtype.is_float for b in op.bodies) else terms
+    for axis, over in product(reversed(op.axes), outer):
+        weights = _weights(op, axis.name, over.name) if axis.extent > 1 else None
         if weights is None or min(weights) < 1 or 1 not in weights:
             continue
         (stride, step), place = weights, Var("place", axis.var.dtype)

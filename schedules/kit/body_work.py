@@ -21,10 +21,9 @@ from autotensor.ir.reducers import alone
 from autotensor.ir.visit import free_vars
 from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
-from schedules.cpu import cpu_of
+from schedules.cpu import EXTREME, cpu_of
 
 SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # one instruction each
-EXTREME = 2.0  # operations of the least or greatest of two floats, in a chain of them: NaN is kept
 DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
 
 
