@@ -6,9 +6,10 @@
     P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_b x[i, j + b]
                                                      P[i, j]      = max_a P.part[i + a, j]
 
-Parts may overlap. So it is for any reduction that does not mind a term twice: maxima and minima, "and" and
-"or". Of equal terms the first is kept, as before. What is written out, `max(max(x[i], x[i + 1]), x[i + 2])`,
-is a window, too. Each part is split again as long as that takes fewer operations, loads and stores.
+Parts may overlap. The same goes for every reduction whose result does not change when a term occurs twice:
+maxima and minima, "and" and "or". The first of equal terms is kept, as before. A window may also be written
+out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as that takes fewer operations,
+loads and stores.
 
 Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
 kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows take the
@@ -41,7 +42,7 @@ IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
 LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
 ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
 PARTS = (2, 3, 4)  # that a window is joined from
-MOST = 128  # terms along an axis: more are no window
+MOST = 128  # terms along an axis: longer windows are left as they are
 
 
 def shared_windows(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
@@ -53,7 +54,7 @@ def shared_windows(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 def parts_of(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...] | None:
     """The stages that compute an op in fewer operations, itself last; None where there are none.
 
-    names: of stages, that new ones are told from.
+    names: of stages, which new ones must not have.
     """
     if op.is_open:
         return None
@@ -97,8 +98,11 @@ class Slide:
 
 
 def _slides(op: StageOp) -> Iterator[Slide]:
-    """The windows of a reduction, those along the last axis first. Of floats the outermost one alone: joined
-    along the others first, the first of equal terms is the same one."""
+    """The windows of a reduction, those along the last axis first.
+
+    Floats give the outermost window alone: it is joined last, so that the first of equal terms is the same
+    one (zeros have signs).
+    """
     terms = [a for a in op.reduce_axes if a.extent > 1]
     outer = terms[:1] if any(b.dtype.is_float for b in op.bodies) else terms
     for axis, over in product(reversed(op.axes), outer):
@@ -160,7 +164,7 @@ def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, 
         return (op,)
     found: list[StageOp] = []
     before, *lengths = _lengths(op, slide)
-    bodies, terms = slide.at(axis.var + over.var * step), before
+    bodies, terms = slide.at(axis.var + over.var * step if before > 1 else axis.var), before
     for length in lengths:
         places = axis.extent + step * (over.extent - before)
         found.append(_part(op, axis, places, (replace(over, extent=terms),), bodies, names))
@@ -172,7 +176,7 @@ def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, 
 
 
 def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
-    """Of windows, each made of the one before, that take the fewest operations; the last one is whole."""
+    """Lengths of windows, each made of the one before, that take the fewest operations; the last is whole."""
     window, (_, each), read = slide.over.extent, _terms(op), LOAD * len(op.buffers)
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for length in range(1, window + 1):
@@ -187,7 +191,7 @@ def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
 
 
 def parts(shorter: int, length: int) -> int:
-    """Of how many windows a longer one is joined, evenly and without a hole between; 0: of none on offer.
+    """How many windows make a longer one, evenly and without a hole between; 0 where no number on offer does.
 
     >>> parts(3, 9), parts(3, 5), parts(4, 7), parts(2, 9)
     (3, 2, 2, 0)

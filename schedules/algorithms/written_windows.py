@@ -31,7 +31,7 @@ FEWEST = 3  # terms
 def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
     """The windows that an op's bodies join, and the op that reads them; the op alone where there are none.
 
-    names: of stages, that new ones are told from.
+    names: of stages, which new ones must not have.
     """
     if op.is_reduction:
         return (op,)

@@ -235,7 +235,7 @@ def store(w: ValueWriter, s: Store) -> None:
 
 
 def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None:
-    """Notes what a store leaves in a private buffer, so that who loads it knows how it came about."""
+    """Notes what a store leaves in a private buffer, so that a later load of it is known to be that value."""
     first = access.start.constant if access.start is not None and _is_fixed(access) else None
     if (buffer, first, t) not in w.held:  # else nothing else overlaps
         end = 0 if first is None else first + t.lanes
