@@ -24,6 +24,7 @@ from autotensor.base.target import Target
 # of all with a record: bytes of a cache line, and those after which addresses fall into the same set of L1,
 # which is indexed within a page
 LINE, PAGE = 64, 4096
+EXTREME = 2.0  # operations of the least or greatest of two floats, in a chain of them: NaN is kept
 APART = 3.0  # vectors loaded for one whose lanes are two apart (chosen, 2026-11)
 WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 

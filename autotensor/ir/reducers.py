@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from autotensor.ir.expr import Binary, Combiner, Expr, Op, Var
+from autotensor.base.dtype import DType
+from autotensor.ir.expr import FALSE, TRUE, Binary, Combiner, Expr, Op, Var, max_value, min_value
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import free_vars
 
 # Names that are promises: of a reducer with one result, which this operator makes of both sides.
 OPERATORS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN, "any": Op.OR, "all": Op.AND}
+
+
+def selecting(op: Op, t: DType) -> Combiner | None:
+    """The reducer by an operator that one of equal terms is enough for: the least or the greatest of numbers,
+    and, of conditions, all or any. None for other operators."""
+    name = next((n for n, o in OPERATORS.items() if o is op), "")
+    identity = {"max": min_value(t), "min": max_value(t)}.get(name)
+    if t.is_bool:
+        identity = {"any": FALSE, "all": TRUE}.get(name, identity)
+    lhs, rhs = Var("lhs0", t), Var("rhs0", t)
+    return None if identity is None else Combiner(name, (lhs,), (rhs,), (Binary(op, lhs, rhs),), (identity,))
 
 
 def beside(reducers: Sequence[Combiner]) -> Combiner:
@@ -52,4 +64,4 @@ def alone(c: Combiner, n: int) -> Combiner | None:
     return Combiner(name, (mine,), (theirs,), (own,), (c.identity[n],))
 
 
-__all__ = ["OPERATORS", "alone", "beside"]
+__all__ = ["OPERATORS", "alone", "beside", "selecting"]

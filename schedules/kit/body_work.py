@@ -15,12 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.base.target import Target
-from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select, Unary, Var
+from autotensor.ir.expr import Binary, Call, Compare, Const, Expr, Load, Op, Select, Unary, Var
 from autotensor.ir.node import children
 from autotensor.ir.reducers import alone
 from autotensor.ir.visit import free_vars
 from autotensor.te.dag import StageOp
-from schedules.cpu import cpu_of
+from autotensor.te.stage import evaluated
+from schedules.cpu import EXTREME, cpu_of
 
 SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # one instruction each
 DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
@@ -81,7 +82,7 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
     for body in op.bodies:
         visit(body)
     fused = fused_joins(op)
-    both = max(1.0, counts["both"] + op.joins() - fused)
+    both = max(1.0, counts["both"] + joins(op, called) - fused)
     return BodyWork(
         both,
         counts["row"] + counts["none"],
@@ -92,6 +93,14 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
         len(held["vector"]) + loads["both"],
         len(op.buffers),
     )
+
+
+def joins(op: StageOp, called: float) -> float:
+    """Operations that join one term to the others; 0 where nothing is joined. called: as below."""
+    if op.combiner is None:
+        return 0.0
+    results = (sum(vector_operations(e, called) for e in evaluated((r,))) for r in op.combiner.result)
+    return sum(max(1.0, n) for n in results)
 
 
 def fused_joins(op: StageOp) -> float:
@@ -119,6 +128,10 @@ def vector_operations(e: Expr, called: float) -> float:
     match e:
         case Binary(Op.DIV):
             return DIVISION
+        case Binary(Op.MIN | Op.MAX, a, b) if a.dtype.is_float and not isinstance(a, Const) | isinstance(
+            b, Const
+        ):
+            return EXTREME
         case Binary() | Compare() | Select() | Unary():
             return 1.0
         case Call(name):

@@ -18,7 +18,7 @@ from autotensor.ir.expr import Binary, Compare, Expr
 from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
 from schedules.cpu import APART, cpu_of
-from schedules.kit.body_work import vector_operations
+from schedules.kit.body_work import joins, vector_operations
 from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Sum, of_all_terms
 from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
@@ -44,7 +44,7 @@ class Plan:
 @lru_cache(maxsize=4096)
 def weight(op: StageOp, called: float) -> float:
     """Vector operations of one evaluation, each distinct expression once; joins included."""
-    return sum(_own(e, called) for e in evaluated(op.bodies)) + op.joins()
+    return sum(_own(e, called) for e in evaluated(op.bodies)) + joins(op, called)
 
 
 def _own(e: Expr, called: float) -> float:

@@ -33,6 +33,7 @@ from schedules.rules import (
     pointwise,
     recurrence,
     row_chain,
+    shared_windows,
     short_runs,
     siblings,
     split_k,
@@ -48,6 +49,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("constants", constant_stages.constants),
     # before all others that decide anything: they see what it joins as one
     SketchRule("siblings", siblings.siblings),
+    # behind siblings, whose windows share what they read; before all others, which take windows as they are
+    SketchRule("shared_windows", shared_windows.shared_windows),
     # before all others that give loops: those over steps come in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
     # before inline and pointwise, which would decide a stage whose loops a reduction may take

@@ -19,7 +19,7 @@ from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import StageOp
 from schedules.algorithms.siblings import NAME, own_work, siblings_of, together
 from schedules.cpu import cpu_of
-from schedules.kit.body_work import fused_joins, is_whole, vector_operations
+from schedules.kit.body_work import fused_joins, is_whole, joins, vector_operations
 from schedules.registry import Extension
 
 # times as much work of its own that siblings apart must have to come second
@@ -57,7 +57,7 @@ def _work(op: StageOp, called: float) -> float:
     own = own_work(op)
     loads = sum(isinstance(e, Load) for e in own)
     operations = sum(vector_operations(e, called) for e in own if not is_whole(e))
-    return operations + loads + op.joins() - fused_joins(op)
+    return operations + loads + joins(op, called) - fused_joins(op)
 
 
 __all__ = ["siblings"]

@@ -108,6 +108,9 @@ class FunctionWriter:
         self.block = "entry"  # label of the block being written
         self.declared: dict[str, str] = {}  # external functions and constants: name → its line
         self.known: dict[Any, str] = {}
+        # what private buffers hold that was stored in this block: (buffer, first element, type) → operand
+        self.held: dict[tuple[Any, int, DType], str] = {}
+        self.copies: dict[str, str] = {}  # what was loaded of these → the operand that was stored
         self.scopes: list[Scope] = []
 
     # -- instructions ------------------------------------------------------------------------------------
@@ -130,6 +133,7 @@ class FunctionWriter:
         """Begins a block; the one before must have been ended by a branch."""
         self.cur.append(f"{label}:")
         self.block = label
+        self.held.clear()
 
     def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str:
         """A call of a declared function, `@name(args)`."""

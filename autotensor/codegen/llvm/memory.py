@@ -78,7 +78,11 @@ def load(w: ValueWriter, e: Load) -> str:
         case Kind.CONTIGUOUS if mask is not None and mask.dtype.lanes > 1:
             return _masked_load(w, t, *address(w, buffer, start), w.value(mask))
         case Kind.CONTIGUOUS:
-            return _plain_load(w, buffer, start, t, mask)
+            value = _plain_load(w, buffer, start, t, mask)
+            held = w.held.get((buffer, start.constant, t)) if _is_fixed(access) else None
+            if held is not None:
+                w.copies[value] = held
+            return value
         case Kind.BROADCAST:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
         case Kind.PERMUTED:
@@ -208,9 +212,9 @@ def store(w: ValueWriter, s: Store) -> None:
         raise w.error(f"a store of {t} to {buffer.name!r} has a mask of {mask.dtype.lanes} lanes.")
     if value.dtype.element != buffer.dtype or value.dtype.lanes not in (1, n):
         raise w.error(f"{value.dtype} is stored into {buffer.name!r}, which takes {t}.")
-    x = w.value(value)
+    x = held = w.value(value)
     if value.dtype.lanes < n:
-        x = w.splat(x, t)
+        x = held = w.splat(x, t)
     if t.is_bool:
         x = w.op(f"zext {ty(t)} {x} to {mem(t)}")
     if access.start is None or access.kind is Kind.SCATTERED:
@@ -226,6 +230,25 @@ def store(w: ValueWriter, s: Store) -> None:
             pointer, align = address(w, buffer, access.start.shift(offset))
             w.do(f"store {word} {one}, ptr {pointer}, align {align}")
     w.forget(buffer)
+    if buffer.scope in (Scope.LOCAL, Scope.REGISTER):
+        _hold(w, buffer, access, t, held)
+
+
+def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None:
+    """Notes what a store leaves in a private buffer, so that a later load of it is known to be that value."""
+    first = access.start.constant if access.start is not None and _is_fixed(access) else None
+    if (buffer, first, t) not in w.held:  # else nothing else overlaps
+        end = 0 if first is None else first + t.lanes
+        for key in [k for k in w.held if k[0] is buffer]:
+            if first is None or (key[1] < end and first < key[1] + key[2].lanes):
+                del w.held[key]
+    if first is not None:
+        w.held[buffer, first, t] = x
+
+
+def _is_fixed(access: Access) -> bool:
+    """Whether whole lanes are moved from or to a place that is a number."""
+    return access.is_whole and not (access.start is None or access.start.terms)
 
 
 def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, mask: Expr | None) -> None:

@@ -4,6 +4,9 @@ and vectors."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +58,7 @@ def data(t: DType, seed: int = 0, count: int = 64) -> np.ndarray:
     return rng.uniform(-8, 8, count).astype(np.float32).astype(t.numpy)
 
 
-def quiet(fn: Callable[..., np.ndarray], *args: np.ndarray) -> np.ndarray:
+def quiet(fn: Callable[..., np.ndarray], *args: Any) -> np.ndarray:
     """NumPy's answer; ml_dtypes warns about NaN."""
     with np.errstate(all="ignore"):
         return fn(*args)
@@ -129,6 +132,35 @@ def test_min_and_max_keep_nan(t: DType, lanes: int) -> None:
     same(
         elementwise(lambda x: Binary(Op.MIN, const(0.0, x.dtype), x), [a], lanes), quiet(np.minimum, a, zero)
     )
+
+
+TREES: dict[str, Callable[..., Any]] = {
+    "left": lambda f, a, b, c, d: f(f(f(a, b), c), d),
+    "right": lambda f, a, b, c, d: f(a, f(b, f(c, d))),
+    "balanced": lambda f, a, b, c, d: f(f(a, b), f(c, d)),
+    "inside": lambda f, a, b, c, d: f(f(a, f(b, c)), d),
+    "shared": lambda f, a, b, c, d: f(f(f(a, b), c), f(f(a, b), d)),
+    "mixed": lambda f, a, b, c, d: f(f(f(a, b), -f(-c, -d)), a),
+}
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("t", FLOATS, ids=str)
+@pytest.mark.parametrize("tree", TREES)
+def test_chains_of_min_and_max_keep_nan_and_the_first_zero(tree: str, t: DType, lanes: int) -> None:
+    """Two steps of a chain share what keeps NaN."""
+    ends = [np.nan, -np.inf, -1.0, -0.0, 0.0, np.inf]
+    operands = [v.astype(t.numpy) for v in np.array([*product(ends, repeat=4)]).T]
+    for op, beyond in ((Op.MIN, np.less), (Op.MAX, np.greater)):
+
+        def first(a: np.ndarray, b: np.ndarray, beyond: Any = beyond) -> np.ndarray:
+            return np.where(beyond(b, a) | np.isnan(b), b, a)
+
+        got = elementwise(lambda *v, op=op: TREES[tree](partial(Binary, op), *v), operands, lanes)
+        wanted = quiet(TREES[tree], first, *operands)
+        same(got, wanted)
+        number = ~np.isnan(wanted)
+        same(np.signbit(got[number]), np.signbit(wanted[number]))
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -148,7 +148,7 @@ def test_one_window_with_its_activation_is_no_pipeline() -> None:
     x = te.placeholder((1, 30, 30, 32), name="x")
     p, q = te.reduce_axis(3, name="p"), te.reduce_axis(3, name="q")
     pool = te.compute(
-        (1, 28, 28, 32), lambda n, i, j, c: te.max(x[n, i + p, j + q, c], axis=[p, q]), name="pool"
+        (1, 28, 28, 32), lambda n, i, j, c: te.sum(x[n, i + p, j + q, c], axis=[p, q]), name="pool"
     )
     relu = te.compute(pool.shape, lambda n, i, j, c: te.maximum(pool[n, i, j, c], 0.0), name="relu")
     assert "pipeline" not in generate(ComputeDAG.of([x, relu]), WIDE)[0].made_by

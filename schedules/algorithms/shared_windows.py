@@ -1,0 +1,227 @@
+"""A maximum over a window is made of maxima over shorter windows, which neighbours share.
+
+    M[i] = max_{r < 9} x[i + r]     ──▶     M.part[i] = max_{r < 3} x[i + r]
+                                            M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps for 8
+
+    P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_b x[i, j + b]
+                                                     P[i, j]      = max_a P.part[i + a, j]
+
+Parts may overlap. The same goes for every reduction whose result does not change when a term occurs twice:
+maxima and minima, "and" and "or". The first of equal terms is kept, as before. A window may also be written
+out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as that takes fewer operations,
+loads and stores.
+
+Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
+kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows take the
+place of his runs from both ends of a block, which vectors along the window would have to turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from autotensor.ir.expr import Binary, Combiner, Expr, Load, Op, Var
+from autotensor.ir.func import Buffer
+from autotensor.ir.reducers import alone
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.simplify import simplify
+from autotensor.ir.visit import free_vars
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.extents import access
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.te.stage import IterDef, StageOp, distinct_operations
+from schedules.algorithms.written_windows import as_reductions
+from schedules.cpu import EXTREME
+
+NAME = "shared_windows"
+IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
+LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
+ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
+PARTS = (2, 3, 4)  # that a window is joined from
+MOST = 128  # terms along an axis: longer windows are left as they are
+
+
+def shared_windows(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+    """The parts of a stage's windows, and the stage made of them; None where nothing is saved, and within the
+    steps of a recurrence, which parts in front of it do not know."""
+    return parts_of(stage.op, frozenset(state.names)) if isinstance(stage.place, Root) else None
+
+
+def parts_of(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...] | None:
+    """The stages that compute an op in fewer operations, itself last; None where there are none.
+
+    names: of stages, which new ones must not have.
+    """
+    if op.is_open:
+        return None
+    found: tuple[StageOp, ...] = ()
+    written = as_reductions(op, names)
+    for part in written:
+        found += _split(part, names | {o.name for o in (*found, *written)})
+    return found if work(found) < work(written) else None
+
+
+def work(ops: Sequence[StageOp]) -> float:
+    """Operations of stages, for each lane of a vector."""
+    return sum(prod(a.extent for a in op.axes) * _element(op.bodies, *_terms(op)) for op in ops)
+
+
+def _terms(op: StageOp) -> tuple[int, float]:
+    """How many terms are joined, and the operations that one of them takes."""
+    each = LOAD * len(op.loads()) + sum(map(distinct_operations, op.bodies))
+    return prod(a.extent for a in op.reduce_axes), each
+
+
+def _element(bodies: Sequence[Expr], terms: int, each: float) -> float:
+    """Operations of an element of one result for each of the bodies."""
+    steps = terms - 1
+    joins = sum(EXTREME * steps + ALONE * (steps % 2) if b.dtype.is_float else steps for b in bodies)
+    return terms * each + joins + STORE * len(bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """A window that slides: its terms depend on the place `stride * axis + step * over`, not on the two."""
+
+    axis: IterDef
+    over: IterDef
+    stride: int
+    step: int
+    bodies: tuple[Expr, ...]  # with the axis as the place
+
+    def at(self, place: Expr) -> tuple[Expr, ...]:
+        return tuple(simplify(substitute(b, {self.axis.var: place})) for b in self.bodies)
+
+
+def _slides(op: StageOp) -> Iterator[Slide]:
+    """The windows of a reduction, those along the last axis first.
+
+    Floats give the outermost window alone: it is joined last, so that the first of equal terms is the same
+    one (zeros have signs).
+    """
+    terms = [a for a in op.reduce_axes if a.extent > 1]
+    outer = terms[:1] if any(b.dtype.is_float for b in op.bodies) else terms
+    for axis, over in product(reversed(op.axes), outer):
+        weights = _weights(op, axis.name, over.name) if axis.extent > 1 else None
+        if weights is None or min(weights) < 1 or 1 not in weights:
+            continue
+        (stride, step), place = weights, Var("place", axis.var.dtype)
+        other = {axis.var: place - over.var * step} if stride == 1 else {over.var: place - axis.var * stride}
+        bodies = tuple(simplify(substitute(b, other)) for b in op.bodies)
+        if all(free_vars(b).isdisjoint((axis.var, over.var)) for b in bodies):
+            yield Slide(axis, over, stride, step, tuple(substitute(b, {place: axis.var}) for b in bodies))
+
+
+def _weights(op: StageOp, axis: str, over: str) -> tuple[int, int] | None:
+    """How far the first index that moves by two axes moves by each of them."""
+    forms = (access(i) for load in op.loads() for i in load.indices)
+    both = (f.steps for f in forms if f is not None and {axis, over} <= f.steps.keys())
+    return next(((steps[axis], steps[over]) for steps in both), None)
+
+
+def _split(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...]:
+    """The cheapest stages that compute an op, itself last."""
+    found: tuple[StageOp, ...] = (op,)
+    if op.combiner is None or not _is_idempotent(op.combiner):
+        return found
+    for slide in _slides(op):
+        others = _apart(op, slide, names) if len(op.reduce_axes) > 1 else _joined(op, slide, names)
+        found = min(found, others, key=work)
+    return found
+
+
+def _is_idempotent(c: Combiner) -> bool:
+    """Whether each result is joined by itself, and a term twice is as good as once."""
+    for own in (alone(c, n) for n in range(len(c.result))):
+        match own.result if own is not None else ():
+            case (Binary(op, a, b),) if op in IDEMPOTENT and a is not b:
+                continue
+        return False
+    return True
+
+
+def _apart(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, ...]:
+    """Windows of all other axes at every place, and of these one along the axis."""
+    axis, over = slide.axis, slide.over
+    places = slide.stride * (axis.extent - 1) + slide.step * (over.extent - 1) + 1
+    rest = tuple(a for a in op.reduce_axes if a is not over)
+    front = _part(op, axis, places, rest, slide.bodies, names)
+    bodies = _read(front, axis, axis.var * slide.stride + over.var * slide.step)
+    last = replace(op, reduce_axes=(over,), bodies=bodies)
+    names |= {front.name}
+    found = _split(front, names)
+    return *found, *_split(last, names | {o.name for o in found})
+
+
+def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, ...]:
+    """A window joined from shorter ones, and these from shorter ones."""
+    axis, over, step = slide.axis, slide.over, slide.step
+    if slide.stride > 1 or over.extent > MOST:
+        return (op,)
+    found: list[StageOp] = []
+    before, *lengths = _lengths(op, slide)
+    bodies, terms = slide.at(axis.var + over.var * step if before > 1 else axis.var), before
+    for length in lengths:
+        places = axis.extent + step * (over.extent - before)
+        found.append(_part(op, axis, places, (replace(over, extent=terms),), bodies, names))
+        names |= {found[-1].name}
+        terms = parts(before, length)
+        jump = step * (length - before) // (terms - 1)
+        bodies, before = _read(found[-1], axis, axis.var + over.var * jump), length
+    return *found, replace(op, reduce_axes=(replace(over, extent=terms),), bodies=bodies)
+
+
+def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
+    """Lengths of windows, each made of the one before, that take the fewest operations; the last is whole."""
+    window, (_, each), read = slide.over.extent, _terms(op), LOAD * len(op.buffers)
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for length in range(1, window + 1):
+        places = slide.axis.extent + slide.step * (window - length)
+        ways: list[tuple[float, tuple[int, ...]]] = [(places * _element(op.bodies, length, each), (length,))]
+        for shorter in range(1, length):
+            if count := parts(shorter, length):
+                cost, before = best[shorter]
+                ways.append((cost + places * _element(op.bodies, count, read), (*before, length)))
+        best[length] = min(ways)
+    return best[window][1]
+
+
+def parts(shorter: int, length: int) -> int:
+    """How many windows make a longer one, evenly and without a hole between; 0 where no number on offer does.
+
+    >>> parts(3, 9), parts(3, 5), parts(4, 7), parts(2, 9)
+    (3, 2, 2, 0)
+    """
+    gap = length - shorter
+    return next((n for n in PARTS if gap % (n - 1) == 0 and gap <= (n - 1) * shorter), 0)
+
+
+def _part(
+    op: StageOp,
+    axis: IterDef,
+    places: int,
+    over: tuple[IterDef, ...],
+    bodies: tuple[Expr, ...],
+    names: frozenset[str],
+) -> StageOp:
+    """A stage of so many places along an axis of another."""
+    name = fresh(f"{op.name}.part", set(names))
+    axes = tuple(replace(a, extent=places) if a is axis else a for a in op.axes)
+    over = tuple(a for a in over if a.extent > 1)
+    given = [name] if len(op.buffers) == 1 else [f"{name}{n}" for n in range(len(op.buffers))]
+    shape = tuple(a.extent for a in axes)
+    buffers = tuple(Buffer(n, shape, b.dtype) for n, b in zip(given, op.buffers, strict=True))
+    return StageOp(name, axes, over, bodies, op.combiner if over else None, buffers)
+
+
+def _read(part: StageOp, axis: IterDef, place: Expr) -> tuple[Expr, ...]:
+    """A part's values at a place along an axis."""
+    indices = tuple(simplify(place) if a.name == axis.name else a.var for a in part.axes)
+    return tuple(Load(b, indices) for b in part.buffers)
+
+
+ALGORITHMS.add(NAME, Algorithm(NAME, shared_windows))

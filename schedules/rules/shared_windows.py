@@ -1,0 +1,40 @@
+"""Windows of maxima and the like: made of shorter ones that neighbours share, or each by itself.
+
+Asked before anything is decided, of all stages at once: a pipeline places the parts like any other stages.
+Those come first that seem to take clearly fewer operations, loads and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Stage, State
+from schedules.algorithms.shared_windows import NAME, parts_of, work
+from schedules.algorithms.written_windows import as_reductions
+from schedules.kit.stage_analysis import is_constant, untouched
+from schedules.registry import Extension
+
+SURE = 1.2  # times as many operations that windows by themselves must take to come second (chosen, 2026-11)
+
+
+def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    if target.kind != "llvm" or stage.name != state.names[-1]:
+        return
+    found = {s.name: gain for s in state.stages if (gain := _gain(state, s))}
+    sure = tuple(name for name, gain in found.items() if gain >= SURE)
+    if not found:
+        return
+    for names in dict.fromkeys((sure, tuple(found), ())):
+        steps = tuple(UseAlgorithm(n, NAME) for n in names)
+        yield Extension(steps, again=(stage.name,)) if steps else Extension(onward=True)
+
+
+def _gain(state: State, stage: Stage) -> float:
+    """Times the operations that a stage takes as it is; 0 where nothing is shared."""
+    if not untouched(stage) or state.attached(stage.name) or is_constant(state, stage):
+        return 0.0
+    names = frozenset(state.names)
+    made = parts_of(stage.op, names)
+    return 0.0 if made is None else work(as_reductions(stage.op, names)) / work(made)
