@@ -35,7 +35,7 @@ TERMS = 64
 
 
 def has_short_runs(op: StageOp, target: Target) -> bool:
-    """Whether runs of less than a page lie beside one another, one for each result, and terms in front of
+    """Whether runs of less than a page lie next to one another, one for each result, and terms in front of
     them farther apart than all of these."""
     if target.kind != "llvm" or not op.is_reduction or not op.axes or len(op.reduce_axes) < 2:
         return False
