@@ -163,9 +163,9 @@ def _exp_whole(m: M, x: X) -> X:
 def _exp_twice(m: M, x: X) -> X:
     """e**x = 2**k · 2**k · e**r with k = round(x·log2 e / 2), to 1.9 units in the last place.
 
-    Without an instruction for 2**n it takes eight operations, as n has twice the range of exponents; this takes
-    three. And few wait for one another: four of the polynomial, in pairs of terms, seven by Horner's rule (a
-    bilateral filter in 0.75 x the time; Zen 3, 2026-11).
+    Without an instruction for 2**n it takes eight operations, as n has twice the range of exponents; this
+    takes three. And few wait for one another: four of the polynomial, in pairs of terms, seven by Horner's
+    rule (a bilateral filter in 0.75 x the time; Zen 3, 2026-11).
     """
     x = m.clamp(x, *_EXP_ENDS)
     biased = _ROUNDER + m.bias  # so that the last bits of `rounded` are 2**k's
