@@ -25,6 +25,7 @@ LARGE_FOLDERS = {  # that may grow: each file is an entry of a table
     "autotensor/models": "one model in a file; the package's head lists them",
     "autotensor/operators": "operators, one family in a file",
     "autotensor/schedule/primitives": "one primitive in a file",
+    "benchmarks": "one command in a file; its README lists them",
     "examples/decks": "one slide of a deck in a file",
     "tests/kit": "what tests share, one kind of computation or tool in a file",
     "schedules/rules": "one sketch rule in a file; the package's head has the order",

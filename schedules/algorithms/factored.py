@@ -46,7 +46,7 @@ Names = frozenset[str]  # of axes
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class SummedFactor:
     """One factor of the product as it is written."""
 
     value: Expr
@@ -57,7 +57,7 @@ class Factor:
 class Join:
     """Two parts multiplied, or one alone, and summed over the axes that only they depend on."""
 
-    parts: tuple[Factor | Join, ...]
+    parts: tuple[SummedFactor | Join, ...]
     axes: Names  # of the result
     summed: Names
 
@@ -95,7 +95,7 @@ def _factorings(op: StageOp) -> tuple[Factoring, ...]:
     return tuple(f for f in found if not _is_single_sum(op, factors, f))
 
 
-def factors_of(op: StageOp) -> tuple[Factor, ...]:
+def factors_of(op: StageOp) -> tuple[SummedFactor, ...]:
     """The factors of the terms; () unless the stage is a sum of products of one result and type."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open:
@@ -104,7 +104,9 @@ def factors_of(op: StageOp) -> tuple[Factor, ...]:
     if op.bodies[0].dtype is not t or t.is_half or t.is_bool or t.lanes > 1:
         return ()
     names = {a.name for a in op.all_axes}
-    return tuple(Factor(e, frozenset(v.name for v in free_vars(e)) & names) for e in product_of(op.bodies[0]))
+    return tuple(
+        SummedFactor(e, frozenset(v.name for v in free_vars(e)) & names) for e in product_of(op.bodies[0])
+    )
 
 
 def product_of(e: Expr) -> Iterator[Expr]:
@@ -123,7 +125,7 @@ def _moved(axes: Names | set[str], extents: dict[str, int]) -> float:
 class _Joins:
     """The cheapest joins of each subset of the factors, by dynamic programming."""
 
-    def __init__(self, op: StageOp, factors: Sequence[Factor]) -> None:
+    def __init__(self, op: StageOp, factors: Sequence[SummedFactor]) -> None:
         self._factors = factors
         self._extents = {a.name: a.extent for a in op.all_axes}
         self._results = frozenset(a.name for a in op.axes)
@@ -167,12 +169,14 @@ class _Joins:
 @dataclass(frozen=True, slots=True)
 class _Way:
     cost: float
-    part: Factor | Join
+    part: SummedFactor | Join
 
 
-def _is_single_sum(op: StageOp, factors: Sequence[Factor], found: Factoring) -> bool:
+def _is_single_sum(op: StageOp, factors: Sequence[SummedFactor], found: Factoring) -> bool:
     """Whether it is the sum as it is written."""
-    return len(found.root.parts) == len(factors) and all(isinstance(p, Factor) for p in found.root.parts)
+    return len(found.root.parts) == len(factors) and all(
+        isinstance(p, SummedFactor) for p in found.root.parts
+    )
 
 
 # -- stages --------------------------------------------------------------------------------------------------
@@ -206,9 +210,9 @@ class _Writer:
         last = replace(op, reduce_axes=over, bodies=(body,), combiner=op.combiner if over else None)
         return [*self._made, last]
 
-    def _value(self, part: Factor | Join) -> Expr:
+    def _value(self, part: SummedFactor | Join) -> Expr:
         """A part as an expression: what a join gives is read from its stage."""
-        if isinstance(part, Factor):
+        if isinstance(part, SummedFactor):
             return part.value
         op = self._op
         body = reduce(_times, map(self._value, part.parts))
@@ -237,8 +241,8 @@ def _times(a: Expr, b: Expr) -> Expr:
     return Binary(Op.MUL, a, b)
 
 
-def _leaves(part: Factor | Join) -> Iterator[Factor]:
-    if isinstance(part, Factor):
+def _leaves(part: SummedFactor | Join) -> Iterator[SummedFactor]:
+    if isinstance(part, SummedFactor):
         yield part
     else:
         for p in part.parts:

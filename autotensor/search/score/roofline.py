@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from math import inf
 
+from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import available
 from autotensor.ir.expr import Binary, Const, Op
@@ -39,9 +41,17 @@ def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
     chosen = {tuple(x for x in s.steps if isinstance(x, UseAlgorithm)) for s in sketches} - {()}
     if not chosen:
         return written
-    made = [reduce(lambda state, step: step.apply(state), steps, State.initial(dag)) for steps in chosen]
-    dags = [replace(dag, stages=tuple(s.op for s in state.stages)) for state in made]
-    return min(written * FEWEST_OPERATIONS, *(float(d.flops() + products_of_integers(d)) for d in dags))
+    return min(written * FEWEST_OPERATIONS, *(_left(dag, steps) for steps in chosen))
+
+
+def _left(dag: ComputeDAG, steps: Sequence[UseAlgorithm]) -> float:
+    """Operations that algorithms leave; infinite where they need what other steps make first."""
+    try:
+        state = reduce(lambda state, step: step.apply(state), steps, State.initial(dag))
+    except ScheduleError:
+        return inf
+    made = replace(dag, stages=tuple(s.op for s in state.stages))
+    return float(made.flops() + products_of_integers(made))
 
 
 def fastest_gain(dag: ComputeDAG, rates: Rates, target: Target) -> float:
