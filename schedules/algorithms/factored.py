@@ -29,7 +29,7 @@ from math import prod
 
 from autotensor.ir.expr import Binary, Expr, Load, Op
 from autotensor.ir.func import Buffer
-from autotensor.ir.visit import collect, free_vars, walk
+from autotensor.ir.visit import collect, free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
@@ -70,11 +70,6 @@ class Factoring:
     cost: float  # multiply-additions
 
 
-def factorings(op: StageOp) -> tuple[Factoring, ...]:
-    """The cheapest ways but the sum as it is written, the best first; () for a stage of another kind."""
-    return _factorings(op)
-
-
 def written_cost(op: StageOp, operations: float) -> float:
     """The cost of the sum as it is written, in the measure of `Factoring.cost`. operations: of a term."""
     factors = factors_of(op)
@@ -84,7 +79,8 @@ def written_cost(op: StageOp, operations: float) -> float:
 
 
 @lru_cache(maxsize=256)  # rules ask, the steps of each sketch ask again
-def _factorings(op: StageOp) -> tuple[Factoring, ...]:
+def factorings(op: StageOp) -> tuple[Factoring, ...]:
+    """The cheapest ways but the sum as it is written, the best first; () for a stage of another kind."""
     factors = factors_of(op)
     varying = tuple(f for f in factors if f.axes)
     if not 2 <= len(varying) <= MOST_FACTORS:
@@ -231,7 +227,7 @@ class _Writer:
         if not axes:
             return ()
         column = self._op.axes[-1].name if self._op.axes else ""
-        loads = [e for f in _leaves(part) for e in walk(f.value) if isinstance(e, Load) and e.indices]
+        loads = [e for f in _leaves(part) for e in collect(f.value, Load) if e.indices]
         along = [_last_axis(load) for load in loads]
         last = max(reversed(axes), key=lambda a: (a.name == column, along.count(a.name)))
         return (*(a for a in axes if a is not last), last)

@@ -19,7 +19,7 @@ from autotensor.ir.node import children
 from autotensor.ir.reducers import selecting
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.visit import walk
+from autotensor.ir.visit import collect
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import access
 from autotensor.te.stage import IterDef, StageOp
@@ -73,7 +73,7 @@ def _reduction(chain: Expr, op: StageOp) -> StageOp | None:
     assert isinstance(chain, Binary)
     first, *others = _terms(chain, chain.op)
     moves: list[dict[IterDef, int]] = [{}]
-    for e in others if len(others) >= FEWEST - 1 and _loads(first) else ():
+    for e in others if len(others) >= FEWEST - 1 and collect(first, Load) else ():
         move = _move(first, e, op.axes)
         if move is None:
             return None
@@ -94,7 +94,7 @@ def _reduction(chain: Expr, op: StageOp) -> StageOp | None:
 def _move(first: Expr, e: Expr, axes: Sequence[IterDef]) -> dict[IterDef, int] | None:
     """How far along the axes a term is from the first one; None where it is another one."""
     found: dict[IterDef, int] = {}
-    for a, b in zip(_loads(first), _loads(e), strict=False):
+    for a, b in zip(collect(first, Load), collect(e, Load), strict=False):
         for i, j in zip(a.indices, b.indices, strict=False):
             form, gap = access(i), simplify(j - i)
             if form is None or not isinstance(gap, Const) or not gap.value:
@@ -104,10 +104,6 @@ def _move(first: Expr, e: Expr, axes: Sequence[IterDef]) -> dict[IterDef, int] |
                 found.setdefault(axis, int(gap.value) // form.steps[axis.name])
     there = substitute(first, {a.var: a.var + n for a, n in found.items()})
     return found if simplify(there) is simplify(e) else None
-
-
-def _loads(e: Expr) -> list[Load]:
-    return [n for n in walk(e) if isinstance(n, Load)]
 
 
 def _grid(places: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:

@@ -128,9 +128,9 @@ def vector_operations(e: Expr, called: float) -> float:
     match e:
         case Binary(Op.DIV):
             return DIVISION
-        case Binary(Op.MIN | Op.MAX, a, b) if a.dtype.is_float and not isinstance(a, Const) | isinstance(
-            b, Const
-        ):
+        case Binary(Op.MIN | Op.MAX, Const(), _) | Binary(Op.MIN | Op.MAX, _, Const()):
+            return 1.0
+        case Binary(Op.MIN | Op.MAX, a, _) if a.dtype.is_float:
             return EXTREME
         case Binary() | Compare() | Select() | Unary():
             return 1.0

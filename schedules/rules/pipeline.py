@@ -4,8 +4,9 @@
       for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
-Of a sum, terms that are stages of their own are computed where it adds them, and stay in registers. Or, in
-strips of whole rows, nothing twice:
+Terms of a sum that are stages of their own are computed where the sum adds them, and stay in registers.
+
+In strips of whole rows nothing is computed twice:
 
     parallel over strips of the last stage:
       step by step, for each stage that is kept:   new rows only; those that the step before has computed stay

@@ -145,12 +145,12 @@ def test_an_axis_summed_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
     join = factored._Joins._join
     monkeypatch.setattr(factored._Joins, "_join", joined)
-    factored._factorings.cache_clear()
+    factored.factorings.cache_clear()
     found = 0
     for seed in range(20):
         try:
             _check_all(seed)
         except Different:
             found += 1
-    factored._factorings.cache_clear()
+    factored.factorings.cache_clear()
     assert found >= 3

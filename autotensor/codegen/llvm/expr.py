@@ -6,8 +6,8 @@ are used and reused until a store to one of their buffers.
 
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
-* min and max return NaN when either side is NaN, as NumPy's do: one vminps/vmaxps where a side is a constant,
-  else three instructions, and in chains four for two of them.
+* min and max return NaN when either side is NaN: one vminps/vmaxps where a side is a constant, else see
+  `extremes.py`.
 * what LLVM leaves undefined (division by zero, shifts too far, floats that no integer holds) is made what
   `ir/semantics.py` says; constant divisors and amounts need nothing for that.
 * bfloat16 computes in float32 and rounds after every operation.
@@ -23,6 +23,7 @@ from typing import Any
 from autotensor.base.dtype import DType, float32, float64, int16, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import dots, intrinsics
+from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 from autotensor.ir.bounds import Bounds, is_data
 from autotensor.ir.expr import (
@@ -78,14 +79,6 @@ class Place:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A minimum or maximum of two values without what keeps NaN."""
-
-    plain: str  # right unless `lost` is NaN
-    lost: str
-
-
 class ValueWriter(FunctionWriter):
     """A writer that knows expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
 
@@ -97,7 +90,7 @@ class ValueWriter(FunctionWriter):
         self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
         self.bounds = Bounds({})  # of the variables around
         self.places: dict[Any, Place] = {}
-        self.steps: dict[tuple[Op, str], Step] = {}  # of minima and maxima, by their results
+        self.extremes = Extremes(self)
         self._reads: dict[Expr, frozenset[Any]] = {}
         self._loads: dict[Expr, tuple[Load, ...]] = {}
 
@@ -277,37 +270,7 @@ class ValueWriter(FunctionWriter):
             a, b, x, y = b, a, y, x
         if self.copies.get(x) == literal(-inf if op is Op.MAX else inf, t):  # what a reduction begins with
             return y
-        return self._beyond(op, t, y, x) if _is_number(b) else self._extreme(op, t, x, y)
-
-    def _extreme(self, op: Op, t: DType, x: str, y: str) -> str:
-        """The least or the greatest of two values, NaN where one is.
-
-        `y > x ? y : x` is one instruction and gives x where either is NaN: only a NaN in y is lost. Two
-        others, a test and a choice, bring it back. Where one of the values comes of such a step itself, they
-        serve both steps:
-
-            max(max(a, b), c)     p = b > a ? b : a;  p = c > p ? c : p;  b or c is NaN ? NaN : p
-        """
-        x, y = self.copies.get(x, x), self.copies.get(y, y)
-        first, second = self.steps.get((op, x)), self.steps.get((op, y))
-        other = y
-        if first is not None:
-            x, other = first.plain, first.lost
-        elif second is not None:
-            y, other = second.plain, second.lost
-        # without the freeze LLVM joins the choices, and no vmaxps is left
-        plain = self.op(f"freeze {ty(t)} {self._beyond(op, t, y, x)}")
-        nan = self.op(f"fcmp uno {ty(t)} {other}, {y}")
-        if other is not y:  # a choice of all ones is one `or`
-            return self.op(f"select {cond_type(t)} {nan}, {ty(t)} {_all_ones(t)}, {ty(t)} {plain}")
-        result = self.op(f"select {cond_type(t)} {nan}, {ty(t)} {y}, {ty(t)} {plain}")
-        self.steps[op, result] = Step(plain, y)
-        return result
-
-    def _beyond(self, op: Op, t: DType, y: str, x: str) -> str:
-        """y where it is beyond x, else x."""
-        order = self.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
-        return self.op(f"select {cond_type(t)} {order}, {ty(t)} {y}, {ty(t)} {x}")
+        return self.extremes.beyond(op, t, y, x) if _is_number(b) else self.extremes.of(op, t, x, y)
 
     def _shift(self, op: Op, t: DType, x: str, amount: Expr) -> str:
         """A shift; where the amount may be negative or too large, nothing but the sign is left."""
@@ -587,12 +550,6 @@ def _is_tail(base: Expr, step: int, lanes: int, end: Expr) -> bool:
     and those of the lanes 32."""
     in_32_bits = 0 < step * lanes < 1 << 31
     return base.dtype == int64 and in_32_bits and not is_data(base) and not is_data(end)
-
-
-def _all_ones(t: DType) -> str:
-    """A NaN whose bits are all ones."""
-    one = {16: "0xHFFFF", 32: "0xFFFFFFFFE0000000", 64: "0xFFFFFFFFFFFFFFFF"}[t.bits]
-    return one if t.lanes == 1 else f"splat ({ty(t.element)} {one})"
 
 
 def _is_number(e: Expr) -> bool:

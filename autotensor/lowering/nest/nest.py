@@ -202,9 +202,8 @@ class _Nest:
         needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
         wanted = wanted_at_all(self.state, stage)
         self.boxes.touched.extend(load.buffer for c in wanted for load in collect(c, Load))
-        asked = tuple(guards)
         return Loops(
-            stage, values, local, lets, asked, skips=skips, bodies=bodies, needs=needs, wanted=wanted
+            stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs, wanted=wanted
         )
 
     def _attached_guards(

@@ -10,8 +10,10 @@ Where a guard stops holding at a point that loops outside decide (`j <= i`), a l
       if j <= i: S(j)                       ──▶        S(j)
 
 A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves
-to the top of its body, as it does for the parts of a fused loop. Copies are bounded in number: of too
-few those of inner loops and those where most turns are guarded come first, if that halves what is left.
+to the top of its body, as it does for the parts of a fused loop.
+
+The number of copies is bounded. Where it is too small, inner loops and those in which most turns are guarded
+are cut first, if that leaves half of the guarded turns.
 """
 
 from __future__ import annotations

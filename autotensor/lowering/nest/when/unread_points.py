@@ -35,7 +35,7 @@ def wanted_at_all(state: State, stage: Stage) -> Exprs:
     """Conditions of data for a stage to be computed at all; () without the pragma, its own or of a stage
     inside it.
 
-    Of stages at root only: inside another stage's loops they would be tested in every turn.
+    A stage inside another one's loops has none: they would be tested in every turn.
     """
     if not isinstance(stage.place, Root) or not any(map(_asked, (stage, *state.attached(stage.name)))):
         return ()

@@ -1,0 +1,62 @@
+"""Minima and maxima of floats, NaN where one of the two values is, as NumPy's are.
+
+    max(a, b)             p = b > a ? b : a;                           b is NaN ? b : p
+    max(max(a, b), c)     p = b > a ? b : a;  p = c > p ? c : p;  b or c is NaN ? NaN : p
+
+`y > x ? y : x` is one instruction and gives x where either is NaN: only a NaN in y is lost. A test and a
+choice, two instructions, bring it back; in a chain they serve two steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.base.dtype import DType
+from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, ty
+from autotensor.ir.expr import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A minimum or maximum of two values without what keeps NaN."""
+
+    plain: str  # right unless `lost` is NaN
+    lost: str
+
+
+class Extremes:
+    """The minima and maxima of one function."""
+
+    def __init__(self, writer: FunctionWriter) -> None:
+        self._w = writer
+        self._steps: dict[tuple[Op, str], Step] = {}  # by their results
+
+    def of(self, op: Op, t: DType, x: str, y: str) -> str:
+        """The least or the greatest of two values, NaN where one is."""
+        w, cond = self._w, cond_type(t)
+        x, y = w.copies.get(x, x), w.copies.get(y, y)
+        first, second = self._steps.get((op, x)), self._steps.get((op, y))
+        other = y
+        if first is not None:
+            x, other = first.plain, first.lost
+        elif second is not None:
+            y, other = second.plain, second.lost
+        # without the freeze LLVM joins the choices, and no vmaxps is left
+        plain = w.op(f"freeze {ty(t)} {self.beyond(op, t, y, x)}")
+        nan = w.op(f"fcmp uno {ty(t)} {other}, {y}")
+        if other is not y:  # a choice of all ones is one `or`
+            return w.op(f"select {cond} {nan}, {ty(t)} {_all_ones(t)}, {ty(t)} {plain}")
+        result = w.op(f"select {cond} {nan}, {ty(t)} {y}, {ty(t)} {plain}")
+        self._steps[op, result] = Step(plain, y)
+        return result
+
+    def beyond(self, op: Op, t: DType, y: str, x: str) -> str:
+        """y where it is beyond x, else x: the least or the greatest where y is a number."""
+        order = self._w.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
+        return self._w.op(f"select {cond_type(t)} {order}, {ty(t)} {y}, {ty(t)} {x}")
+
+
+def _all_ones(t: DType) -> str:
+    """A NaN whose bits are all ones."""
+    one = {16: "0xHFFFF", 32: "0xFFFFFFFFE0000000", 64: "0xFFFFFFFFFFFFFFFF"}[t.bits]
+    return one if t.lanes == 1 else f"splat ({ty(t.element)} {one})"
