@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,13 @@ os.environ["AUTOTENSOR_NO_SHIPPED"] = "1"
 os.environ["AUTOTENSOR_STRICT"] = "1"  # a rule that fails is a failure here; a user's model runs without it
 os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it behind os.environ: messages would be folded
 os.environ.pop("COLUMNS", None)  # as in the workers of pytest-xdist, which inherit it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each child process would compile all modules again
+
+# The timing lock is a file in the folder of temporary files: workers that shared it would wait for each other.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    folder = tempfile.mkdtemp(prefix=f"{worker}-")  # short: paths of sockets have at most 107 characters
+    os.chmod(folder, 0o1777)  # as /tmp: servers run as another user
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 Golden = Callable[[str], None]
 
@@ -26,6 +35,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if worker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the other markers' tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """CI's second run takes the files that say `mark.opencl`: each test with that mark has to be in one."""
+    files = {item.path for item in items if item.get_closest_marker("opencl")}
+    if hidden := [file for file in files if "mark.opencl" not in file.read_text()]:
+        raise pytest.UsageError(
+            f"the tests of {hidden} are marked opencl elsewhere; .ci/run would miss them."
+        )
 
 
 @pytest.fixture

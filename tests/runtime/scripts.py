@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def run(script: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
     lines = script.splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return subprocess.run(

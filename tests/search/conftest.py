@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Neither the person's cache, nor waiting for somebody who times something."""
+    """Each module has a cache of its own, and no other process makes it wait for the timing lock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         folder = str(tmp_path_factory.mktemp("tmp"))  # the timing lock is there

@@ -162,7 +162,7 @@ store.close()
 def test_full_disk_is_said_and_nothing_acknowledged_is_lost(log: Path, python: Start) -> None:
     """A file size limit: writing fails below SQLite, as on a full disk."""
     process = python("-c", FILL_UP, log, Path(__file__).with_name("writer.py"))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert err == ""
     *acknowledged, said, count = out.splitlines()
     assert "full disk" in said

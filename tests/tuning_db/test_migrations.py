@@ -155,7 +155,7 @@ def test_opening_a_current_log_loads_no_alembic(log: Path, python: Start) -> Non
         "assert 'sqlalchemy.dialects.postgresql' not in sys.modules\n"
         "assert not [m for m in sys.modules if m.split('.')[0] in ('autotensor', 'numpy')]"
     )
-    _, err = python("-c", script, log).communicate(timeout=60)
+    _, err = python("-c", script, log).communicate(timeout=240)
     assert err == ""
 
 

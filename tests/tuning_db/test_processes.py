@@ -51,7 +51,7 @@ def test_ten_processes_write_200_trials_each_while_two_read(
     readers = [python("-c", reader, path) for _ in range(2)]
     write_together(writers, path, processes=10, trials=200)
     for r in readers:
-        _, err = r.communicate(timeout=60)
+        _, err = r.communicate(timeout=240)
         assert (r.returncode, err) == (0, "")
 
 
@@ -123,7 +123,7 @@ def test_store_survives_a_fork_of_its_process(tmp_path: Path, python: Start) -> 
         "print(*(m.fingerprint for m in store.machines())); assert store.check().ok; store.close()"
     )
     process = python("-c", script, tmp_path / "log.db")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (out, err) == ("parent child after\n", "")
 
 

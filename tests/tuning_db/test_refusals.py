@@ -186,7 +186,7 @@ def public(log: Path) -> Iterator[Path]:
 
 
 def ask(python: Start, path: Path, mode: str) -> str:
-    out, err = python("-c", AS_NOBODY, path, mode).communicate(timeout=60)
+    out, err = python("-c", AS_NOBODY, path, mode).communicate(timeout=240)
     assert err == ""
     return out.strip()
 

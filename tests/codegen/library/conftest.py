@@ -6,12 +6,23 @@ import pytest
 
 import autotensor as at
 from autotensor import te
+from autotensor.runtime.linking.linker import host_machine
 from autotensor.runtime.module import Module
 
 
 @pytest.fixture(scope="session")
 def meeting() -> Module:
-    """Three kernels in parallel: each reads what other threads have written, so all must meet."""
+    """Three kernels in parallel: each reads values that other threads have written, so all must meet."""
+    return built("llvm -threads=2")
+
+
+@pytest.fixture(scope="session")
+def meeting_of_avx2() -> Module:
+    """The same without AVX-512, which valgrind does not know."""
+    return built(f"llvm{' -mcpu=haswell' if host_machine() == 'x86_64' else ''} -threads=2")
+
+
+def built(target: str) -> Module:
     a, b = te.placeholder((16, 24), name="A"), te.placeholder((24, 20), name="B")
     k = te.reduce_axis(24, name="k")
     d = te.compute((16, 20), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="D")
@@ -20,6 +31,6 @@ def meeting() -> Module:
     s = te.create_schedule(f)
     for stage in (d, e, f):
         s[stage].parallel("i")
-    found = at.build(s, [a, b, f], target="llvm -threads=2", name="meeting")
+    found = at.build(s, [a, b, f], target=target, name="meeting")
     assert isinstance(found, Module)
     return found

@@ -15,8 +15,9 @@ from sanitized import for_addresses, for_threads
 import autotensor as at
 from autotensor.runtime.module import Module
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.timeout(1200)]  # sanitizers on a busy machine take minutes
 RACE = 66  # exit code of TSan
+RUNS = 5  # of a program with a race: on a busy machine its threads may never be at the place together
 MANY = ("many", "none", 2, 3, 60, 2)  # words of caller.c: three callers, two handles of two threads each
 THREADS, ADDRESSES = ("-fsanitize=thread", "-O2"), ("-fsanitize=address,undefined",)
 
@@ -67,7 +68,7 @@ RACES = {
 @pytest.mark.parametrize("planted", RACES)
 def test_a_planted_race_is_found(planted: str, meeting: Module, tmp_path: Path) -> None:
     made = program(meeting, tmp_path, for_threads, THREADS, **RACES[planted])
-    assert "ThreadSanitizer: data race" in ran(made, *MANY, code=RACE)
+    assert any("ThreadSanitizer: data race" in ran(made, *MANY, code=(0, 1, RACE)) for _ in range(RUNS))
 
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="there is no valgrind")
@@ -80,12 +81,12 @@ class TestValgrind:
         "--errors-for-leak-kinds=definite",
     )
 
-    def test_clean(self, meeting: Module, tmp_path: Path) -> None:
-        at.write_c(meeting, tmp_path)
+    def test_clean(self, meeting_of_avx2: Module, tmp_path: Path) -> None:
+        at.write_c(meeting_of_avx2, tmp_path)
         made = caller(tmp_path, "meeting")
         assert "0 wrong of 40" in ran([*self.WATCHED, str(made)], "many", "none", 2, 2, 20, 2)
 
-    def test_a_buffer_that_is_too_small_is_found(self, meeting: Module, tmp_path: Path) -> None:
-        at.write_c(meeting, tmp_path)
+    def test_a_buffer_that_is_too_small_is_found(self, meeting_of_avx2: Module, tmp_path: Path) -> None:
+        at.write_c(meeting_of_avx2, tmp_path)
         made = caller(tmp_path, "meeting", "-DSHORT=4")
         assert "Invalid write" in ran([*self.WATCHED, str(made)], "many", "none", 1, 1, 2, 1, code=9)

@@ -172,12 +172,11 @@ def test_who_waits_long_for_its_team_leaves_the_core_to_others() -> None:
         from test_pool import *
         provider = threads.choose("pool")
         kernel = Kernel(DAWDLE, "dawdle", np.zeros(1, np.int32))
-        took = 0.0
-        while took < 0.05:  # it was a team of one
-            began, naps = time.perf_counter(), getrusage(RUSAGE_THREAD).ru_nvcsw
+        def naps_often():  # not in a team of one, which a busy machine makes
+            before = getrusage(RUSAGE_THREAD).ru_nvcsw
             threads.launch(kernel.fn, kernel.args, 2, provider=provider)
-            took, naps = time.perf_counter() - began, getrusage(RUSAGE_THREAD).ru_nvcsw - naps
-        print(naps > 5)
+            return getrusage(RUSAGE_THREAD).ru_nvcsw - before > 5
+        print(until(naps_often))
         """,
         OMP_NUM_THREADS="2",
     )
@@ -196,16 +195,20 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
         provider = threads.choose("pool")
         provider.table.cores = 64  # or callers would share them
         assert len(states(provider)) == 7
-        ends, late, totals = time.monotonic() + 3, [], []
-        def call():
+        began, late, totals, sizes = time.monotonic(), [], [], [0] * 4
+        def enough():  # a busy machine needs more time to show a team and a late worker
+            seconds = time.monotonic() - began
+            return seconds > 60 or (seconds > 3 and any(late) and max(sizes) > 20)
+        def call(caller):
             counts = np.zeros((2, 8), np.int64)
             kernel = Kernel(COUNT_TEAM, "count_team", *counts)
-            while time.monotonic() < ends:
+            while not enough():
                 threads.launch(kernel.fn, kernel.args, 8, 20, provider)
                 late.append(LATE in states(provider))
+                sizes[caller] = int(counts[1, 0])
                 time.sleep(0.0005 * (len(late) % 3))
             totals.append(counts[:, 0])
-        callers = [threading.Thread(target=call) for _ in range(4)]
+        callers = [threading.Thread(target=call, args=(k,)) for k in range(4)]
         for c in callers: c.start()
         for c in callers: c.join()
         assert any(late), "nobody was late: the test tests nothing"
@@ -230,17 +233,20 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
 )
 def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
     early, later = (change, "") if "NUMBERS" in change else ("", change)
+    pause = "until(lambda: worker.state == ASLEEP)" if early else "time.sleep(0.1)"
     out = run(
         f"""
         import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
         from autotensor.runtime.native import launcher
         launcher.NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
+        launcher.NUMBERS |= {{"PROMPT_NS": 10**9, "WAKING_NS": 10**9, "TRUST_NS": 10**9}}  # on a busy core
         {early}
         provider = threads.choose("pool")
+        provider.table.cores = 64  # else a team of two crowds a single one
         worker = Worker.from_address(provider.table.pool + pool.POOL.bytes)
         team(provider, 2)
-        time.sleep(0.1)
+        {pause}
         print(worker.state == ASLEEP, worker.company > 0)
         {later}
         print(until(lambda: worker.state == ASLEEP))
@@ -314,4 +320,4 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         """,
         OMP_NUM_THREADS="2",
     )
-    assert int(out.stdout) <= 6  # 45 to 60 when it is not bound
+    assert int(out.stdout) < 30  # 0 to 6 on a quiet machine; 45 to 60 when it is not bound

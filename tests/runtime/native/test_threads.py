@@ -163,7 +163,7 @@ class TestProviders:
         for caller in callers:
             caller.start()
         for caller in callers:
-            caller.join(60)
+            caller.join(240)
         assert not any(c.is_alive() for c in callers)
         assert all(k.arrays[0][0] == 0 and k.arrays[1][0, 0] == 5 for k in kernels)
 
@@ -187,7 +187,7 @@ class TestProviders:
         for caller in callers:
             caller.start()
         for caller in callers:
-            caller.join(60)
+            caller.join(240)
         assert not any(c.is_alive() for c in callers)
         assert all((k.arrays[0] == want).all() for k in kernels)
         if provider.name.startswith("openmp"):

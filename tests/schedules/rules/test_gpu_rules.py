@@ -65,7 +65,7 @@ def test_cards_share_operands_and_cores_do_not() -> None:
 
 def test_cores_get_the_schedules_of_their_processor() -> None:
     """Blocks are iterations of its parallel loop."""
-    dag, target = product(64, 128, 96), parse("opencl")
+    dag, target = product(64, 128, 96), parse("opencl -cores=2")  # on one core there is one block
     assert default_trace(dag, target) == default_trace(dag, target.processor())
     assert generate(dag, target) == generate(dag, target.processor())
     (kernel,) = lowered(dag, target).run
