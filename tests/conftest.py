@@ -22,7 +22,7 @@ os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it behind os.envi
 os.environ.pop("COLUMNS", None)  # as in the workers of pytest-xdist, which inherit it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each child process would compile all modules again
 
-# The timing lock is a file in the folder of temporary files: workers that shared it would wait for each other.
+# The timing lock is a file in the folder for temporary files; workers that shared it would wait for it.
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     folder = tempfile.mkdtemp(prefix=f"{worker}-")  # short: paths of sockets have at most 107 characters
     os.chmod(folder, 0o1777)  # as /tmp: servers run as another user

@@ -138,7 +138,7 @@ def test_json_has_nothing_else_on_standard_output(folder):
     assert "Log: log.db" in said.err
 
 
-def gone(children: list[psutil.Process], timeout_s: float = 10.0) -> bool:
+def gone(children: list[psutil.Process], timeout_s: float = 60.0) -> bool:
     _, alive = psutil.wait_procs(children, timeout=timeout_s)
     return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
@@ -211,7 +211,7 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> None:
                 pass
             time.sleep(0.05)
         process.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
-        assert process.wait(timeout=30) in ENDS
+        assert process.wait(timeout=240) in ENDS
         heard.join()
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
