@@ -62,7 +62,7 @@ class KernelUse:
     name: str
     dag: ComputeDAG
     touches: tuple[Touch, ...]
-    overlapping: frozenset[str] = frozenset()  # arguments that it was told may share bytes
+    overlapping: frozenset[str] = frozenset()  # arguments that may share bytes by design
 
 
 def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:

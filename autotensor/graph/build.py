@@ -102,5 +102,5 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def application(node: Apply) -> tuple[Any, ...]:
-    """What nodes of one application of an operator with several results have in common."""
+    """The key that all nodes of one application of an operator share, when it has several results."""
     return node.op, node.inputs, repr(node.attrs)

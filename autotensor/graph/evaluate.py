@@ -1,4 +1,4 @@
-"""What a graph means, by the operators' NumPy references: slow, obvious, independent of the compiler."""
+"""The meaning of a graph, by the operators' NumPy references: slow, obvious, independent of the compiler."""
 
 from __future__ import annotations
 

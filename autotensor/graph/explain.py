@@ -1,6 +1,6 @@
-"""What the compiler does with a graph, for people: before and after each pass, fused groups, memory.
+"""A report for people of how a graph is compiled: before and after each pass, fused groups, memory.
 
-It also says what of a quantised graph stays in floats, and why.
+It also lists the operators of a quantised graph that stay in floats, with the reasons.
 
 print(graph.explain())                          text
 graph.explain().dot("fold batch norm")          for Graphviz: what the pass of this name made
@@ -78,7 +78,7 @@ class Explanation:
 
 
 def explain(graph: Graph, passes: Sequence[Pass] = PASSES, *, rounded: bool = False) -> Explanation:
-    """What `passes` and fusion make of a graph. rounded: as in `partition`."""
+    """The report of a graph that goes through `passes` and fusion. rounded: as in `partition`."""
     steps = [(AS_WRITTEN, graph)]
     unchanged = []
     in_float: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from autotensor.graph.ir import Apply
 
 
 def group_name(chain: Sequence[Apply]) -> str:
-    """What the head computes and on how much, then the epilogue's operators."""
+    """The head's operator and sizes, then the epilogue's operators."""
     head, rest = chain[0], "".join(f"+{n.op_name}" for n in chain[1:] if n.results == 1)
     return f"{_head(head)}{' ' if rest else ''}{rest}"
 

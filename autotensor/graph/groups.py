@@ -110,7 +110,7 @@ class GroupWriter:
         return True
 
     def group(self, name: str, nodes: tuple[Apply, ...], outputs: tuple[Apply, ...]) -> Group:
-        """What was written, as a group."""
+        """The written stages as a group."""
         results = tuple(self.values[n] for n in outputs)
         read = placeholders_of(results)  # the one row of a table does not ask which
         used = {key: t for key, t in self.placeholders.items() if t.op in read}
@@ -146,7 +146,7 @@ class GroupWriter:
         )
 
     def convert(self, node: GraphNode) -> None:
-        """A weight's conversion, which becomes part of what reads it."""
+        """A weight's conversion, which becomes part of each kernel that reads it."""
         assert isinstance(node, Apply)
         for x in node.inputs:
             if isinstance(x, Apply) and x not in self.values:
@@ -177,7 +177,7 @@ def _computed(t: Tensor) -> Tensor:
 
 
 def _rounded(t: Tensor) -> Tensor:
-    """The tensor, computed so that nobody can join a product at its top with what comes after it."""
+    """The tensor, with a product at its top rounded: no later sum can be contracted with it."""
     if not (isinstance(t.op, Compute) and t.dtype.is_float and any(map(_is_product, t.op.bodies))):
         return t
     bodies = tuple(call("rounded", b) if _is_product(b) else b for b in t.op.bodies)
@@ -190,14 +190,14 @@ def _is_product(body: Expr) -> bool:
 
 
 def group_of(chain: tuple[Apply, ...], rounded: bool) -> Group:
-    """Operators as a group. Only the last one's result is wanted, or all results of one operator."""
+    """Operators as a group, whose outputs are the last one's result, or all results of a single operator."""
     writer = _pointwise(chain, rounded) or _flat(chain, rounded) or write_all(chain, rounded)
     outputs = chain if chain[0].results > 1 else chain[-1:]
     return writer.group(group_name(chain), chain, outputs)
 
 
 def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG without stages that convert constants: who reads their results converts what it loads."""
+    """The DAG without stages that convert constants: their readers convert each element that they load."""
     fixed = dag.constant_stages()
     stages: list[StageOp] = []
     gone: list[StageOp] = []

@@ -81,7 +81,7 @@ def check_updates(graph: Graph, updates: Updates) -> None:
 
 
 def _places(graph: Graph, updates: Updates) -> dict[GraphNode, Input]:
-    """What is written over what: the values behind updating outputs, with their inputs."""
+    """The values behind updating outputs, each with the input that it is written over."""
     inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
     named = zip(graph.output_names, graph.outputs, strict=True)
     return {storage(o): inputs[updates[name]] for name, o in named if name in updates}

@@ -1,4 +1,4 @@
-"""What operators say about a call: types of the results, default attributes, te meaning, operations."""
+"""Facts about a call from its operator's record: result types, default attributes, te meaning, operations."""
 
 from __future__ import annotations
 

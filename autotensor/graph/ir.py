@@ -123,7 +123,7 @@ class Data:
             or not kept.dtype.isnative
         ):
             native = kept.dtype.newbyteorder("=")
-            kept = np.array(kept, dtype=native, order="C", copy=True)  # nobody can change it behind our back
+            kept = np.array(kept, dtype=native, order="C", copy=True)  # no caller can change it later
             kept.flags.writeable = False
         dtype_of(kept.dtype)
         # SHA-256 has instructions of its own: twice as fast as BLAKE2 (Zen 4, 2026-11)
@@ -275,7 +275,7 @@ def as_node(value: Any, *likes: DType) -> GraphNode:
 
 
 def _has(dtype: DType, value: bool | int | float) -> bool:
-    """Whether a type has numbers of this kind: 0.5 is no whole number, 2 no truth value."""
+    """Whether a type has numbers of this kind: 0.5 is not a whole number, 2 is not a truth value."""
     if isinstance(value, bool):
         return True
     return dtype.is_float or (dtype.is_int and isinstance(value, int))
@@ -381,7 +381,7 @@ class Graph(ShownInNotebooks):
 
     @cached_property
     def consumers(self) -> Mapping[GraphNode, tuple[Apply, ...]]:
-        """Who reads a node, once per reading."""
+        """The readers of a node, once per reading."""
         found: dict[GraphNode, list[Apply]] = {n: [] for n in self.nodes}
         for node in self.applies:
             for x in node.inputs:
@@ -410,8 +410,8 @@ class Graph(ShownInNotebooks):
         return sum(n.flops() for n in self.applies)
 
     def explain(self) -> Explanation:
-        """What the compiler makes of it: after each pass, fused groups, memory; `print` it."""
-        from autotensor.graph.explain import explain  # which knows the passes, and they know graphs
+        """A report of its compilation: the graph after each pass, fused groups, memory; `print` it."""
+        from autotensor.graph.explain import explain  # it imports the passes, and they import graphs
 
         return explain(self)
 

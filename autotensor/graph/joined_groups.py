@@ -1,11 +1,11 @@
-"""Groups that become one: a product and what stands in front of it, where a block of rows is made at once.
+"""Groups that become one: a product and its producer, where a block of rows is made at once.
 
     depthwise conv2d ─▶ conv2d 1x1            one group; within it, schedules say what is computed where
     layer_norm ─▶ dense
     multiply (of a squeeze) ─▶ conv2d 1x1
 
-Whether the two are one nest of loops is a matter of schedules: who asks says when it is worth it, by what a
-search would begin with. In a group that was joined the search may still compute one after the other.
+The caller says when joining pays, by the schedules that a search would begin with. The schedule of a joined
+group decides whether the two are one nest of loops: a search may still compute one after the other.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]
 
 
 def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
-    """Who reads a value, also through other names for its bytes."""
+    """The readers of a value, also through other names for its bytes."""
     found: set[Apply] = set()
     for c in graph.consumers[x]:
         found |= _readers(graph, c) if c.kind is Kind.VIEW else {c}
@@ -73,7 +73,7 @@ def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
 
 
 def _joined(parts: Sequence[Group]) -> Group | None:
-    """The groups as one; None where the product's rows are no rows of what stands in front."""
+    """The groups as one; None where the product's rows are not rows of the value in front of it."""
     nodes = tuple(n for p in parts[:-1] for n in p.nodes)
     product, after = parts[-1].nodes[0], parts[-1].nodes[1:]
     made, depth = nodes[-1], product.inputs[0].shape[-1]

@@ -46,7 +46,7 @@ from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.open_shapes import formula
 
 ARENA = "workspace.arena"
-DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
+DEVICE_ALIGNMENT = 512  # bytes: no known OpenCL device needs more at the start of a sub-buffer
 PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides must not share one
 
 
@@ -75,11 +75,11 @@ def link(
 
     groups: `partition(graph)`, where every output of the graph has bytes of its own (`own_outputs`).
     compiled: by workload key; arguments bear the workload's names (Group.arg_names).
-    updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they are
+    updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they have
     no arguments of their own.
-    prepared: its values are what calls read, made here and now; else its weights as they are.
-    opened: what follows extents that are known at run time, of groups whose workloads have such; the graph is
-    that of the greatest.
+    prepared: it holds the prepared constants that calls read, made now; else the weights as they are.
+    opened: the numbers that follow extents known at run time, if workloads have such; the graph is that of
+    the greatest extents.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
     check_groups(graph, groups)
@@ -119,7 +119,7 @@ def link(
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """What runs the plan."""
+    """The code that runs the plan."""
 
     entry: str
     prepare: str | None
@@ -214,7 +214,7 @@ def _bound(group: Group) -> dict[str, GraphNode]:
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """What the kernels read of the model's constants, as given or prepared, under the model's own names."""
+    """The model's constants that kernels read, as given or prepared, under the model's own names."""
 
     values: Mapping[str, Array]  # as given, each once
     prepared: tuple[ArgSpec, ...]
@@ -232,7 +232,7 @@ def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved:
     values: dict[str, Array] = {}
     prepared: dict[str, ArgSpec] = {}
     by_digest: dict[str, str] = {}
-    made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # what prepares what → names of what it makes
+    made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # prepare function and constants → results
     passed: dict[tuple[Any, ...], str] = {}  # names of what one step of preparing hands to the next
     names: list[dict[str, str]] = []
     preparing: list[int] = []
@@ -292,7 +292,7 @@ def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
 def _prepared(
     groups: Sequence[Group], artifacts: Sequence[Artifact], constants: _Constants
 ) -> dict[str, Array]:
-    """What calls read, under the model's names; made by this machine, whatever processor kernels are for."""
+    """The constants that calls read, under the model's names; made here, for any processor of the kernels."""
     values = {name: constants.values[name] for name in constants.entry_constants}
     for n in constants.preparing:
         artifact, names = artifacts[n], constants.names[n]
@@ -373,7 +373,7 @@ def plan_memory(
 
 
 def _told(opened: OpenLayout, memory: MemoryPlan, artifacts: Sequence[Artifact]) -> ToldNumbers:
-    """What a call tells: nothing of places yet."""
+    """The numbers that a call passes to kernels; places follow later."""
     bytes_ = {_value(n, k): formula(x) for (n, k), x in opened.bytes.items()}
     for n, artifact in enumerate(artifacts):
         own = artifact.meta.get(OPEN_SHAPES, {"symbols": (), "shapes": {}})

@@ -4,8 +4,8 @@
     {"name": …, "workload": key, "trace": {…}},        a line for each task
     …]}
 
-It is text, sorted, and the same for the same choices; it is meant to be kept beside the model's source. What
-is compiled by it is the same code, byte for byte, wherever the program and its version are the same.
+It is sorted text, and equal choices give equal files: keep it next to the model's source. The same version of
+this program compiles it to the same code, byte for byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: Mapping[str, Trace]) -> None:
-    """Writes the choices, at once: who reads the file never sees half of it."""
+    """Writes the choices in one step: a reader of the file never sees half of it."""
     found = (
         {"name": t.name, "workload": t.workload.key, "trace": json.loads(traces[t.workload.key].to_json())}
         for t in sorted(tasks, key=lambda t: t.workload.key)
@@ -42,7 +42,7 @@ def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: 
 def read_lock(path: Path, tasks: Sequence[KernelTask], target: Target) -> dict[str, Trace]:
     """The choices for a model's tasks, by workload key.
 
-    Raises InputError for a file that is no lock, or one of another target or model.
+    Raises InputError for a file that is not a lock, or one of another target or model.
     """
     try:
         data = json.loads(path.read_text())

@@ -2,10 +2,10 @@
 
     steps      0    1    2    3
     a 0..1   [####|####]
-    b 1..3        [####|####|####]          a and c share bytes, b lies beside them
+    b 1..3        [####|####|####]          a and c share bytes, b lies next to them
     c 2..3             [####|####]
 
-Several greedy orders are tried and the smallest arena wins; its size stands beside the lower bound (most
+Several greedy orders are tried and the smallest arena wins; its size is reported with the lower bound (most
 bytes alive at one step), which no plan can beat. Source: Pisarchyk and Lee, "Efficient Memory Management
 for Deep Neural Net Inference", 2020 (greedy by size, greedy by breadth).
 """
@@ -52,7 +52,7 @@ class MemoryPlan:
 
     @property
     def unshared_bytes(self) -> int:
-        """What the values would take without sharing."""
+        """Bytes of all values if none shared."""
         return sum(v.size for v in self.values)
 
     def __str__(self) -> str:

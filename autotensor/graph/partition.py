@@ -3,7 +3,7 @@
     conv2d ─▶ add(bias) ─▶ add(shortcut) ─▶ relu        one group, head conv2d, the rest its epilogue
     reshape, a slice of whole rows                      no kernel: other names for bytes that are there
 
-A group is a head (any operator) and the elementwise operators after it, as long as nobody outside reads the
+A group is a head (any operator) and the elementwise operators after it, as long as no other node reads the
 values in between. Its computation is written as tensor expressions by chaining the operators' own te
 functions. Where only rows and channels matter (pointwise convolutions, dense layers, elementwise groups) it
 is written over [rows, channels], so that equal work has equal workloads wherever it stands in the model.
@@ -96,7 +96,7 @@ def own_outputs(graph: Graph) -> Graph:
 def _chain(
     graph: Graph, head: Apply, taken: set[GraphNode], rank: Mapping[GraphNode, int]
 ) -> tuple[Apply, ...]:
-    """The head and the longest epilogue whose inner values nobody else reads."""
+    """The head and the longest epilogue whose inner values no other node reads."""
     if head.results > 1:
         same = (
             n for n in graph.applies if n.op == head.op and n.inputs == head.inputs and n.attrs == head.attrs

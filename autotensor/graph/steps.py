@@ -1,4 +1,4 @@
-"""Loops over steps in a graph: what one step computes, said once.
+"""Loops over steps in a graph: the computation of one step is written once.
 
     def step(h, x):                             nodes: a state [batch, n], a step of a sequence [batch, n]
         return [ops.tanh(ops.dense(h, u) + x)]
@@ -8,7 +8,7 @@
 Few steps are written out: each is kernels of its own, which all threads share, and which are the same for all
 steps and so tuned once. Many are one scan, whose code does not grow with them. For that the te computes of
 the step's operators get the steps as their first axis: states are read one step before, sequences at the
-step. What a step reads of the graph outside (weights) is the same for all steps.
+step. Values of the graph outside that a step reads (weights) are the same for all steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autotensor.te import AxisKind, Compute, IterVar, Tensor
 
 MOST_WRITTEN_OUT = 64  # steps
 MOST_KEPT = 1 << 29  # bytes of the states of all steps
-JOINED = 8  # steps that one kernel puts beside one another
+JOINED = 8  # steps that one kernel computes as one axis
 
 Step = Callable[..., Sequence[GraphNode]]
 # what stands for an element of one step, at step t: (t, indices) → the element
@@ -124,7 +124,7 @@ def _of_one_shape(
 
 
 def _checked(states: Sequence[GraphNode], made: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
-    """What a step gives, if its states are like those before it."""
+    """The results of a step, after a check that its states have the types of those before it."""
     for old, new in zip(states, made, strict=False):
         if old.type != new.type:
             raise TensorError(
@@ -140,7 +140,7 @@ def len_of(sequences: Sequence[GraphNode]) -> int:
 
 
 class _Walk:
-    """What one step computes, followed on inputs that stand for one step, and put into loops."""
+    """The computation of one step, traced on inputs that stand for one step, and put into loops."""
 
     def __init__(
         self, step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
@@ -176,7 +176,7 @@ class _Walk:
         return _several(call(loop, *self.first, *(x for _, x in given), *inside.outside, name="steps"))
 
     def others(self, rows: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
-        """What steps give besides states, computed for all steps at once.
+        """The results of steps other than states, computed for all steps at once.
 
         rows: the states after every step, which are known by then.
         """

@@ -27,14 +27,14 @@ class Window:
 
 
 def storage(node: GraphNode) -> GraphNode:
-    """The value whose bytes a node is: itself, or what its views look at."""
+    """The value whose bytes a node is: itself, or the value below its views."""
     while isinstance(node, Apply) and node.kind is Kind.VIEW:
         node = node.inputs[0]
     return node
 
 
 def window(node: GraphNode) -> Window | None:
-    """Where a slice lies that takes one block of what a kernel makes or a caller gives; None for other nodes.
+    """The place of a slice that is one block of a kernel's result or an argument; None for other nodes.
 
     A slice of a constant has none, since it is folded into another constant. A slice of an argument without
     floats has none either, since indices are checked over the whole argument.

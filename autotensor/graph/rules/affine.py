@@ -66,7 +66,7 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
 
 def _narrow(value: Array, like: GraphNode, named: GraphNode) -> Constant:
     narrow = np.asarray(value).astype(like.dtype.numpy)  # of two numbers without axes NumPy makes no array
-    narrow.flags.writeable = False  # nobody else has it: it need not be copied
+    narrow.flags.writeable = False  # it has no other owner: no copy is needed
     return constant(narrow, name=getattr(named, "name", ""))
 
 

@@ -4,9 +4,9 @@
     softmax(where(allowed, q @ kᵀ * scale, hidden)) @ v    ──▶  attention(q, k, v, allowed, scale, hidden)
 
 The factor may stand before, behind or on both sides of the product, the mask may be added, chosen or both,
-and views may lie between. What is hidden has the same score as before, so that a query that may look nowhere
-gets what it got. A mask that is a constant and hides just the future becomes `causal` if no score can be as
-low as what hides. Scores or weights that something else reads stay as they are.
+and views may lie between. Hidden keys keep their score, so that a query whose keys are all hidden gets the
+same result. A constant mask that hides exactly the future becomes `causal` if no score can be as low as the
+number that hides. Scores or weights with another reader stay as they are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _guarded(node: GraphNode, uses: Uses) -> tuple[GraphNode, int] | None:
 
     where(isnan(p), 0, p)                            as torch's exporter to ONNX has it
     where(not any(s != -inf), 0, p = softmax(s))     as torch.export decomposes it
-    What is NaN because of its operands stays NaN in what replaces it.
+    A result that is NaN because of its operands stays NaN in the replacement.
     """
     match node:
         case Apply("where", (test, zero, Apply("softmax", (s,)) as p)) if (
@@ -120,7 +120,7 @@ def _below_views(node: GraphNode, uses: Uses) -> GraphNode:
 
 
 def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Scores | None:
-    """What is done to a product of queries and keys, when nothing else reads it on the way."""
+    """The operations on a product of queries and keys, when each step has this one reader."""
     if not isinstance(node, Apply) or uses[node] != reads or depth > DEEPEST or node.ndim < 2:
         return None
     if node.op in PRODUCTS:
@@ -132,7 +132,7 @@ def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Sco
     view = _below_views(node, uses)
     if view is not node:
         below = _scores(view, uses, depth + 1)
-        moved = below is not None and not below.masks and len(below.lead) != 2  # two axes are what we want
+        moved = below is not None and not below.masks and len(below.lead) != 2  # else it has its two
         return replace(below, lead=node.shape[:-2]) if below is not None and moved else below
     for mask, x in _maskings(node):
         below = _scores(x, uses, depth + 1)
@@ -207,7 +207,7 @@ def _attributes(scores: _Scores) -> tuple[tuple[GraphNode, ...], dict[str, objec
         elif mask.allowed is not None:
             if mask.hidden > NO_SCORE_IS_LOWER:
                 return None
-            # a score vanishes in what it is added to, as `where` has it vanish
+            # adding a number this low hides the score, as `where` does
             total = apply("where", (mask.allowed, total, constant(mask.hidden, dtype=dtype)))
     return (total,), {}
 

@@ -52,7 +52,7 @@ def mask_as_it_is_made(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _source(x: GraphNode) -> GraphNode:
-    """What a broadcast reads."""
+    """The value below broadcasts."""
     while isinstance(x, Apply) and x.op == "broadcast_to":
         x = x.inputs[0]
     return x

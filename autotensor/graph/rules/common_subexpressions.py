@@ -1,7 +1,7 @@
 """Common subexpressions.
 
 Nodes are interned, so equal applications are one node already, and a graph holds only what its outputs
-need. What is left for a rule is to recognise the same thing in two orders.
+need. So a rule only has to recognise the same operation with its operands in two orders.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _folded(node: Apply) -> Constant:
 
 
 def _beside_weights(graph: Graph) -> Rules:
-    """What grows by its type only is folded too, unless a product reads it."""
+    """A value that only its wider type enlarges is folded too, unless a product reads it."""
     roots = {n for n in graph.applies if is_converted(n) and _is_large(n) and _is_for_products(graph, n)}
     kept = {x for n in roots for x in _parts(n)}
 
@@ -108,7 +108,7 @@ def _parts(node: GraphNode) -> set[GraphNode]:
 
 
 def _is_for_products(graph: Graph, node: GraphNode) -> bool:
-    """Whether products alone read the node as their weights, perhaps turned round or converted further."""
+    """Whether products alone read the node as their weights, maybe transposed or converted further."""
     if node in graph.outputs:
         return False
     for reader in graph.consumers[node]:
@@ -119,7 +119,7 @@ def _is_for_products(graph: Graph, node: GraphNode) -> bool:
 
 
 def _turned(w: GraphNode) -> GraphNode:
-    """A converted matrix, or what it is converted from, with its axes exchanged."""
+    """A converted matrix, or the matrix below the conversion, with its axes exchanged."""
     if isinstance(w, Apply):
         return w.given(_turned(x) for x in w.inputs)
     assert isinstance(w, Constant)

@@ -17,8 +17,8 @@ Each rule moves one `dequantize` one operator down, or one `quantize` up; where 
                                                 ──▶  requantize(a, s / u, shift=dequantize(b, t / u))
 
 So whatever operators a file has between the two, the integers reach as far as there are rules. Scales of the
-new nodes are products and quotients of float32, in the order that they stand here. What the result may differ
-by from the floats' is said in docs/numerics.md; what stays in floats, `left_in_float` gives with the reason.
+new nodes are products and quotients of float32, in the order that they stand here. docs/numerics.md says how
+far results may differ from the floats'; `left_in_float` lists the operators that stay in floats, and why.
 Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference" (CVPR 2018).
 """
@@ -50,7 +50,7 @@ ONE = np.ones((), np.float32)
 # scales: the product of two, and a quotient, keep all their bits in float32
 SMALLEST, GREATEST = 1e-18, 1e18
 FURTHEST = 2**31 - 1  # of 32 bits
-LARGEST = 2**30  # of sums, so that a bias fits beside one into 32 bits
+LARGEST = 2**30  # of sums, so that a sum plus a bias fits into 32 bits
 
 
 # -- what a node stands for --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Small:
 
 
 def real(node: GraphNode) -> Real | None:
-    """What a `dequantize` of known scale and one zero point stands for; None for others."""
+    """The integers, scale and zero point of a `dequantize` with known scale; None for other nodes."""
     match node:
         case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
             known, at = _usable(scale), _same(zero)
@@ -452,7 +452,7 @@ def _is_number(y: GraphNode) -> bool:
 
 
 def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
-    """What a clip reads, and its ends; None for other operators."""
+    """The input of a clip and its ends; None for other operators."""
     match y:
         case Apply("relu", (x,)):
             return x, 0.0, None
@@ -563,7 +563,7 @@ def in_integers(graph: Graph) -> Graph:
 
 
 def left_in_float(graph: Graph) -> Iterator[tuple[Apply, str]]:
-    """Operators that compute in floats with what is quantised, and why; of a graph after the pass."""
+    """Operators of a graph after the pass that compute in floats from quantised values, with the reasons."""
     for node in graph.applies:
         if node.op in ("quantize", "dequantize", "requantize") or not any(map(_is_quantised, node.inputs)):
             continue

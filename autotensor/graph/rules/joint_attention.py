@@ -62,7 +62,7 @@ def views_of_one(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode) -> GraphNode:
-    """What x is a view of."""
+    """The value that x is a view of."""
     while isinstance(x, Apply) and x.op in VIEWS:
         x = x.inputs[0]
     return x

@@ -1,11 +1,11 @@
-"""Layout: NCHW models compute in NHWC inside; what people pass in and get out keeps its layout.
+"""Layout: NCHW models compute in NHWC inside; inputs and outputs keep their layout.
 
 NCW and NCDHW likewise become NWC and NDHWC; below, NCHW stands for all three.
 
     x[N,C,H,W] ─▶ transpose ─▶ conv NHWC ─▶ add ─▶ relu ─▶ pool NHWC ─▶ … ─▶ global pool ─▶ reshape ─▶ dense
 
 One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each
-operator says which form it wants and in which it answers, and the other form is made at most once. So
+operator has a form that it reads and one that it writes, and the other form is made at most once. So
 transposes stand only where a chain of channels-last operators begins or ends: around user te functions, and
 at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need none: there a transpose is a
 reshape. Weights stay as they are.

@@ -8,8 +8,8 @@ Sums and chains keep float32's 24 bits, as the libraries of such networks do ins
 rounded where somebody can see it: at the outputs, at a `cast` of the author's, and, with `rounded`, after
 every operator. All rules, schedules and tuning records of float32 then serve these networks as well.
 
-What only moves elements (slices, take, concat, views) stays in the 16 bits that it is given, so that a table
-or a cache among the inputs is read as it lies there.
+Operators that only move elements (slices, take, concat, views) keep the 16 bits of their inputs, so that a
+table or a cache among the inputs is read without conversion.
 """
 
 from __future__ import annotations

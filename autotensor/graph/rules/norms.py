@@ -83,7 +83,7 @@ def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode, inner: GraphNode, node: Apply, uses: Uses) -> _Root | None:
-    """inner: mean(x²) + eps; what a backward pass reads too stays, for it would be computed twice."""
+    """inner: mean(x²) + eps; it stays if a backward pass reads it too, since it would be computed twice."""
     moved = shifted(inner)
     if moved is None or moved[0] < 0 or x.shape != node.shape or uses[inner] != 1:
         return None
@@ -149,7 +149,7 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
 def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant | None:
     """A constant that is broadcast against a tensor of that rank, as one of the normalised axes' shape.
 
-    Only constants: a sum with another tensor of that shape is no norm's bias.
+    Only constants: a sum with another tensor of that shape is not a norm's bias.
     """
     if not isinstance(value, Constant) or value.ndim > rank:
         return None

@@ -1,4 +1,4 @@
-"""What rules ask about constants: one number for all elements, factors of a product, equal but for rounding.
+"""Questions of rules about constants: one number for all elements, factors of a product, nearly equal.
 
 x * 0.5 * (1 + erf(x / 1.4142135))   ──products──▶   0.5, [x, 1 + erf(…)]
 """
@@ -16,7 +16,7 @@ ROUNDING = 1e-6  # constants of a formula are written with 7 digits; further awa
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """number * factors[0] * factors[1] * …; factors that a division has below it are no part of it."""
+    """number * factors[0] * factors[1] * …; factors in the denominator of a division are not included."""
 
     number: float
     factors: tuple[GraphNode, ...]
@@ -34,7 +34,7 @@ def number_of(node: GraphNode) -> float | None:
 
 
 def uniform(node: GraphNode) -> float | None:
-    """The number, perhaps infinite, that all elements of a constant of floats are; None if there is none."""
+    """The number, finite or not, that all elements of a constant of floats equal; None if they differ."""
     if not isinstance(node, Constant) or not node.dtype.is_float or node.array.size == 0:
         return None
     first = node.array.reshape(-1)[0]

@@ -3,8 +3,8 @@
     dense at n = 8, 7, 5, 3        t0: i0 in 8*16 | 7*16 | 5*16 | 3*16     ──▶  t0: i0 in n*16
 
 Kernels are compared as the texts of their workloads, number by number; bytes, and the places of windows into
-other values, likewise. Whatever is no sum of terms of the symbols (`samples.py`) is refused, and so is a
-model that consists of other kernels at another number.
+other values, likewise. A number that is not a sum of terms of the symbols (`samples.py`) is refused; a model
+that consists of other kernels at another number is refused too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BY_SHAPE = "Compile it for each set of shapes that is needed, and put these into
 
 @dataclass(frozen=True)
 class OpenLayout:
-    """What of a linked model follows the symbols; numbers are by group and by its result or input."""
+    """The numbers of a linked model that follow the symbols, by group and by its result or input."""
 
     symbols: tuple[Symbol, ...]
     shapes: Mapping[str, tuple[Extent, ...]]  # of the model's inputs and outputs
@@ -56,13 +56,13 @@ def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple
     """The groups of the first cut, whose workloads have the symbols, and what else follows these.
 
     cuts: of the graphs at `samples.choices`.
-    Raises GraphError naming the kernel for what does not follow the symbols.
+    Raises GraphError, which names the kernel, for a number that does not follow the symbols.
     """
     return _Family(name, samples, cuts).open()
 
 
 def check_least(family: GraphFamily, opened: OpenLayout) -> None:
-    """Raises GraphError unless the model exists at its least extents, with results of the shapes it told."""
+    """Raises GraphError unless the model exists at its least extents, with results of the inferred shapes."""
     least = {s: s.least for s in opened.symbols}
     graph = family.at(least)
     for name, node in zip(graph.output_names, graph.outputs, strict=True):

@@ -2,8 +2,8 @@
 
     n in 1 … 64        make({n: 64}), make({n: 61}), … ──▶ the graph at n = 64, at n = 61, …
 
-`make` writes a graph for numbers, as all do that write graphs: front ends, models, people. What the graphs of
-several numbers have in common, and how the rest follows the numbers, is the model (`generalise.py`).
+`make` writes a graph for given numbers, as front ends, models and people do. `generalise.py` compares the
+graphs of several numbers: the common part, and the rule by which the rest follows the numbers, are the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GraphFamily:
 
 
 def over_shapes(name: str, shapes: Any, make: Callable[[Any], Graph]) -> Graph | GraphFamily:
-    """What `make` gives for these shapes (or extents) by name; a family if there are symbols in them."""
+    """The graph that `make` writes for these shapes (or extents) by name; a family if they have symbols."""
     given = shapes.items() if isinstance(shapes, Mapping) else ()
     symbols = symbols_of(*(e for _, shape in given for e in (shape if _is_shape(shape) else (shape,))))
     if not symbols:

@@ -48,7 +48,7 @@ class Samples:
         return tuple(dict(zip(self.symbols, row, strict=True)) for row in zip(*columns, strict=True))
 
     def expression(self, numbers: Sequence[int]) -> Extent | None:
-        """What is each of these numbers at the choice of the same place; None for no such expression."""
+        """The expression that equals each of these numbers at its choice; None if there is none."""
         if len(set(numbers)) == 1:
             return numbers[0]
         key = tuple(numbers)
@@ -71,7 +71,7 @@ class Samples:
 
     @cached_property
     def _columns(self) -> dict[Monomial, tuple[int, ...]]:
-        """What each monomial is at the choices."""
+        """The values of each monomial at the choices."""
         return {m: tuple(prod(c[s] for s in m) for c in self.choices) for m in self._monomials}
 
     def _found(self, numbers: tuple[int, ...]) -> Expr | None:

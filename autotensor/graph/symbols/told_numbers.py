@@ -1,8 +1,8 @@
-"""What a linked model with run-time extents reads of a call: extents for its kernels, and where values lie.
+"""Numbers that a call passes to a model with run-time extents: extents of its kernels, places of values.
 
     model: b, n      kernel 0 reads [b, n], kernel 1 [n]            ──▶ told: [b, n, n, offset, offset, …]
 
-A call finds its symbols and computes the numbers (`runtime/extents.py`); this is how they are asked for.
+A call finds its symbols and computes the numbers (`runtime/extents.py`); here are the formulas.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ToldNumbers:
         return ToldNumbers(layout, arena, boxes, box_of, begins, tuple(extents))
 
     def offset(self, value: str, behind: Formula) -> int | None:
-        """The number that is the offset of what begins so many bytes behind the beginning of a value in the
-        arena, or of one that is an argument; None where that is known now."""
+        """The number that holds the offset of a place so many bytes behind the start of a value in the arena,
+        or of a value that is an argument; None where the offset is known now."""
         box = self.box_of.get(value)
         if not box and isinstance(behind, int):
             return None
