@@ -1,4 +1,4 @@
-"""What kind of access a load or store is. It is decided here, for every renderer; they spell it.
+"""The kind of access that a load or store is. It is decided here, for every renderer; they spell it.
 
     its lanes are at                       kind         how they are moved
     3, 4, 5, 6                             CONTIGUOUS   by one vector move (a scalar by its own)

@@ -22,7 +22,7 @@ from autotensor.runtime.files.object_cache import ObjectCache
 
 
 class Backend(Protocol):
-    """Makes native code of a program. `asm` asks for the assembly among the artifact's texts."""
+    """Makes native code of a program. With `asm` the artifact's texts include the assembly."""
 
     def __call__(
         self,

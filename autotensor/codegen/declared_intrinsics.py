@@ -40,7 +40,7 @@ Names = Mapping[Var, Var]  # a loop of the meaning → a loop of the nest
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An instruction of a target, by what it computes."""
+    """An instruction of a target, described by its meaning."""
 
     name: str
     operands: tuple[Buffer, ...]  # of the meaning, the one that is written first
@@ -49,7 +49,7 @@ class Declared:
     reset_name: str = ""  # the instruction that does it
 
     def boxes(self, nest: Stmt) -> tuple[Box, ...]:
-        """What the instruction is given where it stands for the nest, one box for each operand.
+        """The operands of the instruction where it replaces the nest, one box for each.
 
         Raises LoweringError when the nest means something else.
         """
@@ -62,13 +62,13 @@ class Declared:
         return tuple(found[b] for b in self.operands)
 
     def begins(self, nest: Stmt) -> Box | None:
-        """The box that is set to a sum's beginning, if that is what the nest does."""
+        """The box that the nest sets to a sum's initial value; None if the nest does something else."""
         found = None if self.reset is None else matched(self.reset, nest)
         return None if found is None else found[self.operands[0]]
 
 
 def matched(meaning: Stmt, nest: Stmt) -> Found | None:
-    """What each buffer of the meaning stands for in a nest of loops; None where they differ."""
+    """The box of a nest of loops for each buffer of the meaning; None where they differ."""
     said, what = perfect_nest(meaning)
     loops, store = perfect_nest(nest)
     if not isinstance(what, Store) or not isinstance(store, Store) or store.mask is not None:
@@ -98,7 +98,7 @@ def _matched_store(what: Store, store: Store, names: Names) -> Found | None:
 
 
 def _matched(what: Expr, e: Expr, names: Names, found: Found) -> Found | None:
-    """`found` with what the expression adds to it; sums and products are matched in either order."""
+    """`found` extended by the matches of the expression; sums and products are matched in either order."""
     match what, e:
         case Load(), Load() if e.mask is None and what.dtype == e.dtype:
             return _bound(what.buffer, what.indices, e.buffer, e.indices, names, found)

@@ -1,4 +1,4 @@
-"""Dot instructions of processors: sums of products of groups, by what they compute, need and are written as.
+"""Dot instructions of processors: sums of products of groups, with meaning, needed features and spelling.
 
     vpdpbusd      C[j] += Σ_q  i32(A[q]) * i32(B[j, q])      j in 16 lanes, q in a group of 4
     tdpbusd       C[i, j] += Σ_k Σ_q  i32(A[i, 4k + q]) * i32(B[k, j, q])          tiles of 16 x 16
@@ -54,7 +54,7 @@ class DotInstruction:
 
     @property
     def types(self) -> tuple[DType, DType, DType]:
-        """Of the sums, the left and the right operand."""
+        """The types of the sums, the left and the right operand."""
         return self.sums.dtype, self.a.dtype, self.b.dtype
 
 

@@ -38,7 +38,7 @@ def measure_peak(
     """Operations per second of `threads` threads; a multiplication and an addition are two.
 
     By fused multiply-adds, or by the dot instruction. The best of many short runs within `seconds`. `target`
-    must be this host, perhaps with narrower vectors.
+    must be this host, but may have narrower vectors.
     """
     if dot is None:
         stick = fma_yardstick(threads, dtype=dtype, target=target)

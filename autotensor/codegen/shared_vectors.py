@@ -4,9 +4,9 @@
     x1 = A[s+5, 2s+5, 6, …]         ──▶    x0 = shuffle(shuffle(a, b), c)
     x2 = A[2s+10, 11, s+11, …]             x1 = …
 
-This is how interleaved colours become planes and planes colours, and how even and odd elements are told
-apart. Only what some load reads is loaded. Where as many loads as there are lanes read neighbouring columns,
-the vectors are rows of a square, which is transposed as a whole:
+This is how interleaved colours become planes and planes colours, and how even and odd elements are separated.
+Only elements that some load reads are loaded. Where as many loads as there are lanes read neighbouring
+columns, the vectors are rows of a square, which is transposed as a whole:
 
     x0 = A[0], A[s], …, A[15s]              r0 = A[0 … 15]
     x1 = A[1], A[s+1], …                    r1 = A[s … s+15]
@@ -53,7 +53,8 @@ class SharedVectors:
 def shared_vectors(
     stmts: Sequence[Stmt], loads: Callable[[Expr], Iterable[Load]]
 ) -> dict[Stmt, list[SharedVectors]]:
-    """What a sequence of stores shares, by the first store that wants it. `loads` gives those in a value.
+    """The vectors that a sequence of stores shares, by the first store that reads them. `loads` gives those
+    in a value.
 
     None of the stores may write what is loaded.
     """

@@ -44,7 +44,7 @@ _LINE = 16  # float32 elements of a cache line
 class Yardstick:
     """A loaded kernel with its arrays."""
 
-    amount: float  # of what one run does, by all threads together
+    amount: float  # of work in one run, by all threads together
     threads: int
     run: Callable[[int], None]  # so many runs, one after another
 

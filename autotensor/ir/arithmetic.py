@@ -2,7 +2,7 @@
 
     i + 1,  A[i] * 2,  j < n        ──▶     Binary, Compare, … over operands of one type
 
-`==` is special: see `Equality`. What the operators build is in `expr.py`.
+`==` is special: see `Equality`. The nodes that the operators build are in `expr.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What values an integer expression can take, and what follows for conditions.
+"""The values that an integer expression can take, and conditions that follow from them.
 
     interval(8*i + j, {i: Interval(0, 3), j: Interval(0, 7)})   ──▶ Interval(0, 31)
     prove(8*i + j < 32, …)                                      ──▶ True
@@ -51,7 +51,7 @@ __all__ = ["EVERYTHING", "NO_RANGES", "Bounds", "Interval", "Ranges", "bounds", 
 
 
 def interval(expr: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> Interval:
-    """The values `expr` (integer, possibly a vector) can take; perhaps more than the exact set."""
+    """The values `expr` (integer, possibly a vector) can take, or a larger set."""
     return bounds(ranges, assume).of(expr)
 
 
@@ -392,7 +392,7 @@ def is_symbolic(e: Expr) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def is_data(e: Expr) -> bool:
-    """Whether an expression depends on what memory holds."""
+    """Whether an expression depends on the contents of memory."""
     return any_node(e, lambda n: isinstance(n, Load))
 
 

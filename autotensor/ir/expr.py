@@ -5,7 +5,7 @@
 Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes
 and convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
 `Reduce` exists in tensor expressions only; lowering turns it into loops. Index arithmetic is int64; `//` and
-`%` round towards minus infinity, as in Python. What every operation means is said in `semantics.py`.
+`%` round towards minus infinity, as in Python. `semantics.py` defines every operation.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def cast(dtype: DType, a: Expr) -> Expr:
         return const(whole(a.value, target) if a.type.is_float else wrap_int(int(a.value), target), target)
     if isinstance(a, Const) and target.is_bool:
         return const(bool(a.value), target)
-    if isinstance(a, Const) and target.is_float:  # a float32 constant is what float32 makes of it
+    if isinstance(a, Const) and target.is_float:  # a float32 constant is rounded to float32 first
         return const(float(converted(a.type.numpy.type(a.value), target)), target)
     return Cast(target, a)
 

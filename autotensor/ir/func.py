@@ -1,6 +1,6 @@
 """Functions of the loop IR: buffers, kernels and programs.
 
-A `Program` is what lowering makes of one schedule: `prepare` kernels, which depend on constants only and run
+A `Program` is the result of lowering one schedule: `prepare` kernels, which depend on constants only and run
 once, and `run` kernels, which run at every call. All of them see the same list of parameters (`args`).
 """
 
@@ -103,13 +103,13 @@ class PrimFunc(ShownInNotebooks):
         return dict(self.attrs).get(key, default)
 
     def __str__(self) -> str:
-        from autotensor.ir.printer import to_text  # the printer knows all nodes
+        from autotensor.ir.printer import to_text  # the printer imports all nodes
 
         return to_text(self)
 
 
 class Role(enum.Enum):
-    """What a program's argument is to its caller."""
+    """The role of a program's argument for its caller."""
 
     INPUT = "input"
     CONSTANT = "constant"  # given once, with bind

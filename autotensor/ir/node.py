@@ -182,7 +182,7 @@ class Node(metaclass=NodeMeta):
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        """What makes two nodes the same; a node whose fields hold raw numbers overrides it."""
+        """The key by which nodes are interned; a node whose fields hold raw numbers overrides it."""
         return args
 
     def __derive__(self) -> None:
@@ -198,7 +198,7 @@ class Node(metaclass=NodeMeta):
         return self  # nothing of it can change, and equal nodes are one
 
     def __str__(self) -> str:
-        from autotensor.ir.printer import to_text  # whatever node it is can be printed; the printer knows all
+        from autotensor.ir.printer import to_text  # the printer imports all nodes
 
         return to_text(self)
 

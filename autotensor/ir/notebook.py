@@ -2,7 +2,7 @@
 
     class Schedule(ShownInNotebooks): …        a cell that ends with a schedule shows its loops
 
-Jupyter asks for `_repr_html_`; nothing is imported for it.
+Jupyter calls `_repr_html_`; nothing is imported for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names of operators. What they mean is in `semantics.py`; the nodes that hold them are in `expr.py`."""
+"""The names of operators. Their meanings are in `semantics.py`, the nodes that hold them in `expr.py`."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _names_in(x: Any) -> list[str]:
 
 
 def _display_names(all_names: Iterable[str], wanted: Mapping[str, str], types: bool) -> dict[str, str]:
-    """name → what is printed, no two alike; given names choose first, then identifiers, then the others."""
+    """name → printed text, all different; given names choose first, then identifiers, then the others."""
     if types:
         return {n: n if n.isidentifier() else f"`{n}`" for n in all_names}
     out: dict[str, str] = {}
@@ -247,7 +247,7 @@ class Printer:
         return f"({text})" if rank < least else text
 
     def where(self) -> list[str]:
-        """What the numbers stand for, a line each."""
+        """The meanings of the numbers, a line each."""
         return [f"where {number} = {self._ranked(e, False)[0]}" for e, number in self.parts.items()]
 
     def _ranked(self, e: Expr, tight: bool) -> tuple[str, int]:
@@ -351,7 +351,7 @@ class Printer:
         return text + self.notes(b)
 
     def notes(self, b: Any) -> str:
-        """What lowering will still do with a buffer."""
+        """The changes that lowering will still make to a buffer."""
         swizzle, turns = getattr(b, "swizzle", ()), getattr(b, "turns", 0)
         text = f" swizzle {swizzle[0]} of {swizzle[1]}" if swizzle else ""
         return text + (f" turns {turns}" if turns else "")

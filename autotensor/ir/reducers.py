@@ -47,7 +47,7 @@ def beside(reducers: Sequence[Combiner]) -> Combiner:
     return Combiner("_".join(c.name for c in reducers), tuple(lhs), tuple(rhs), tuple(results), identity)
 
 
-@lru_cache(maxsize=1024)  # lowering asks for every update
+@lru_cache(maxsize=1024)  # lowering calls it for every update
 def alone(c: Combiner, n: int) -> Combiner | None:
     """The reducer of result `n` by itself; None where it takes other results, too."""
     if len(c.result) == 1:

@@ -28,7 +28,7 @@ _observers: list[Callable[[Rule, Node, Node], None]] = []
 
 
 def rule(*classes: type, when: Callable[[Any], bool] | None = None) -> Callable[[Rule], Rule]:
-    """Marks a function as a rule for nodes of these classes; `when` asks about their `dtype`."""
+    """Marks a function as a rule for nodes of these classes; `when` is a condition on their `dtype`."""
 
     def mark(fn: Rule) -> Rule:
         fn.classes = classes  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def rewrite(root: N, rules: Rules, *, name: str, ctx: Any = None) -> N:
 
 
 def fire(node: Node, rules: Rules, ctx: Any = None) -> Any:
-    """What the first rule that applies makes of `node`; None when none does. Observers are told."""
+    """The result of the first rule that applies to `node`, or None. Observers are called with it."""
     for r in rules.for_node(node):
         new = r(node) if ctx is None else r(node, ctx)
         if new is not None and new is not node:

@@ -1,4 +1,4 @@
-"""What every scalar operation means, at the ends of every type too: the one place that says it.
+"""The meaning of every scalar operation, at the ends of every type too: it is defined here only.
 
     integer(Op.SHL, 1, 40, int32)          0: of Python integers; constants and the interpreter follow it
     OPERATORS[Op.SHL](a, b)                the same of NumPy arrays; the reference follows it
@@ -7,15 +7,16 @@
     allowed_ulps("sin", float32)           how far from the exact value the code generators may be
 
 The code generators (`codegen/llvm/expr.py`, `codegen/llvm/intrinsics.py`, `codegen/c/expr.py`) write the
-same in their languages; `tests/semantics` compares all of them, element by element, with what NumPy and
-mpmath say. In words it stands in docs/numerics.md. NumPy's meaning holds wherever it defines one. Else:
+same in their languages; `tests/semantics` compares all of them, element by element, with NumPy and mpmath.
+docs/numerics.md says it in words. NumPy's meaning holds wherever it defines one. Else:
 
 * x // 0 and x % 0 are 0 for integers; the least number // -1 is itself (it wraps), % -1 is 0.
 * A shift by less than 0 or by the type's bits or more leaves nothing of the number: 0, or -1 for >> of a
-  negative one. That is what NumPy does; C and LLVM leave it undefined.
+  negative one. NumPy does the same; C and LLVM leave it undefined.
 * Floats become integers without their fraction: int32 on the way to types up to 32 bits, int64 on the way
-  to uint32 and 64 bits; then they are cut to the narrower type, as any integer is. What these do not hold,
-  NaN too, is their least number (of uint64 what is below 2**64 is held). NumPy and torch give this on x86-64.
+  to uint32 and 64 bits; then they are cut to the narrower type, as any integer is. A value out of range,
+  NaN too, becomes their least number (in uint64, values below 2**64 are in range). NumPy and torch give this
+  on x86-64.
 * An integer to a negative power is its reciprocal without fraction: 0 unless the base is 1 or -1; of 0 too.
 * Which zero a minimum or maximum of -0 and 0 gives is open.
 * 16-bit floats are computed in float32 and rounded once.

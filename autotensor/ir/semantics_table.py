@@ -19,7 +19,7 @@ Number = int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What some operations give in one case."""
+    """The result of some operations in one case."""
 
     operations: str  # names, apart by spaces
     types: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def value(name: str, t: DType, *operands: Any) -> Any:
-    """What an operation gives, as a Python number."""
+    """The result of an operation, as a Python number."""
     with np.errstate(all="ignore"):
         if name == "to":
             return converted(np.array([operands[0]], t.numpy), dtype_of(operands[1]))[0].item()

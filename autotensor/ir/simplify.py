@@ -55,7 +55,7 @@ class Simplifier:
         outer: Simplifier | None = None,
         own: Var | None = None,
     ) -> None:
-        """outer, own: a scope around this one that differs in what is known of the variable `own` only."""
+        """outer, own: a scope around this one that differs in the range of the variable `own` only."""
         self.bounds = known
         self._outer, self._own = outer, own
         # variables that are replaced: loops of one turn, trivial Lets

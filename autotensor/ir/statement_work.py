@@ -35,7 +35,7 @@ def operations(s: Stmt) -> int:
 
 
 def _value_operations(e: Expr) -> int:
-    """Of one evaluation. A node that occurs twice is computed once."""
+    """The work of one evaluation. A node that occurs twice is computed once."""
     seen: set[Expr] = {e}
     stack = [e]
     count = 0

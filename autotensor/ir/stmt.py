@@ -87,9 +87,9 @@ class Evaluate(Stmt):
 
 
 class Async(Stmt):
-    """A store into shared memory that goes its own way: what it brings arrives when it is awaited.
+    """An asynchronous store into shared memory: its values arrive when it is awaited.
 
-    Until then nobody may read or write the elements, the thread itself neither.
+    Until then no thread may read or write the elements, not even its own.
     """
 
     store: Store

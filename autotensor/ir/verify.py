@@ -1,4 +1,4 @@
-"""What is legal at each level of the loop IR, checked between passes; whether accesses stay in their buffers.
+"""Checks between passes: whether IR is legal at its level, and accesses stay in their buffers.
 
     LOOP    one index per dimension; loops of any kind
     FLAT    one flat index per access
@@ -56,7 +56,7 @@ def verify(func: PrimFunc, level: Level, made_by: str = "verify") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What is visible at a statement."""
+    """The names that are visible at a statement."""
 
     types: Mapping[str, DType]  # variables in scope
     buffers: frozenset[Buffer]

@@ -1,4 +1,4 @@
-"""What a schedule asks of its target, and which targets do it: what would be left undone is an error.
+"""The requests of a schedule to its target, and the targets that honour them; any other request is an error.
 
     s[C].tensorize(k, "mma.m16n8k8.tf32")     cuda from sm_80 on: the instruction
                                               interp: the loops, which mean the same
@@ -6,8 +6,9 @@
     s[C].tensorize(j, "x86.vpdpbusd.512")     llvm, where the processor has it: the instruction
                                               interp: its meaning; cuda, opencl: vectors, which mean the same
 
-Our own targets do what HONOURED says; a plug-in does what its record's `honours` and `intrinsics` say. What
-is decided while loops are built (pragmas but for unrolling, storage, scan, …) is the same for all.
+HONOURED lists the requests that our own targets honour; a plug-in's record lists its own in `honours` and
+`intrinsics`. Requests that are decided while loops are built (pragmas but for unrolling, storage, scan, …)
+work on all targets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from autotensor.ir.func import Scope
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.state import At, Stage, State
 
-HONOURED: Mapping[str, Collection[str]] = {  # what is asked → kinds of our own targets that do it
+HONOURED: Mapping[str, Collection[str]] = {  # request → kinds of our own targets that honour it
     "parallel": OWN,  # on a GPU: blocks
     "vectorize": OWN,
     "unroll": OWN,

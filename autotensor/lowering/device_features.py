@@ -1,4 +1,4 @@
-"""What lowering may count on beyond plain threads: exchanges within a warp, copies that go their own way.
+"""Features of a device beyond plain threads that lowering may use: exchanges in a warp, asynchronous copies.
 
 Only CUDA has both; a state is lowered for any other target as if there were neither.
 """
@@ -16,7 +16,7 @@ FIRST_WITH_COPIES = 80  # compute capability 8.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a target's threads can do."""
+    """The abilities of a target's threads."""
 
     warp: int = 1  # lanes that exchange values without memory
     copies: bool = False  # from global to shared memory, asynchronous

@@ -1,4 +1,4 @@
-"""The pipeline: a table of passes from a state's nests to what backends accept.
+"""The pipeline: a table of passes from a state's nests to the IR that backends accept.
 
     State ──build_program──▶ LOOP ──simplify, partition, protect──▶ LOOP ──flatten, vectorize, unroll──▶ FINAL
 
@@ -132,8 +132,8 @@ def lower(
     """The program of a state after all passes for a target; None is any CPU.
 
     hook: called after every pass with the pass and the kernel it made (verifier, dumps).
-    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops or asks for what the
-    target does not do, TargetError when it needs more than a GPU target has.
+    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops or requests something
+    that the target does not honour, TargetError when it needs more than a GPU target has.
     """
     if passes is PIPELINE:
         check_capabilities(state, target)

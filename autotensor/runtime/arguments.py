@@ -154,7 +154,7 @@ def _check_indices(function: str, slot: Slot, array: Array, low: int, high: int)
 
 
 def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
-    """What is wrong with an array that failed the fast test, and how to mend it."""
+    """The error for an array that failed the fast test, with advice."""
     where = f"{function}: argument {slot.spec.name!r}"
     output = slot.spec.role == "output"
     want = f"{slot.spec.dtype}[{', '.join(map(str, slot.shape))}]"

@@ -2,8 +2,8 @@
 
     f(torch_tensor)      ──▶ a NumPy view of the tensor's memory; the same checks as for any array follow
 
-bfloat16, which NumPy's DLPack lacks, goes through its bits. What is not in this machine's memory, or of
-another type that NumPy lacks, is refused in words. Nothing is copied.
+bfloat16, which NumPy's DLPack lacks, goes through its bits. A tensor that is not in this machine's memory, or
+of another type that NumPy lacks, is refused with an explanation. Nothing is copied.
 """
 
 from __future__ import annotations

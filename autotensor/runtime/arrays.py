@@ -35,9 +35,9 @@ def aligned_empty(
 def bytes_together(
     shapes: Mapping[str, tuple[tuple[int, ...], str | DType]], alignment: int = ALIGNMENT
 ) -> int:
-    """What arrays of these shapes take in one block, each beginning at a multiple of `alignment`.
+    """The bytes of one block for arrays of these shapes, each beginning at a multiple of `alignment`.
 
-    NumPy asks for huge pages for a block of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
+    NumPy requests huge pages for a block of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
     """
     sizes = (math.prod(shape) * _numpy(dtype).itemsize for shape, dtype in shapes.values())
     return sum(-(-size // alignment) * alignment for size in sizes)

@@ -126,7 +126,7 @@ class OpenShapes:
         return ", ".join(_range(*s) for s in self.symbols)
 
     def _refuse(self, function: str, symbol: str, found: Mapping[str, Shape]) -> None:
-        """Says which argument asks for what of a symbol that is none of its values."""
+        """Raises the error for a symbol whose value is out of range: the argument, its axis, the range."""
         for name, shape in found.items():
             for axis, (formula, extent) in enumerate(zip(self.shapes.get(name, ()), shape, strict=False)):
                 if symbol in _symbols(formula):

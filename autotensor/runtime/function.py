@@ -1,4 +1,4 @@
-"""What every compiled function has, wherever its code runs: arguments with names, constants, texts, a file.
+"""The base of all compiled functions, wherever their code runs: named arguments, constants, texts, a file.
 
     CompiledFunction ──▶ Module         code for this processor; calls are re-entrant
                      ├─▶ DeviceModule   kernels of a device; calls take turns
@@ -55,7 +55,7 @@ class CompiledFunction(ABC):
         constants = _names(artifact.role("constant"))
         self._prepare_each_call = not self._is_prepared()
         if self._prepare_each_call and all(n in values for n in constants):
-            # Constants that were needed for preparing only are not kept, and are not asked for again.
+            # Constants that were needed for preparing only are not kept, and are not needed again.
             self._values = self._prepared() | {n: values[n] for n in artifact.entry_constants()}
             self._prepare_each_call = False
         free = [n for n in constants if n not in values] if self._prepare_each_call else []
@@ -84,7 +84,7 @@ class CompiledFunction(ABC):
 
     @staticmethod
     def _answer(outputs: Sequence[Array], results: Sequence[Array] | None, out: Any) -> Any:
-        """What a call returns. results: arrays of the caller's, if it gave some; out: by that name."""
+        """The return value of a call. results: arrays of the caller's, if it gave some; out: by that name."""
         if results is not None and out is None:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -96,12 +96,12 @@ class CompiledFunction(ABC):
 
     @property
     def args(self) -> tuple[ArgSpec, ...]:
-        """What a call takes, in order: inputs and unbound constants, then outputs."""
+        """The arguments of a call, in order: inputs and unbound constants, then outputs."""
         return tuple(s.spec for s in (*self._inputs, *self._outputs))
 
     @property
     def signature(self) -> Signature:
-        """Names, shapes and types of what a call takes and gives: print it."""
+        """Names, shapes and types of a call's arguments and results: print it."""
         return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     def bind(self, **constants: Array) -> Self:
@@ -140,11 +140,11 @@ class CompiledFunction(ABC):
 
     @property
     def ready(self) -> Artifact:
-        """The artifact with what calls read: prepared arrays in place of what they were prepared from."""
+        """The artifact with the arrays that calls read: prepared ones in place of their sources."""
         return replace(self.artifact, values=self._values)
 
     def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
-        """What a file of this function holds."""
+        """The artifact that a file of this function holds."""
         if store not in (None, "plain", "prepared"):
             raise ArgumentError(f"save: store is {store!r}.", fix='Known: "plain", "prepared".')
         plain = all(a.name in self.artifact.values for a in self.artifact.role("constant"))
@@ -162,7 +162,7 @@ class CompiledFunction(ABC):
         return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
 
     def __copy__(self) -> Self:
-        """A function of its own; it shares code and constants, which nobody can change."""
+        """A separate function; it shares code and constants, which are read-only."""
         return self._with(self._values)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:

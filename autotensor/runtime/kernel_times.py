@@ -40,7 +40,7 @@ class KernelTime:
 
 
 class KernelClock:
-    """A linked model that is run kernel by kernel. Empty for an artifact that is no linked model."""
+    """A linked model that is run kernel by kernel. Empty for an artifact that is not a linked model."""
 
     def __init__(self, artifact: Artifact, arrays: Sequence[Array], nthreads: int) -> None:
         """arrays: the model's inputs. Raises ArtifactError when a kernel is missing from the object code."""
@@ -66,7 +66,7 @@ class KernelClock:
         return out
 
     def launch(self, step: int) -> None:
-        """Runs one kernel of the plan on what is in memory."""
+        """Runs one kernel of the plan on the contents of memory."""
         entry, slots = self._calls[step]
         threads.launch(entry, ctypes.addressof(slots), self.nthreads)
 
@@ -78,7 +78,7 @@ class KernelClock:
 def kernel_clock(
     artifact: Artifact, arrays: Sequence[Array], nthreads: int
 ) -> KernelClock | DeviceKernelClock:
-    """The clock for what the artifact was compiled for."""
+    """The clock for the artifact's target."""
     if artifact.target.kind in DEVICE_KINDS:
         return DeviceKernelClock(artifact, arrays)
     return KernelClock(artifact, arrays, nthreads)
@@ -87,7 +87,7 @@ def kernel_clock(
 def kernel_times(
     artifact: Artifact, arrays: Sequence[Array], nthreads: int, rounds: int = 15
 ) -> list[KernelTime]:
-    """Medians of all kernels, in order; empty for an artifact that is no linked model."""
+    """Medians of all kernels, in order; empty for an artifact that is not a linked model."""
     clock = kernel_clock(artifact, arrays, nthreads)
     clock.round()  # warms up
     samples = [clock.round() for _ in range(rounds)]

@@ -50,7 +50,7 @@ _IDLE_BLOCKS = 32  # each may hold a whole model's activations; more calls at on
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ArgumentBlock:
-    """What one call needs for itself."""
+    """The memory that one call needs for itself."""
 
     slots: Any  # ctypes array of pointers, one per ArgSpec
     address: int

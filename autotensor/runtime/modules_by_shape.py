@@ -4,7 +4,7 @@
     f(x)                     x: [1, …] ──▶ the first, [8, …] ──▶ the second, anything else is an error
     f.save("model.atm")      both, and weights that they share once
 
-What is asked of it beside calls (`args`, `signature`, `time`, `source`) it answers for its first module.
+Its other members (`args`, `signature`, `time`, `source`) are those of its first module.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _by_shapes(modules: Sequence[Module]) -> dict[Shapes, Module]:
 
 
 def _form(signature: Signature) -> Any:
-    """What modules must have in common."""
+    """The part of a signature that all modules must share."""
     return [[(a.name, a.dtype, len(a.shape)) for a in part] for part in (signature.inputs, signature.outputs)]
 
 

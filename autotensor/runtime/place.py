@@ -32,7 +32,7 @@ class Place:
     @property
     def fingerprint(self) -> str:
         """The processor's own, or with a card one of both: name, memory, units and the driver's major version
-        tell cards apart whose targets are alike."""
+        distinguish cards whose targets are equal."""
         if self.device is None:
             return self.machine.fingerprint
         d = self.device
@@ -45,7 +45,7 @@ class Place:
 
 @lru_cache(maxsize=64)
 def here(target: Target) -> Place:
-    """The target on this machine; with a card that cannot be asked, on no card that ever measured."""
+    """The target on this machine; without a card that answers, a place where nothing was ever measured."""
     if not target.on_card:
         return Place(host_machine(), target)
     try:

@@ -1,9 +1,9 @@
-"""Memory of results: used again once nobody holds the result, and begun elsewhere in a page than the inputs.
+"""Memory of results: reused when the last reference is gone, and begun elsewhere in a page than the inputs.
 
-A call that makes its result asks the system for memory, and the system hands out pages on first touch: 4 MiB
-cost 0.3 to 0.9 ms, more than many a kernel takes. Whether a freed block goes back to the system at once is
-the C library's affair, and depends on what else the process holds. So a result's block comes back here and
-serves the next call.
+A call that makes its result requests memory, and the system hands out pages on first touch: 4 MiB
+cost 0.3 to 0.9 ms, more than many a kernel takes. The C library decides whether a freed block goes back to
+the system at once, by the other memory of the process. So a result's block comes back here and serves the
+next call.
 
     y = f(x)      a block, lent to y and to every view of it
     y = f(x)      another one: the first y is still held while f runs; then the first comes back
@@ -67,10 +67,10 @@ def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[
 
 
 def _middle_of_the_widest_gap(low: list[int]) -> int:
-    """Where in a page a result begins: far from where the arrays beside it do.
+    """The offset in a page of a result's beginning: far from those of the call's other arrays.
 
-    A core takes a load for one of what it has just stored where both have the same place in their pages, and
-    waits: a stencil from a page's start to a page's start took 2.4 times as long on Zen 3.
+    A core takes a load for one of data that it has just stored where both have the same place in their pages,
+    and waits: a stencil from a page's start to a page's start took 2.4 times as long on Zen 3.
     """
     if not low:
         return 0

@@ -1,4 +1,4 @@
-"""What a compiled function takes and gives, for people and programs.
+"""The arguments and results of a compiled function, for people and programs.
 
 print(model.signature)                       (x: float32[1, 3, 224, 224]) -> (logits: float32[1, 1000])
 model.signature.named(model(x))["logits"]    results by name
@@ -21,7 +21,7 @@ class Signature:
     outputs: tuple[ArgSpec, ...]
 
     def named(self, results: Any) -> dict[str, Any]:
-        """What a call gave, by the names of the outputs."""
+        """The results of a call, by the names of the outputs."""
         values: Sequence[Any] = results if isinstance(results, tuple | list) else (results,)
         return dict(zip((a.name for a in self.outputs), values, strict=True))
 

@@ -1,4 +1,4 @@
-"""One timing at a time on this machine, and no compiling beside it: a lock that all processes share.
+"""One timing at a time on this machine, and no compiling meanwhile: a lock that all processes share.
 
     with timing_lock():          waits until no other process times or compiles candidates
         with timing_lock(): …    the same thread may take it again
@@ -28,7 +28,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 
 _POLL_SECONDS = 0.02
-MOST_WAIT_S = 300.0  # for one turn: nobody times for so long, but its process may have been stopped
+MOST_WAIT_S = 300.0  # for one turn: no timing takes so long, but its process may have been stopped
 
 
 class BusyError(MeasureError):
@@ -77,7 +77,7 @@ class MachineLock:
 
     @contextmanager
     def shared(self, timeout_s: float | None = None) -> Iterator[None]:
-        """Inside the block nobody has the lock but, perhaps, this thread; others may share it, too."""
+        """Inside the block no other thread owns the lock, though others may share it; this one may own it."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if self._owner == threading.get_ident():
             yield
@@ -97,7 +97,7 @@ class MachineLock:
             self.release()
 
     def holder(self) -> str:
-        """Process id that has the lock, as text; empty when nobody has, or several share it."""
+        """Process id that has the lock, as text; empty when none has, or several share it."""
         try:
             return self.path.read_text().strip()
         except (OSError, UnicodeDecodeError):
@@ -141,8 +141,8 @@ class MachineLock:
 
 @contextmanager
 def timing_lock(timeout_s: float | None = None, beside: bool = False) -> Iterator[None]:
-    """Hold the machine's timing lock inside the block. beside: not all cores are timed on, and who compiles
-    on spare ones may."""
+    """Hold the machine's timing lock inside the block. beside: not all cores are timed on, and
+    processes may compile on spare ones."""
     began, folder = time.monotonic(), private_folder()
     with _machine_lock(folder, "timing.lock")(timeout_s):
         if beside:

@@ -13,8 +13,8 @@ from autotensor.runtime.linking.loader import fits_here
 
 
 def best_here(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """One artifact for each set of arguments, in order. What has no other choice is taken as it is: who opens
-    it says what is wrong with it.
+    """One artifact for each set of arguments, in order. An artifact without alternatives is taken as it is:
+    opening it gives the error, if there is one.
 
     Raises ArtifactError if this processor runs none of several.
     """

@@ -137,7 +137,7 @@ def _copy_helpers() -> dict[str, str]:
 
 
 def _tensor_helpers() -> dict[str, str]:
-    """Matrix instructions of a warp; see tensor_intrinsics.py for who holds what."""
+    """Matrix instructions of a warp; tensor_intrinsics.py says which lane holds which elements."""
     fn = _FUNCTION
     out = {
         "at_tf32": f"""{fn} unsigned int at_tf32(float x) {{

@@ -1,8 +1,8 @@
 """Expressions in the C family, for `kernel.py`.
 
-A vector expression is written lane by lane: `expr(e, 3)` is the text of its lane number 3. What C leaves
-undefined is made what `ir/semantics.py` says (by the functions of helpers.py): integers wrap, division
-rounds down, MIN and MAX give NaN if either is, 16-bit floats round after every operation.
+A vector expression is written lane by lane: `expr(e, 3)` is the text of its lane number 3. Where C defines no
+result, the functions of helpers.py give that of `ir/semantics.py`: integers wrap, division rounds down, MIN
+and MAX give NaN if either operand is, 16-bit floats round after every operation.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class LaneWriter:
         return f"{self.expr(e.mask, lane, Rank.TERNARY + 1)} ? {text} : {zero}", Rank.TERNARY
 
     def loaded(self, buffer: Buffer, text: str) -> Ranked:
-        """A value from what memory holds."""
+        """A value from its representation in memory."""
         if buffer.scope in (Scope.LOCAL, Scope.REGISTER):
             return text, Rank.ATOM
         match str(buffer.dtype):
@@ -151,7 +151,7 @@ class LaneWriter:
         return text, Rank.ATOM
 
     def stored(self, buffer: Buffer, text: str) -> str:
-        """What memory holds from a value."""
+        """The representation of a value in memory."""
         if buffer.scope in (Scope.LOCAL, Scope.REGISTER):
             return text
         match str(buffer.dtype):
@@ -162,7 +162,7 @@ class LaneWriter:
         return text
 
     def stored_lane(self, buffer: Buffer, value: Expr, lane: int) -> str:
-        """What memory holds from lane number `lane` of a value; bits that are only moved stay as they are."""
+        """The representation in memory of lane `lane` of a value; moved bits are not converted."""
         private = (Scope.LOCAL, Scope.REGISTER)
         match value:
             case Load(source, (index,), None) if (
@@ -232,7 +232,7 @@ class LaneWriter:
         return text, rank
 
     def narrowed(self, text: str, target: DType) -> Ranked:
-        """What comes from `stopover` as its type, of 32 or 64 bits."""
+        """The result of `stopover` in its type, of 32 or 64 bits."""
         if target.kind == "int" or target.bits == 64:
             return text, Rank.ATOM
         return f"({self.dialect.values[str(target)]}){text}", Rank.UNARY

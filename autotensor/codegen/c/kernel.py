@@ -43,7 +43,7 @@ from autotensor.ir.stmt import (
 )
 from autotensor.ir.visit import collect, free_vars, walk
 
-STATIC_SHARED_BYTES = 48 << 10  # CUDA: more than that must be asked for at launch
+STATIC_SHARED_BYTES = 48 << 10  # CUDA: a launch must request more than that
 INDENT = "    "
 THREAD_NAMES = {f"{kind}Idx.{d}": f"{kind[0]}{d}" for kind in ("block", "thread") for d in "xyz"}
 
@@ -80,7 +80,7 @@ class _Kernel(VectorWriter):
 
     # -- names -----------------------------------------------------------------------------------------------
     def name_all(self, func: PrimFunc) -> None:
-        """C names for everything, no two alike."""
+        """C names for everything, all different."""
         used = {*RESERVED, *self.dialect.reserved, *THREAD_NAMES.values()}
         used |= {name for f in MATH for name in (f, f"{f}f")}  # an array `acos` would hide the function
         for b in (*func.params, *(a.buffer for a in collect(func.body, Alloc))):

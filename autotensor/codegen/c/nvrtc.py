@@ -28,7 +28,7 @@ _OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ptxas-options=-v")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one thread or block of a kernel takes, as ptxas says."""
+    """The registers and memory of one thread or block of a kernel, as ptxas reports them."""
 
     registers: int
     spill_bytes: int  # stored and loaded again, per thread
@@ -90,7 +90,7 @@ def _compiled(source: str, arch: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_vo
 
 @lru_cache(maxsize=256)
 def resources_of(source: str, arch: str) -> dict[str, Resources]:
-    """What the kernels of CUDA source take, compiled once: kept next to compiled objects, by content."""
+    """The resources of the kernels of CUDA source, compiled once and cached by content."""
     cache = default_cache()
     key = object_key("ptxas", source, arch, version(), *_OPTIONS)
     known = cache.get(key)
@@ -102,7 +102,7 @@ def resources_of(source: str, arch: str) -> dict[str, Resources]:
 
 
 def version() -> str:
-    """Of the library, "" if there is none."""
+    """The library's version, "" without a library."""
     nvrtc = library()
     if nvrtc is None:
         return ""

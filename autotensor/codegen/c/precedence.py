@@ -1,4 +1,4 @@
-"""How tightly C's operators bind: what decides where a parenthesis must stand.
+"""How tightly C's operators bind, which decides where a parenthesis must stand.
 
 a * (b + c)     the sum, of rank SUM, stands where at least PRODUCT is wanted
 """

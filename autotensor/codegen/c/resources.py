@@ -2,9 +2,9 @@
 
     source ──NVRTC, ptxas──▶ registers, spilled bytes     ▶ check_resources: TargetError, or the facts
 
-A block's threads share 64 K registers. The compiler keeps to that, and puts aside in memory what does not
-fit: such a kernel runs, and never among the fast. It is refused with what it needs, what there is, and the
-axis to shrink.
+A block's threads share 64 K registers. The compiler keeps to that, and spills the rest to memory: such a
+kernel runs, but slowly. It is refused; the message says how many registers it needs, how many there are, and
+which axis to shrink.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import collect, free_vars
 from autotensor.runtime.files.artifact import Artifact
 
-# Of one multiprocessor and of one thread, in all architectures that we write for; given out in units.
+# Registers of a multiprocessor, most of a thread, and the unit of allocation, in all supported architectures.
 # Source: CUDA C++ programming guide, "Technical specifications per compute capability".
 REGISTERS, MOST_REGISTERS, UNIT = 65536, 255, 8
 _BOUNDS = re.compile(r" __launch_bounds__\(\d+, 1\)")
@@ -40,10 +40,10 @@ def registers_for(threads: int) -> int:
 
 
 def refuse_unfit(artifact: Artifact) -> Artifact:
-    """The artifact, which may be launched: what every way to a launch asks first (built, linked, loaded).
+    """The artifact if it may be launched: every way to a launch (built, linked, loaded) calls this first.
 
-    Raises TargetError as `check_resources`. Where NVRTC is not installed nobody can tell before the card's
-    driver has compiled it: runtime/device/cuda.py then refuses what cannot run.
+    Raises TargetError as `check_resources`. Without NVRTC this is known only when the card's driver has
+    compiled the kernel: runtime/device/cuda.py then refuses one that cannot run.
     """
     if artifact.target.kind == "cuda" and nvrtc.library() is not None:
         check_resources(artifact, artifact.target.arch)

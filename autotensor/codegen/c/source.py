@@ -75,7 +75,7 @@ def _packs(texts: list[str]) -> set[str]:
 
 
 def _head(program: Program, dialect: Dialect) -> str:
-    """What stands before everything else."""
+    """The lines at the top of the file."""
     if dialect.name != "OpenCL C" or not any(str(b.dtype) == "float64" for b, _ in program.args):
         return ""
     return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"

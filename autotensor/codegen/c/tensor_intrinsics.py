@@ -200,7 +200,7 @@ def _matrices(
 
 
 def shared_operands(f: Fragments) -> Iterator[tuple[Buffer, Expr, int]]:
-    """What a lane loads from shared memory for one instruction: the first element, and how many bytes."""
+    """The loads of a lane from shared memory for one instruction: the first element, and how many bytes."""
     for rows in (f.a_rows, f.b_rows):
         if rows is not None:
             yield rows.buffer, rows.at, ROWS * rows.buffer.dtype.bytes

@@ -2,8 +2,8 @@
 
     t1[0:16] = t1[0:16] + x16(a) * B[j:j+16]     ──▶     t1[0] = t1[0] + (float16)(a) * vload16(0, B + j);
 
-`vector(e, first, n)` is the text of lanes first … first + n - 1. What has no spelling as a vector is put
-together from its lanes. A private buffer whose every access is a whole vector is an array of vectors.
+`vector(e, first, n)` is the text of lanes first … first + n - 1. An expression without a vector spelling is
+assembled from its lanes. A private buffer whose every access is a whole vector is an array of vectors.
 """
 
 from __future__ import annotations

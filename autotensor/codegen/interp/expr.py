@@ -61,7 +61,7 @@ class ExpressionWriter:
         self.count = 0
         self.vars: dict[Var, str] = {}  # in scope
         self.ranges = Ranges()
-        self.mask = ""  # lanes wanted, inside a side of a vector select
+        self.mask = ""  # lanes that are read, inside a side of a vector select
         self.scopes: list[dict[Expr, str]] = [{}]  # sub-expressions already computed, innermost last
         self.uses: dict[Expr, int] = {}
         self.hoisted: dict[tuple[Expr, bool], str] = {}
@@ -107,7 +107,7 @@ class ExpressionWriter:
 
     # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr) -> str:
-        """Python text of the value, in parentheses where needed; asked for in the order of evaluation."""
+        """Python text of the value, in parentheses where needed; to be called in the order of evaluation."""
         if isinstance(e, Var):
             name = self.vars.get(e)
             if name is None:
@@ -284,7 +284,7 @@ class ExpressionWriter:
         return f"({source} if {guard} else {zero})"
 
     def access(self, e: Load, mask: str, flat: bool) -> str:
-        """The load itself, where `mask` (text, already asked for) holds."""
+        """The load itself, where `mask` (text, already written) holds."""
         buffer, indices, lanes = e.buffer, e.indices, e.dtype.lanes
         view = self.views[buffer, flat]
         if lanes > 1 and self.mask:

@@ -3,8 +3,8 @@ where an index may leave its shape.
 
     with i in 0..15 and j in 0..3:   ranges.of(i*4 + j)  ──▶  (0, 63)
 
-Narrower than `ir/bounds.py`, which is for passes: this decides what the definition of the loop IR need not
-check, so it stays small enough to be believed.
+Narrower than `ir/bounds.py`, which is for passes: this decides which checks the definition of the loop IR can
+leave out, so it stays small enough to be verified by reading.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def limits(t: DType) -> Interval:
 
 
 class Ranges:
-    """What is known of the variables bound so far, and what follows for expressions."""
+    """Ranges of the variables bound so far, and of expressions over them."""
 
     def __init__(self) -> None:
         self._ranges: dict[Var, Interval] = {}

@@ -16,10 +16,10 @@ What it defines beyond the nodes' own docstrings:
   give NaN if either is.
 * Each operation rounds to its type: nothing is fused, and 16-bit floats stay 16 bits.
 
-* An Async store happens when its thread awaits it: until then nobody may touch its elements. `shuffle_xor`
+* An Async store happens when its thread awaits it: until then no thread may touch its elements. `shuffle_xor`
   gives the value of another of the 32 lanes of a warp, which all come there together.
 
-What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
+It reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
 between threads, barriers that not all threads reach, elements touched while a copy is on its way, and with
 `strict=True` reads of elements that nothing has written (for programs before the passes: afterwards vector
 loads may read lanes that they do not use).
@@ -280,7 +280,8 @@ class _Running:
 def _exchange(func: PrimFunc, live: Sequence[_Running]) -> None:
     """Lets lanes exchange values until none waits for another lane. Warps do not wait for one another.
 
-    Raises IllegalProgram when not all lanes of a warp come to an exchange, or one is asked that is not there.
+    Raises IllegalProgram when not all lanes of a warp come to an exchange, or one reads a lane that is not
+    there.
     """
     for _, group in itertools.groupby(live, lambda r: r.thread.tid // WARP):
         warp = list(group)

@@ -22,7 +22,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.stmt import Stmt
 
 Array = np.ndarray[Any, Any]
-FILENAME = "<interpreted "  # how generated code is told from ours in a stack of frames
+FILENAME = "<interpreted "  # distinguishes generated code from ours in a stack of frames
 TRAP_BYTE = 0xA5  # integers start as …A5A5: negative or huge, so that used as an index they are caught
 _MANY = -1  # several readers
 
@@ -140,7 +140,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a thread gives to the lane `own xor mask` of its warp, and gets from it."""
+    """An exchange of values between a thread and the lane `own xor mask` of its warp."""
 
     site: Site
     value: Any
@@ -148,7 +148,7 @@ class Exchange:
 
 
 class Thread:
-    """Who runs: number, block, place on the thread axes, memory."""
+    """A running thread: number, block, place on the thread axes, memory."""
 
     __slots__ = ("at", "block", "gang", "groups", "memory", "nthreads", "strict", "tid")
 
@@ -262,7 +262,7 @@ class Tracked:
         return out
 
     def copy(self, thread: Thread, mask: Any, value: Any, index: tuple[Any, ...], site: Site) -> None:
-        """A store that happens when it is awaited; until then its elements are nobody's."""
+        """A store that happens when it is awaited; until then no thread may touch its elements."""
         lanes = _lanes(index)
         for lane, one in enumerate(_split(index, lanes) if lanes else [index]):
             if mask is None or mask[lane]:
@@ -397,7 +397,7 @@ def _vcheck(view: Array, index: tuple[Any, ...], mask: Any, site: Site) -> None:
 
 
 def vselect(cond: Any, then: Any, otherwise: Any, mask: Any) -> Any:
-    """Lanes of `then` or `otherwise`, which are functions of the lanes wanted and touch no others."""
+    """Lanes of `then` or `otherwise`, which are functions of the selected lanes and touch no others."""
     on = cond if mask is None else cond & mask
     off = ~cond if mask is None else ~cond & mask
     if not off.any():

@@ -1,4 +1,4 @@
-"""What the interpreter's generated Python calls: operators as the loop IR defines them."""
+"""The functions that the interpreter's generated Python calls: operators as the loop IR defines them."""
 
 from __future__ import annotations
 

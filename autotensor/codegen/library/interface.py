@@ -3,8 +3,8 @@
     handle ─▶ weights (mapped) · idle blocks        block = slots for all arguments · workspaces of one call
 
 A handle may be called from any number of threads at once: each call takes a block from the handle's list, or
-makes one, and gives it back. What differs from library to library are tables of constants: for every argument
-of a call what it must be (CHECK), for every other slot of the entry where it lies (LIES), names and shapes.
+makes one, and gives it back. Libraries differ in tables of constants only: for every argument of a call its
+checks (CHECK), for every other slot of the entry its place (LIES), names and shapes.
 Status codes are numbers with one sentence each, so that nothing is kept of the last error, in any thread.
 """
 
@@ -277,7 +277,7 @@ define ptr @ERROR(i32 %code) {
 
 _NUMBERS = {
     **shared_threads.NUMBERS,
-    "READ_CLOEXEC": 0o2000000,  # Linux's numbers, x86-64 and aarch64 alike
+    "READ_CLOEXEC": 0o2000000,  # Linux's numbers, on x86-64 and aarch64
     "SEEK_END": 2,
     "READ": 1,
     "PRIVATE": 2,
@@ -300,7 +300,7 @@ _NO_TILES = "define internal i1 @may_use_tiles() {\n  ret i1 true\n}\n"
 
 
 def exported(name: str) -> dict[str, str]:
-    """The library's functions by what they do.
+    """The library's functions by their tasks.
 
     >>> exported("mlp")["run"]
     'mlp_run'

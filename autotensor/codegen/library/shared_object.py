@@ -19,8 +19,8 @@ _TIMEOUT_S = 120.0
 
 
 def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str]:
-    """Links the object `source`; gives the library's path, or None and why there is none: then a library of
-    that name is deleted, for it would be of another model."""
+    """Links the object `source`; gives the library's path, or None and the reason. In that case a library of
+    that name is deleted, since it would be of another model."""
     why = _linked(source, path, triple)
     if why:
         path.unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def _linked(source: Path, path: Path, triple: str) -> str:
 
 
 def _command(source: Path, soname: str) -> list[str]:
-    """What links `source`, but for its output; empty where there is no linker."""
+    """The command that links `source`, without its output; empty where there is no linker."""
     for name in _COMPILERS:
         if found := shutil.which(name):
             options = [f"-Wl,{','.join(_OPTIONS)}", f"-Wl,-soname,{soname}"]

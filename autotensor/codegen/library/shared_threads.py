@@ -1,4 +1,4 @@
-"""The threads of C libraries, as native code: one pool for a process, whoever asks first starts it.
+"""The threads of C libraries, as native code: one pool for a process, which the first caller starts.
 
     first call of two threads or more ──▶ owner: 0 ──▶ -pid ──▶ pid      its threads run
     after fork, in the child              owner: the parent's pid ──▶ -pid ──▶ pid, with a pool of its own

@@ -1,6 +1,6 @@
-"""The weights of a C library as a file that is mapped: a head by which the library knows it, then the arrays.
+"""The weights of a C library as a file that is mapped: a head that identifies it, then the arrays.
 
-0    "autotensor weights 1", zeros, and a hash of what follows        64 bytes
+0    "autotensor weights 1", zeros, and a hash of the rest            64 bytes
 64   the first array · the second · …                                 each at a multiple of 64 bytes
 """
 
@@ -34,7 +34,7 @@ def weights_of(values: Mapping[str, Array]) -> Weights:
 
 
 def write_weights(path: Path, weights: Weights, values: Mapping[str, Array]) -> None:
-    """The file, in the place of one of that name: who has mapped the old one keeps it."""
+    """The file, in the place of one of that name: a process that has mapped the old one keeps it."""
     with replacing(path) as file:
         file.write(weights.head)
         for name, value in values.items():

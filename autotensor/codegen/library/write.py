@@ -141,7 +141,7 @@ def check_library(target: Target, folder: Path, name: str) -> str:
 
 
 def _values(artifact: Artifact) -> dict[str, Array]:
-    """What `entry` reads besides its arguments. Raises ArtifactError for what has no value."""
+    """The weights that `entry` reads besides its arguments. Raises ArtifactError for one without a value."""
     read = [a.name for a in artifact.weights()]
     missing = [n for n in read if n not in artifact.values]
     free = [a.name for a in artifact.role("constant") if a.name not in artifact.values]

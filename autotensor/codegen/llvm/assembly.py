@@ -5,8 +5,8 @@ A spill is a vector register moved to or from the stack inside an innermost loop
     vmovups %zmm3, 64(%rsp) … vmovups 64(%rsp), %zmm9      a temporary, put aside within one iteration
     vmovups 64(%rsp), %zmm3 … vmovups %zmm3, 64(%rsp)      *carried*: part of a tile that does not fit
 
-The first waits for nobody: transforms that are fast have dozens. The second is in the way of every
-multiply-add. What follows is for the search to say; the tuning log keeps these facts with every trial.
+The first delays no other instruction: fast transforms have dozens. The second delays every multiply-add. The
+search draws the conclusions; the tuning log keeps these facts with every trial.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     LBB0_1:  starts a tile                           innermost: 2, which has no other head inside
     LBB0_2:  sums … jne LBB0_2 … jmp LBB0_3
 
-LLVM puts blocks where jumps are cheap. What ends a tile often stands before the loop that sums it; by their
-places alone 3 and 1 would be an innermost loop, and what is put aside once a tile a spill in it.
+LLVM puts blocks where jumps are cheap. The block that ends a tile often stands before the loop that sums it;
+by their places alone 3 and 1 would be an innermost loop, and a register saved once a tile a spill in it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from autotensor.runtime.files.object_cache import ObjectCache, object_key
 WORKSPACE = "workspace.per_thread"  # name of the extra argument
 # bytes from one thread's part of it to the next, unless a kernel needs more. Kernels of one stride share it
 # in a model: what one has written there is in the core's own cache when the next one writes (17 windows in
-# front of products 1.1 x as fast, Xeon, 2026-11). What no kernel touches takes addresses, and no memory
+# front of products 1.1 x as fast, Xeon, 2026-11). Untouched parts take addresses, but no memory
 ONE_STRIDE = 1 << 20
 ABI_ALIGNMENT = 16  # bytes, of the stack where a function is entered
 _RUN, _PREPARE = "ENTRY.run", "ENTRY.prepare"  # stand-ins until the text is hashed
@@ -58,7 +58,7 @@ class CompiledProgram:
     run: str | None
     prepare: str | None
     per_thread_bytes: int  # of the extra last argument; 0: there is none
-    texts: dict[str, str]  # "llvm", and "asm" when asked for
+    texts: dict[str, str]  # "llvm", and with `asm` "asm"
     seconds: tuple[float, float, float]  # parse, optimise, emit
 
 
@@ -73,7 +73,7 @@ def compile_kernels(
     """Compile both parts of a program into one object whose symbols start with `prefix` and end with a
     content hash.
 
-    asm: keep the assembly too; that takes half the compile time again, and the cache is not asked.
+    asm: keep the assembly too; that takes half the compile time again, and the cache is not used.
     """
     text, per_thread_bytes = module_text(program, target)
     lean = all(_few_passes_suffice(k) for k in program.run)
@@ -95,12 +95,12 @@ def compile_kernels(
 
 
 def emit_plan(name: str, calls: Sequence[Call], n_args: int, target: Target) -> bytes:
-    """Object with one entry `name` that runs `calls` in order, threads meeting in between where asked."""
+    """Object with one entry `name` that runs `calls` in order; threads meet before calls that say so."""
     return build(plan_text(name, calls, n_args), target, opt=0).object
 
 
 def signature(target: Target) -> tuple[str, ...]:
-    """What besides the text decides about the object."""
+    """The facts besides the text on which the object depends."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return (version, target.triple, target.arch, target.features, str(target.vector_bytes))
 
@@ -112,7 +112,7 @@ def needs(target: Target) -> tuple[str, ...]:
 
 
 def _needs_of_dots(program: Program) -> list[str]:
-    """What the dot instructions of a program need, whatever is known of its target."""
+    """The features that a program's dot instructions need, whatever its target says."""
     kernels = (*program.prepare, *program.run)
     return [n for f in kernels for dot in collect(f.body, Dot) for n in DOTS.get(dot.instruction).needs]
 
@@ -146,7 +146,7 @@ def compile_program(
 
 
 def argument_specs(program: Program, per_thread_bytes: int) -> tuple[ArgSpec, ...]:
-    """What an entry of the program takes, in order."""
+    """The arguments of an entry of the program, in order."""
     args = [ArgSpec(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
     if per_thread_bytes:
         args.append(ArgSpec(WORKSPACE, "workspace", (per_thread_bytes,), "uint8", per_thread=True))
@@ -166,7 +166,7 @@ def passed_arrays(program: Program) -> list[str]:
 
 
 def _prepared_by(program: Program) -> dict[str, Any]:
-    """What prepares the constants, as a hash that is the same for programs that differ in the rest only."""
+    """A hash of the code that prepares constants, the same for programs that differ in the rest only."""
     constants = program.buffers(Role.CONSTANT)
     reads = [b.name for b in constants if any(b in f.params for f in program.prepare)]
     roles = [(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
@@ -232,9 +232,10 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
 
 
 def _attributes(target: Target) -> str:
-    """Of kernels. No CPU names: the text must stay valid for another machine. no-builtins: loops stay loops,
-    not memcpy. stackrealign: registers that are spilled lie in whole cache lines; LLVM finds out too late
-    that it needs that (a tile of 28 sums spilled every 256 steps: 1 % of the time, not 5; Xeon, 2026-11)."""
+    """Attributes of kernels. No CPU names: the text must stay valid for another machine. no-builtins: loops
+    stay loops, not memcpy. stackrealign: registers that are spilled lie in whole cache lines; LLVM finds out
+    too late that it needs that (a tile of 28 sums spilled every 256 steps: 1 % of the time, not 5; Xeon,
+    2026-11)."""
     marks = ["nounwind", "noinline", '"no-builtins"']
     if target.vector_bytes > ABI_ALIGNMENT:
         marks.append('"stackrealign"')
@@ -246,7 +247,7 @@ def _attributes(target: Target) -> str:
 def _few_passes_suffice(func: PrimFunc) -> bool:
     """Whether a kernel accumulates in registers and never in memory.
 
-    What the full pipeline would add is moving accumulators from memory to registers; index arithmetic is
+    The full pipeline would add the promotion of accumulators from memory to registers; index arithmetic is
     already outside the loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the
     same speed (Zen 4, LLVM 22).
     """

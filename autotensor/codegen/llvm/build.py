@@ -3,8 +3,8 @@
     text ──parse, passes──▶ module ──generate code──▶ object
                                    └─generate code──▶ listing ──assemble──▶ object      asm=True
 
-Generating code takes most of the time and is done once: where the listing is wanted, the object is assembled
-from it. The bytes of its code are the same.
+Generating code takes most of the time and is done once: with asm=True the object is assembled from the
+listing. The bytes of its code are the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOCK = fork_locks.safe(threading.Lock())
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What compiling one module gave."""
+    """The result of compiling one module."""
 
     object: bytes
     asm: str | None
@@ -51,7 +51,7 @@ def _initialize_all() -> None:
     llvm.initialize_all_asmprinters()
 
 
-# A function of what kernels are made of: vectors, a call, floating point.
+# A function with the ingredients of kernels: vectors, a call, floating point.
 _SAMPLE = """
 declare float @expf(float)
 define void @sample(ptr %p, i64 %n) {

@@ -1,7 +1,7 @@
-"""Compiling LLVM text in a child: text out of a file, or for a target that nobody has tried here.
+"""Compiling LLVM text in a child: text out of a file, or for a target that was not tried here before.
 
-LLVM answers some of what it cannot do by ending its process: a processor without 64 bits, a feature called
-"help", text that passes its verifier and fails an assertion. In a child that is one sentence.
+LLVM ends its process at some inputs: a processor without 64 bits, a feature called "help", text that passes
+its verifier and fails an assertion. With a child this becomes an error message.
 """
 
 from __future__ import annotations

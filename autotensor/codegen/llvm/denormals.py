@@ -4,7 +4,7 @@
 
 A processor takes a hundred cycles or more for an operation on numbers nearer to zero than its exponent
 reaches. With the bits of this register it takes them for zeros, and makes zeros instead of them. The thread
-gets its register back as it was, so that nobody else's numbers change.
+gets its register back as it was, so that no other code's numbers change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ARM = Flushing(
 
 
 def flushing(target: Target) -> Flushing:
-    """What an entry for this target does about denormals.
+    """The treatment of denormals by an entry for this target.
 
     Raises TargetError for a machine of which we know no such register.
     """

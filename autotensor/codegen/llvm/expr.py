@@ -80,7 +80,7 @@ class Place:
 
 
 class ValueWriter(FunctionWriter):
-    """A writer that knows expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
+    """A writer of expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class ValueWriter(FunctionWriter):
             self.levels.pop(key, None)
 
     def forget(self, buffer: Any) -> None:
-        """What was loaded from `buffer` may have changed."""
+        """Forgets values loaded from `buffer`, which may have changed."""
         for e in self.readers.pop(buffer, ()):
             self.known.pop(e, None)
 
@@ -304,7 +304,7 @@ class ValueWriter(FunctionWriter):
         zero, one = literal(0, t), literal(1, t)
         odd = None
         if not positive:
-            # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
+            # 0 and -1 would trap (the latter on the least number): divide by 1 and correct the result
             odd = self.op(f"icmp eq {word} {y}, {zero}")
             if t.kind == "int":
                 minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")
@@ -345,9 +345,9 @@ class ValueWriter(FunctionWriter):
         return self.op(f"icmp {signed}{_INT_CMP[op]} {ty(t)} {x}, {y}")
 
     def _compare_steps(self, op: Cmp, base: str, step: int, lanes: int, end: str) -> str:
-        """`base + k * step` of 64 bits against an end, asked of `k * step` in 32: vectors have half as many
-        lanes of 64 bits, and AVX2 takes a dozen instructions to make a mask of two such. The end is brought
-        to just beyond the lanes on both sides, where each comparison has its final answer."""
+        """`base + k * step` of 64 bits against an end, compared as `k * step` in 32: vectors have half as
+        many lanes of 64 bits, and AVX2 takes a dozen instructions to make a mask of two such. The end is
+        brought to just beyond the lanes on both sides, where each comparison has its final answer."""
         left = self.op(f"sub i64 {end}, {base}")
         for name, limit in (("smax", -1), ("smin", lanes * step)):
             left = self.call(f"llvm.{name}.i64", int64, (int64, left), (int64, str(limit)))
@@ -356,10 +356,10 @@ class ValueWriter(FunctionWriter):
         return self._compare(op, t, f"<{steps}>", self.splat(self.op(f"trunc i64 {left} to i32"), t))
 
     def _in_lanes(self, cond: Expr, lanes: int) -> str:
-        """A condition that is the same for all lanes, asked in each of them.
+        """A condition that is the same for all lanes, computed in each of them.
 
         x86 has no choice between vectors by one bit: LLVM makes a branch of it. Where data decide, the
-        processor cannot predict that branch; so LLVM is not told that all lanes agree.
+        processor cannot predict that branch; so LLVM must not see that all lanes agree.
         """
         wide = Broadcast(cond, lanes)
         found = self.known.get(wide)
@@ -404,12 +404,12 @@ class ValueWriter(FunctionWriter):
 
     def _fills_register(self, t: DType) -> bool:
         """Whether as many 32-bit lanes are one register, where choices between registers are to be masks:
-        LLVM ends the process for what it cannot put into one."""
+        LLVM ends the process for a wider choice."""
         widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
         return t.lanes > 1 and 32 * t.lanes in widths
 
     def _hidden(self, t: DType, value: str) -> str:
-        """The same vector, of which LLVM knows nothing."""
+        """The same vector, with its value hidden from LLVM's optimiser."""
         return self.op(f'call {ty(t)} asm "", "={self.registers},0"({ty(t)} {value})')
 
     def _negate(self, t: DType, x: str) -> str:
@@ -478,7 +478,7 @@ class ValueWriter(FunctionWriter):
         return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
 
     def _truncated(self, x: str, old: DType, via: DType) -> str:
-        """float32 as int32 by x86's own instruction, which gives the least number for what does not fit."""
+        """float32 as int32 by x86's own instruction, which gives the least number out of range."""
         unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
         return self.call(_TRUNCATE[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))
 

@@ -35,7 +35,7 @@ def ty(t: DType) -> str:
 
 
 def cond_type(t: DType) -> str:
-    """LLVM type of what two values of a type give when they are compared."""
+    """LLVM type of a comparison of two values of a type."""
     return ty(bool_.with_lanes(t.lanes))
 
 

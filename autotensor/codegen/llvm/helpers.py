@@ -12,7 +12,7 @@ from __future__ import annotations
 from autotensor.base.dtype import DType
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 
-# libm's functions of numbers change nothing but errno, which nobody reads here
+# libm's functions of numbers change nothing but errno, which no code here reads
 PURE = "nounwind willreturn memory(none)"
 
 
@@ -26,7 +26,7 @@ def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list
     if helper not in w.declared:
         one, word, test = t.element, ty(t), cond_type(t)
         params = [f"%a{k}" for k in range(len(args))]
-        # in place of what another function has declared: the same, with more known of it
+        # replaces an earlier declaration of it, which has fewer attributes
         w.declared[symbol] = f"declare {ty(one)} @{symbol}({', '.join([ty(one)] * len(args))}) {PURE}"
         lines = [
             f"define internal {word} @{helper}({test} %c, {word} %near, "

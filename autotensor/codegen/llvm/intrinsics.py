@@ -1,6 +1,6 @@
 """Mathematical functions in LLVM IR: a native intrinsic, a polynomial, or the C library's function per lane.
 
-`emit(writer, name, type, args)` writes the code for scalars and vectors alike and gives the result operand.
+`emit(writer, name, type, args)` writes the code for scalars or vectors and gives the result operand.
 The formulas are written with the small algebra of math.py, so that they read as in the papers. Errors in
 units in the last place, measured in tests/codegen/llvm/test_intrinsics.py against extended precision on dense
 samples (float64 erf against Python's math.erf):
@@ -233,7 +233,7 @@ def _mantissa(m: M, x: X) -> tuple[X, X]:
     small = m.test("olt", x, tiny)
     shift = float(m.mantissa + 2)
     scaled = m.pick(small, x * 2.0**shift, x)
-    # subtracting the bits of sqrt ½ makes the exponent field round to the wanted interval
+    # subtracting the bits of sqrt ½ makes the exponent field round to this interval
     root = 0x3FE6A09E667F3BCD if m.double else 0x3F3504F3
     off = m.int_op("sub", m.bits(scaled), root)
     e = m.to_float(m.int_op("ashr", off, m.mantissa))

@@ -80,7 +80,7 @@ def kernel_text(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one call runs of a parallel loop whose inner loop is cut: cuts first … end - 1, counted over all
+    """One call's part of a parallel loop whose inner loop is cut: cuts first … end - 1, counted over all
     iterations."""
 
     first: str  # an operand, as is `end`
@@ -232,7 +232,7 @@ class Kernel(ValueWriter):
     def _parallel(self, s: For) -> None:
         """Thread t of n runs [extent*t/n, extent*(t+1)/n): contiguous, and equal to within one.
 
-        Of a heavy kernel these count cuts of inner loops rather than iterations.
+        For a heavy kernel these count cuts of inner loops rather than iterations.
         """
         cuts = 1 if self.heavy is None else self.heavy.cuts
         begin, extent = self.index(s.begin), self.index(s.extent)
@@ -255,7 +255,7 @@ class Kernel(ValueWriter):
         self.part = None
 
     def _cut(self, inner: Inner, part: Part) -> None:
-        """What belongs to the part of an inner loop and its tail, which goes with the last cut.
+        """Statements of this part of an inner loop, and with the last cut its tail.
 
         This iteration of the parallel loop has the cuts around*cuts … around*cuts + cuts - 1.
         """

@@ -111,8 +111,8 @@ def entry_text(
 def shared_text(kernel: KernelText, heavy: Heavy) -> str:
     """A heavy kernel whose threads take parts of it as they come to them.
 
-    Part k of m is what thread k of m would do; `take` of the context (native/work_sharing.py) says which is
-    next.
+    Part k of m is the work of thread k of m; `take` of the context (native/work_sharing.py) says which part
+    is next.
     """
     pointers = [f"ptr %p{k}" for k in range(len(kernel.params))]
     own = ("i32 %tid", "i32 %nthreads", "ptr %ws", "ptr %ctx")

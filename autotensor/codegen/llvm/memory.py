@@ -1,4 +1,4 @@
-"""Loads and stores: addresses, vectors, masks, gathers. What kind an access is says `codegen/access.py`.
+"""Loads and stores: addresses, vectors, masks, gathers. `codegen/access.py` says which kind an access is.
 
 An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the
 head of its loop; the constant comes last and ends up as the displacement of the memory operand. Only it
@@ -129,7 +129,7 @@ def load_shared(w: ValueWriter, shared: SharedVectors) -> None:
     for n, wanted in enumerate(shared.wanted):
         value = columns[n] if columns else picked(w, t, vectors, shared.sources(wanted))
         w.remember(wanted, value, w.depth)
-        for read in w.reads(wanted):  # asked for, it is noted: threads meet for what a kernel has read
+        for read in w.reads(wanted):  # noted now: threads meet before a store to a buffer that was read
             w.readers[read].append(wanted)
 
 

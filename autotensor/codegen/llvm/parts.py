@@ -182,7 +182,7 @@ def _apart(
 
 
 def _width(ranges: Sequence[tuple[int, int]], period: int) -> int:
-    """Of a range that holds all, each moved by whole periods to where it is next to the first."""
+    """The width of a range that holds all ranges, each moved by whole periods next to the first."""
     first = ranges[0][0]
     moved = [(low - first + period // 2) // period * period for low, _ in ranges]
     lows = [low - by for (low, _), by in zip(ranges, moved, strict=True)]

@@ -1,7 +1,7 @@
 """Laws of comparisons, conditions, selects and floating point, as rules for `simplify`.
 
 An integer comparison is decided by range or brought into one form: terms with positive sign left, the others
-right, divided by what divides them all. Floats: only laws that hold for every bit pattern, so never x*0, x -
+right, divided by their common divisor. Floats: only laws that hold for every bit pattern, so never x*0, x -
 x, x + 0.0 or not (x < y).
 """
 

@@ -1,4 +1,5 @@
-"""Laws of Ramp and Broadcast, as rules for `simplify`: what is alike in all lanes is done once, to a scalar.
+"""Laws of Ramp and Broadcast, as rules for `simplify`: operations that are the same in all lanes are done
+once, on a scalar.
 
 Sums of ramps are ramps by adding bases and strides. For quotients and the like the vector is written with a
 lane variable L in 0..lanes-1, simplified as a scalar, and read back: no L left is a Broadcast, a constant

@@ -124,7 +124,7 @@ def _reads(e: Expr, s: Stmt, ctx: _Context) -> Iterator[_Found]:
 
 
 def _pieces(n: Load | Store, s: Stmt, ctx: _Context) -> Iterator[_Found]:
-    """What one lane of a warp moves of shared memory at a time."""
+    """The elements of shared memory that one lane of a warp moves at a time."""
     buffer, each = n.buffer, n.buffer.dtype.bytes
     if buffer.scope is not Scope.SHARED:
         return

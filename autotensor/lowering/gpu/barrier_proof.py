@@ -3,7 +3,7 @@
 Two accesses of one buffer in shared memory, one of them a write, with no barrier between them on some way
 through the kernel, must not be of one element and two threads. Every such pair is looked at, and all its
 addresses are counted out: for all threads of a block, all turns of the loops that run between two barriers,
-all lanes. What several turns have in common drops out where it moves both addresses alike.
+all lanes. A term that moves both addresses by the same amount drops out.
 
     for k:                                 pairs: store S (k), store S (k)
       barrier                                     store S (k), load S (k)      ──▶  a barrier lies between
@@ -11,10 +11,9 @@ all lanes. What several turns have in common drops out where it moves both addre
       barrier
       C += S[(tx + 1) % 32]
 
-Asynchronous stores happen at any time until they are awaited, and nobody may touch their elements; loops with
-such stores are looked at turn by turn. Conditions are taken into account where their values are known, and
-else assumed to hold. What cannot be proved is refused, with the two accesses in the message: a schedule that
-needs such a thing is none.
+Asynchronous stores happen at any time until they are awaited, and no thread may touch their elements; loops
+with such stores are looked at turn by turn. Conditions are taken into account where their values are known,
+and else assumed to hold. A schedule that cannot be proved is refused, with the two accesses in the message.
 """
 
 from __future__ import annotations
@@ -345,7 +344,7 @@ class _Prover:
         grids = np.meshgrid(*(np.arange(b, b + n) for b, n in sizes), indexing="ij", sparse=True)
         env = {**turn, **dict(zip(inner, grids, strict=True))}
         rest = free_vars(a.at) - set(env)
-        env.update({v: np.asarray(0) for v in rest})  # moves both addresses alike
+        env.update({v: np.asarray(0) for v in rest})  # moves both addresses by the same amount
         at = values_of(a.at, env)
         if at is None:
             return None
@@ -401,7 +400,7 @@ def _waits(s: Stmt) -> bool:
 def _some_turns(turns: int) -> list[int]:
     """Turns of a loop with copies for later turns: all, or so many that the others are like one of them.
 
-    What happens in a turn depends on its number modulo those of boxes (2, 3, 4), and differs at the end.
+    A turn depends on its number modulo those of boxes (2, 3, 4); the last turns differ.
     """
     if turns <= 3 * PERIOD:
         return list(range(turns))

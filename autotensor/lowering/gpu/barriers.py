@@ -45,7 +45,7 @@ class PendingAccess:
 
     @property
     def by_itself(self) -> bool:
-        """Whether it belongs to what computes the buffer."""
+        """Whether it belongs to the computation of the buffer."""
         return isinstance(self.source, Store) and self.source.buffer is self.buffer
 
     def one_turn_later(self, var: Var) -> PendingAccess:
@@ -219,8 +219,8 @@ class _Inserter:
     def apart(self, a: PendingAccess, b: PendingAccess) -> bool:
         """Whether the two never meet: each thread has its own elements, or they are of different stages.
 
-        What one statement stores in its turns are elements of their own, each of one thread. So is what it
-        adds up, and what is cleared and added up where no barrier could stand.
+        The elements that one statement stores in its turns are different ones, each of one thread. This holds
+        for sums too, and for elements that are cleared and summed where no barrier could stand.
         """
         if all(x is y for x, y in zip(a.indices, b.indices, strict=True)):
             one = a.source is not None and a.source is b.source

@@ -34,7 +34,7 @@ def _ordered(s: Stmt) -> Stmt:
     for x in s.stmts if isinstance(s, Seq) else (s,):
         wait, rest = _taken(x)
         if wait is not None:
-            # waiting earlier than asked is never wrong, so a wait may pass a barrier
+            # waiting earlier is never wrong, so a wait may pass a barrier
             met = out.pop() if out and isinstance(out[-1], Barrier) else Barrier("shared")
             out += [wait, met]
         out.append(map_children(rest, lambda c: _ordered(c) if isinstance(c, Stmt) else c))
@@ -91,7 +91,7 @@ def start_copies(body: Stmt) -> Stmt:
 
 
 def _with_zeros(s: Store) -> Store:
-    """A store of what memory has, or of zeros where a condition of all lanes fails, with a masked load."""
+    """A store of loaded elements, or of zeros where a condition of all lanes fails, with a masked load."""
     match s.value:
         case Select(cond, Load(source, origin, mask), otherwise) if _is_zero(otherwise):
             wanted = _scalar(cond)
@@ -107,7 +107,7 @@ def _is_zero(e: Expr) -> bool:
 
 
 def _scalar(e: Expr) -> Expr:
-    """What is the same in all lanes; a vector that is not remains one."""
+    """The scalar of a Broadcast; any other expression as it is."""
     return e.a if isinstance(e, Broadcast) else e
 
 

@@ -96,7 +96,7 @@ class _Narrower:
 
     # -- what has to fit -------------------------------------------------------------------------------------
     def index_parts(self, s: Stmt, known: Bounds) -> Iterator[tuple[Expr, Bounds]]:
-        """Every expression that would be narrowed, with what is known where it stands."""
+        """Every expression that would be narrowed, with the bounds at its place."""
         match s:
             case For(var, begin, extent, _, body):
                 inner = known.in_loop(var, begin, extent)

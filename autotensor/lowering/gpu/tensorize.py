@@ -1,4 +1,4 @@
-"""tensorize: loops that are marked with an instruction are what it computes, and a whole warp runs them."""
+"""tensorize: loops marked with an instruction become it, if they have its meaning; a warp runs them."""
 
 from __future__ import annotations
 

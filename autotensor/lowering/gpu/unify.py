@@ -5,9 +5,9 @@
       for i.1 in bind(32, "threadIdx.x"): C[…] = …    ──▶     if tx < 16: S[tx] = …
                                                               C[…] = …
 
-A loop that is shorter than the axis becomes a condition. What all threads see is stored once: by thread 0 of
-every axis that no loop around the store is bound to. Loops of a schedule for CPUs run here, too: a PARALLEL
-one becomes blocks.
+A loop that is shorter than the axis becomes a condition. An element that all threads see is stored once: by
+thread 0 of every axis that no loop around the store is bound to. Loops of a schedule for CPUs run here, too:
+a PARALLEL one becomes blocks.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class _Spreader:
         return For(self.loop.var, self.loop.begin, self.loop.extent, ForKind.UNROLLED, s)
 
     def stmt(self, s: Stmt) -> Stmt:
-        """What the virtual threads do in a statement, all together."""
+        """The statement as all virtual threads run it together."""
         var = self.loop.var
         if var not in free_vars(s):
             return s

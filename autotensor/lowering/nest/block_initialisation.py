@@ -5,7 +5,7 @@
         C[yo*8+yi][xo*8+xi] = 0            ──▶     C[yo*8:yo*8+8][xo*8:xo*8+8] = 0
     for ko in range(128): …                        for ko in range(128): …
 
-For printing only: the result has slices in several dimensions, which no pass or backend knows.
+For printing only: the result has slices in several dimensions, which no pass or backend supports.
 """
 
 from __future__ import annotations

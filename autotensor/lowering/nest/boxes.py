@@ -82,7 +82,7 @@ class Boxes:
         return tuple(substitute(i, mapping) - base_of(s) for i, s in zip(load.indices, box, strict=True))
 
     def place(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-        """Of a kept buffer's element: its indices in the box, and where that lies in the replacement."""
+        """The indices in its box of an element of a kept buffer, and its place in the replacement."""
         stage = self._producer(buffer)
         inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
         return inside, self.stored_at(stage, index, inside)
@@ -114,7 +114,7 @@ class Body:
         self, boxes: Boxes, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
     ) -> None:
         self._boxes = boxes
-        self._everywhere = isinstance(stage.place, At)  # points that nobody needs are computed too
+        self._everywhere = isinstance(stage.place, At)  # points without a reader are computed too
         self._mapping = mapping
         self._ranges = ranges
         self._memo: dict[tuple[Expr, bool], Expr] = {}

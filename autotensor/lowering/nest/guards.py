@@ -1,8 +1,8 @@
 """Guards of an attached stage: which points of its box are computed.
 
 A stage that is computed inside a consumer's loop runs over a box, and the box may stick out: of the stage's
-own domain (the last tile of a consumer), or of what anybody needs (boxes are bounds). Such points are never
-used. They are left to run where that does no harm (packed and padded operands), and otherwise guarded:
+own domain (the last tile of a consumer), or of the points with a reader (boxes are bounds). Such points are
+never used. They are left to run where that does no harm (packed and padded operands), and otherwise guarded:
 
     reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
     reads of private buffers   stay inside the producer's box; the load is masked where a Select decides
@@ -106,7 +106,7 @@ def may_trap(node: Node) -> bool:
 def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
     """Conditions for indices (relative to the box) to lie in a private buffer; not those that always hold.
 
-    Of an index that comes from memory the box is the whole dimension.
+    An index that comes from memory has the whole dimension as its box.
     """
     out: list[Expr] = []
     for index, dim in zip(indices, shape, strict=True):

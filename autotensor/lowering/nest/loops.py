@@ -33,9 +33,9 @@ class Loops:
     lets: dict[str, tuple[tuple[Var, Expr], ...]]  # leaf → variables defined right inside it
     guards: tuple[Expr, ...]
     targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators in place of the stage's buffers
-    skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false nothing is added
+    skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false the term is left out
     bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
-    needs: tuple[Expr, ...] = ()  # conditions outside of which nobody uses the stage's values
+    needs: tuple[Expr, ...] = ()  # conditions outside of which no reader uses the stage's values
     wanted: tuple[Expr, ...] = ()  # conditions of data for the stage to be computed at all
 
 
@@ -77,7 +77,7 @@ def some_point(
 def some_need(
     loops: Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
 ) -> list[Expr]:
-    """Conditions for anybody to use a point of the loops inside; those beside it are computed too."""
+    """Conditions for a point of the loops inside to have a reader; they may hold for other points too."""
     inside = bound_vars(loops, loops.stage.leaves) - bound_vars(loops, bound)
     found = (weakest(c, inside, ranges) for c in loops.needs)
     return [c for c in found if c is not None and c not in placed and prove(c, ranges) is not True]

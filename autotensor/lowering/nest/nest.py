@@ -287,7 +287,7 @@ class _Nest:
             return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
         if not ahead:
             return self._allocating(stored, self._wrap(loops, leaf, body, earliest))
-        # what a turn computes for later ones is needed even if nobody needs the turn itself
+        # values that a turn computes for later ones are needed even if the turn's own point is not
         loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
 
@@ -302,7 +302,7 @@ class _Nest:
         return body if early == first else If(leaf_var(loops.stage.name, leaf.name) >= -early, body)
 
     def _later(self, loops: Loops, leaf: Axis, producers: list[Stmt]) -> list[Stmt]:
-        """What a step of a scan computes on its way, from the first step on that is not given."""
+        """The producers of a step of a scan, from the first step on that is not given."""
         first = steps_given(self.state, loops.stage, leaf.name)
         return [If(loops.values[leaf.name] >= first, p) for p in producers] if first else producers
 
@@ -334,7 +334,7 @@ class _Nest:
         return [c for c in conditions if not free_vars(c) & self.by_thread]
 
     def _guarded(self, loops: Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
-        """The body under its conditions; those of lanes that nobody reads stay on what they load."""
+        """The body under its conditions; conditions of unread lanes stay on their loads."""
         stage = loops.stage
         if conditions and leaf.mark is Mark.VECTORIZED and rows_of_vectors(stage, leaf.name):
             own = {b for b, _ in self._targets(loops)}
@@ -425,7 +425,7 @@ class _Nest:
         return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
 
     def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
-        """Whether a pragma further out asks to unroll loops as small as this one and what is inside it."""
+        """Whether a pragma further out unrolls loops as small as this one with its inner loops."""
         at = stage.leaves.index(leaf)
         if leaf.mark is not Mark.SERIAL:
             return False

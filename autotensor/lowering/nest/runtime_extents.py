@@ -27,11 +27,11 @@ class RuntimeExtents:
 
     of: Mapping[str, Expr]
     # of an attached reduction's spatial axes: loops end, but no point is guarded, which would be done inside
-    # of its sums; nobody uses points beyond
+    # of its sums; points beyond have no reader
     loose: frozenset[str]
 
     def guards(self, axis: str) -> Expr | None:
-        """What points of an axis or loop are compared with; None where they are not."""
+        """The extent that points of an axis or loop are compared with; None where they are not."""
         return None if axis in self.loose else self.of.get(axis)
 
 

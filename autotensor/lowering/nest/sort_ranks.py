@@ -27,8 +27,8 @@ Item = tuple[Expr, Expr]  # a key and its position
 
 
 def ranks_needed(state: State, stage: Stage) -> int:
-    """The rank from which on no reader of the stage tells one from another; the number of elements, if all
-    are told apart."""
+    """The rank from which on no reader of the stage distinguishes ranks; the number of elements, if all are
+    distinguished."""
     (buffer,) = stage.op.buffers
     extent = stage.op.reduce_axes[0].extent
     readers = [s for s in state.stages if buffer in s.op.reads()]

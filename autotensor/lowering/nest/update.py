@@ -1,4 +1,4 @@
-"""What a stage's innermost statement does: join the reduction's value with another, under conditions.
+"""A stage's innermost statement: join the reduction's value with another, under conditions.
 
 update("s", sum, [(C, i)], (body,))      C[i] = C[i] + body
 guard([i < 63], S)                       if i < 63: S

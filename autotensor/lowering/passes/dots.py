@@ -101,7 +101,7 @@ def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[V
 def _written(
     instruction: DotInstruction, store: Store, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
 ) -> Stmt:
-    """The dot of what is loaded where the loops begin; masks switch off what is beyond the last element."""
+    """The dot of the elements at the loops' beginning; masks switch off lanes beyond the last element."""
     at_begin = {v: const(0, v.dtype) for v in order}
     rows, columns, depth = instruction.rows, instruction.columns, instruction.depth
     total, a, b = (

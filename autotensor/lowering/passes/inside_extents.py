@@ -5,9 +5,9 @@
     for j in vectorized(8): acc[j] += B[k, j0*8 + j]        B: [64, n]
         ──▶  acc[j] += B[k, j0*8 + j] if j0*8 + j < n
 
-Points beyond an extent are computed where that is simpler, a register tile's in the last rows say, and nobody
-uses them (see nest/guards.py). What they read must exist, no more. Schedules keep points inside the greatest
-extents; this pass keeps them inside the actual ones. What is inside anyway stays as it is.
+Points beyond an extent are computed where that is simpler, for example in a register tile's last rows, and
+never used (see nest/guards.py). The elements that they read must exist. Schedules keep points inside the
+greatest extents; this pass keeps them inside the actual ones. Loads that are inside anyway stay as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _has_extents(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What is known where a statement stands."""
+    """The facts that hold at a statement."""
 
     known: Bounds
     values: dict[Var, Expr] = field(default_factory=dict)  # of Lets

@@ -5,8 +5,8 @@
                                                      L1[0]   = L2[0] + L2[1]
                                                      C[i]   += L1[0]
 
-Any reducer will do, one of pairs as well: what joins C with L joins L with L. Of n lanes, not a power of two,
-the first ones take in those beyond the largest power below n.
+Any reducer works, also one of pairs: the function that joins C with L joins L with L. If the number of lanes
+n is not a power of two, the first lanes take in those beyond the largest power below n.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotensor.ir.visit import any_node, collect, free_vars
 
 
 def lanes_name(buffer: Buffer) -> str:
-    """The name of the accumulators that stand for a buffer, by which this pass knows them."""
+    """The name of the accumulators that stand for a buffer, by which this pass finds them."""
     return f"{buffer.name}.lanes"
 
 
@@ -49,7 +49,7 @@ def _joined(loop: For) -> Stmt | None:
 
 
 def _targets(loop: For) -> dict[Buffer, Expr] | None:
-    """What the loop writes, each at one place; None when it does anything else."""
+    """The buffers that the loop writes, each at one place; None when it does anything else."""
     s = loop.body
     while isinstance(s, Let):
         s = s.body

@@ -1,4 +1,4 @@
-"""What guards stand inside a statement: conditions of Ifs, masks of loads, and masks that loads will get.
+"""The guards inside a statement: conditions of Ifs, masks of loads, and masks that loads will get.
 
 guards(loop, known, …)         [(i.0*8 + i.1 < 50, what is known there), …]    `partition` cuts loops by them
 guards_of_loads(body, known)   {B[i] = select(i >= 1, A[i - 1], 0): [i >= 1]}   A[i - 1] needs it as a mask
@@ -23,7 +23,7 @@ Unsafe = Mapping[Stmt, Sequence[Compare]]  # what guards loads inside a statemen
 
 
 def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:
-    """All comparisons that guard statements or loads inside, with what is known where they stand."""
+    """All comparisons that guard statements or loads inside, with the bounds at their places."""
     match s:
         case For(var, begin, extent, _, body):
             return guards(body, known.in_loop(var, begin, extent), unsafe)
@@ -69,7 +69,7 @@ def _unsafe_in(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ..
 
 
 def _protecting(select: Select, known: Bounds) -> list[Compare]:
-    """What must hold for a side with a load that may be out of bounds to be taken."""
+    """The condition under which a side with a load that may be out of bounds is taken."""
 
     def is_unsafe(side: Expr) -> bool:
         return not all(in_bounds(load, known) for load in collect(side, Load))
@@ -114,7 +114,7 @@ def _turns(s: Stmt) -> int:
 
 
 def guarded_turns(s: Stmt, known: Bounds) -> float:
-    """How often a run of `s` asks in innermost loops: a test, Select or mask; a vector asks once."""
+    """The number of tests, Selects and masks in innermost loops in a run of `s`; a vector counts as one."""
     match s:
         case For(var, begin, extent, kind, body):
             most = known.of(extent).hi
@@ -137,7 +137,7 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
 
 
 def share(cond: Expr, known: Bounds) -> float:
-    """Of the values that variables may have, about, those for which the condition holds."""
+    """About the share of the variables' values for which the condition holds."""
     shares = [_share(c, known) for c in conjuncts(cond)]
     return min(shares, default=0.5)
 

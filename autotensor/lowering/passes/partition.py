@@ -68,7 +68,7 @@ class _Copies:
 
 @dataclass(frozen=True)
 class _Budget:
-    """What may be cut; `within` a loop the same, with how often it is run."""
+    """The copies that cutting may still make; `within` a loop the same, with the number of its runs."""
 
     copies: _Copies
     unsafe: Unsafe
@@ -387,7 +387,7 @@ def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | No
 def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsafe) -> bool:
     """Whether each turn of a short loop settles guards on unrolled loops inside, and no range of turns does.
 
-    Of a kernel's columns at an image's edge, each leaves out other elements of a register tile.
+    At an image's edge, for example, each column of a kernel leaves out other elements of a register tile.
     """
     turns = _count(whole)
     if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
@@ -498,5 +498,5 @@ def _mostly_holds(cond: Compare, var: Var, known: Bounds) -> bool:
 
 
 def _count(part: Interval) -> int:
-    """Of values; 0 where an end is not known."""
+    """The number of values; 0 where an end is not known."""
     return 0 if part.lo is None or part.hi is None else part.hi - part.lo + 1

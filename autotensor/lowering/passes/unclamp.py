@@ -20,7 +20,7 @@ def unclamp(body: Stmt) -> Stmt:
 
 
 class _Unclamper(Simplifier):
-    """Simplifies each side of a choice with what is known there."""
+    """Simplifies each side of a choice with the bounds that hold there."""
 
     __slots__ = ()
 

@@ -2,7 +2,7 @@
 
 The lanes that a mask switches off are never used, so reading them does no harm when they exist. Plain loads
 are cheaper, and only they let a register tile live in registers. Where a kernel writes a shared buffer the
-masks stay: another thread may be writing the elements beside one's own.
+masks stay: another thread may be writing the neighbouring elements.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Vectorizer:
 
 
 class _Chained(Vectorizer):
-    """A vectorizer that also knows vector Let variables."""
+    """A vectorizer with vector Let variables."""
 
     def __init__(self, outer: Vectorizer, var: Var, wide: Var) -> None:
         super().__init__(outer.var, outer.ramp)

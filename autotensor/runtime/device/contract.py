@@ -39,12 +39,12 @@ class DeviceCall:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return prod(self.block)
 
 
 class Device(Protocol):
-    """What the runtime asks of a device."""
+    """The operations of a device that the runtime uses."""
 
     kind: str
     name: str

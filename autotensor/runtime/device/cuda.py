@@ -1,7 +1,7 @@
 """CUDA through CuPy: kernels as `RawModule`, memory as its arrays, a whole plan as one CUDA graph.
 
-Everything here needs a card; its contract and tests are the same as OpenCL's, and nothing
-else in autotensor knows CuPy. CuPy compiles with NVRTC and keeps the binaries by the content of the source.
+Everything here needs a card; its contract and tests are the same as OpenCL's, and no other
+file of autotensor uses CuPy. CuPy compiles with NVRTC and keeps the binaries by the content of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotensor.runtime.arrays import Array
 from autotensor.runtime.device.contract import DeviceCall, Memory, Run
 
 INSTALL = "pip install 'autotensor[cuda12x]'"
-STATIC_SHARED_BYTES = 48 << 10  # more must be asked for, kernel by kernel
+STATIC_SHARED_BYTES = 48 << 10  # a kernel must request more
 
 
 class CudaDevice:
@@ -47,7 +47,7 @@ class CudaDevice:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What the card has, by the names of Target's fields."""
+        """The card's properties, by the names of Target's fields."""
         p = self._properties
         return {
             "num_cores": int(p["multiProcessorCount"]),

@@ -43,7 +43,7 @@ def check_process(device: Device) -> None:
 
 @cache
 def opened(kind: str, platform: str, card: bool) -> Device:
-    """What `open_device` keeps. (An array of a card's device is none of the processor's, even on PoCL.)"""
+    """The device that `open_device` keeps. (Card and processor are different devices, even on PoCL.)"""
     device = _open(kind, platform, card)
     _homes[id(device)] = os.getpid()
     return device

@@ -3,7 +3,7 @@
     AUTOTENSOR_OPENCL=portable, --target "opencl -platform=portable"      "Portable Computing Language": PoCL
 
 Without them the best known platform wins, of those with a device of the kind that the target is for. A
-simulator (Oclgrind) is taken only when it is asked for. Compiled programs are kept in the object cache by
+simulator (Oclgrind) is taken only when it is named. Compiled programs are kept in the object cache by
 their content; PoCL keeps its own (pocl_cache.py).
 """
 
@@ -41,7 +41,8 @@ class OpenCLDevice:
     kind = "opencl"
 
     def __init__(self, platform: str = "", *, card: bool = False) -> None:
-        """platform: a part of its name; "" asks the switch. card: whether a card or a processor is preferred.
+        """platform: a part of its name; "" takes the switch's. card: whether a card or a processor is
+        preferred.
 
         Raises TargetError when there is no such platform.
         """
@@ -86,7 +87,7 @@ class OpenCLDevice:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What the device has, by the names of Target's fields."""
+        """The device's properties, by the names of Target's fields."""
         d = self._device
         return {
             "num_cores": int(d.max_compute_units),
@@ -188,7 +189,7 @@ class OpenCLDevice:
             raise ArtifactError(f"{self.name} refuses the kernel source: {error}.") from error
 
     def _name_processor(self) -> None:
-        """See pocl_cpu.py: a trial build says whether PoCL knows the processor."""
+        """See pocl_cpu.py: a trial build says whether PoCL supports the processor's name."""
         if not sys.platform.startswith("linux"):
             return
         record, features = self._device.int_ptr, host().features
@@ -241,7 +242,7 @@ class _Commands:
 def choose_platform(names: Sequence[str], wanted: str = "", fitting: Sequence[str] = ()) -> str:
     """The platform to use, by name; `fitting` ones first, which have a device of the right kind.
 
-    Raises TargetError when there is none, or none that is wanted.
+    Raises TargetError when there is none, or none of that name.
 
     >>> choose_platform(("Oclgrind", "Portable Computing Language"))
     'Portable Computing Language'

@@ -1,4 +1,4 @@
-"""PoCL's own cache of kernels, kept beside our objects and as small as they are.
+"""PoCL's own cache of kernels, kept next to our objects and as small as they are.
 
     <cache>/pocl/AA/BCD…/program.bc, last_accessed, <kernel>/<sizes of a block>/<kernel>.so
 
@@ -24,9 +24,10 @@ _OWN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE")  # what a user may have said
 
 
 def use_own_folder(cache: ObjectCache) -> Path | None:
-    """Has PoCL keep kernels beside the cache's objects, or none where that keeps nothing; the folder, if any.
+    """Makes PoCL keep kernels next to the cache's objects, or none if the cache is off; gives the folder, if
+    any.
 
-    Only the first call of a process matters, before it asks for platforms. A user's own words win.
+    Only the first call of a process matters, before it lists platforms. A user's own variables win.
     """
     if any(name in os.environ for name in _OWN):
         return None

@@ -1,12 +1,12 @@
 """PoCL on a processor that is younger than the LLVM inside it: tell it which older one to compile for.
 
-The wheel of PoCL has LLVM 14. A processor that this does not know it calls "generic", and PoCL hands that
-name to clang, which knows none such: every build fails with "unknown target CPU 'generic'" (PoCL's issue
-1049; later releases fall back by themselves). Zen 4 it takes for Zen 3, which has no AVX-512: then kernels
-written for this processor's vectors make LLVM crash, or compile for minutes. No option reaches that argument.
-The name is a pointer in the device's record, so we point it to the name of an older processor with the same
-instructions. Done only where one of the two is seen, for a device of the processor that we run on. What would
-let this file go: a wheel of PoCL 4 or later.
+The wheel of PoCL has LLVM 14, which calls a newer processor "generic". PoCL hands that name to clang, which
+does not accept it: every build fails with "unknown target CPU 'generic'" (PoCL's issue 1049; later releases
+fall back by themselves). It takes Zen 4 for Zen 3, which has no AVX-512: then kernels written for this
+processor's vectors make LLVM crash, or compile for minutes. No option reaches that argument. The name is a
+pointer in the device's record, so we point it to the name of an older processor with the same instructions.
+This is done only where one of the two is seen, for a device of the processor that we run on. A wheel of PoCL
+4 or later would make this file unnecessary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _names: list[ctypes.Array[ctypes.c_char]] = []  # PoCL keeps pointers to them fo
 
 
 def known_name(features: str) -> bytes:
-    """A processor that an old LLVM knows, with no instructions but these.
+    """A processor that an old LLVM supports, with no instructions but these.
 
     >>> known_name("+sse2,+avx2,+fma,+bmi2,+f16c")
     b'haswell'
@@ -41,10 +41,10 @@ def known_name(features: str) -> bytes:
 
 
 def name_processor(record: int, features: str, called: str) -> bool:
-    """Gives the device record at that address a name that clang knows; False if it has none to replace.
+    """Gives the device record at that address a name that clang accepts; False if it has none to replace.
 
     record: `int_ptr` of pyopencl's device. called: what stands there now. Memory is read through the system,
-    so that a value that is no pointer is an error of reading, not a crash.
+    so that a value that is not a pointer gives an error of reading, not a crash.
     """
     name = called.encode() + b"\0"
     chosen = ctypes.create_string_buffer(known_name(features))
@@ -56,7 +56,7 @@ def name_processor(record: int, features: str, called: str) -> bool:
                 memory.seek(at)
                 return memory.read(size) or b""
             except (OSError, ValueError, OverflowError):
-                return b""  # nobody's memory
+                return b""  # unmapped memory
 
         data = read(record, _RECORD_BYTES)
         for offset in range(0, len(data) - 7, 8):

@@ -1,1 +1,1 @@
-"""What compiled functions are as bytes: artifacts, manifests, `.atm` files, checkpoints, caches."""
+"""Compiled functions as bytes: artifacts, manifests, `.atm` files, checkpoints, caches."""

@@ -1,6 +1,6 @@
 """Artifact: a compiled function as data: objects, texts, constants. Files of them: `artifact_file.py`.
 
-The ABI of all native code, kernels and whole models alike:
+The ABI of all native code, of kernels and of whole models:
 
     void entry(Context *ctx, void **args, int32 tid, int32 nthreads)
 
@@ -9,7 +9,7 @@ right for every nthreads >= 1; `ctx` gives it a barrier (see threads.py). `prepa
 the same pointers: it reads the "constant" slots and fills the "prepared" ones, once; `entry` reads inputs,
 prepared and constants and fills outputs.
 
-What a pointer points to:
+The memory behind each pointer:
 
     input, output, constant   row-major array, aligned to its element only
     prepared                  row-major array at a multiple of 64 bytes
@@ -118,12 +118,12 @@ class Artifact:
         return constants if kept is None else tuple(n for n in constants if n in kept)
 
     def weights(self) -> tuple[ArgSpec, ...]:
-        """What `entry` reads besides its inputs: prepared arrays, and constants that stay."""
+        """The arrays that `entry` reads besides its inputs: prepared ones, and constants that stay."""
         kept = self.entry_constants()
         return tuple(a for a in self.args if a.role == "prepared" or a.name in kept)
 
     def prepared_by(self) -> tuple[str, tuple[str, ...]]:
-        """A hash of what `prepare` does, "" if it is not known, and the constants that it reads."""
+        """A hash of the code of `prepare`, "" if it is not known, and the constants that it reads."""
         found = self.meta.get("prepared_by")
         if found is None:
             return "", tuple(a.name for a in self.role("constant"))

@@ -1,13 +1,13 @@
-"""What an entry takes, written into its symbol: a description that tells something else is found out.
+"""The arguments of an entry, written into its symbol: a description that differs is detected.
 
     conv2d_run_6588b98fee5446fa29e8_abi_0f3c9a1be2d45678
                                         └── hash of roles, shapes and types of all arguments, in order, of the
                                             constants that stay, and of the indices that are inside
 
-An `.atm` describes its arguments in JSON, beside code that was compiled for them. Code that is called with
-smaller arrays than those writes into other memory; so who opens a file compares. It guards against mistakes,
-not against an author: the code itself does what it likes (docs/security.md). Symbols of older versions say
-nothing, and are believed.
+An `.atm` describes its arguments in JSON, next to code that was compiled for them. Code that is called with
+smaller arrays than those writes into other memory; so the two are compared when a file is opened. This guards
+against mistakes, not against an author: code can do anything (docs/security.md). Symbols of older versions
+have no such part, and are accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def bound(
     constants: Collection[str],
     ranges: Mapping[str, Sequence[int]],
 ) -> str:
-    """The symbol of an entry with what it takes at its end.
+    """The symbol of an entry with a hash of its arguments at its end.
 
     part: "run" or "prepare". constants: names of those that stay (Artifact.entry_constants). ranges: of
     arguments that hold indices, by name.

@@ -22,7 +22,7 @@ from autotensor.runtime.files.container import give_back as give_back_pages
 from autotensor.runtime.files.manifest import check_head, check_meta
 from autotensor.runtime.files.object_cache import object_key
 
-# 2: code asks its context for parts of heavy regions (work_sharing.py); of 1, it does not
+# 2: code takes parts of heavy regions from its context (work_sharing.py); code of format 1 does not
 # 3: several artifacts, each as in format 2
 # 4: of one or several; texts are compressed
 FORMAT = 4
@@ -112,7 +112,7 @@ def give_back(found: Iterable[Artifact]) -> None:
 
 
 def _owner(value: Array) -> Any:
-    """What an array's memory belongs to."""
+    """The object that owns an array's memory."""
     base: Any = value
     while isinstance(base, np.ndarray):
         base = base.base
@@ -156,7 +156,7 @@ def _small(
 
 
 def _text(member: str, data: memoryview) -> str:
-    """Raises ValueError for what is no text, or a very long one."""
+    """The text of a member. Raises ValueError for bytes that are not text, or a very long one."""
     if not member.endswith(_PACKED):
         return str(data, "utf-8")
     unpacking = zlib.decompressobj()

@@ -15,7 +15,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A binary file open for reading and writing that takes the place of `path` when the block ends without
     an error.
 
-    temp file beside `path` ──▶ flush, fsync ──▶ rename ──▶ fsync of the directory
+    temp file next to `path` ──▶ flush, fsync ──▶ rename ──▶ fsync of the directory
 
     `mode` is subject to the umask. When the block raises, `path` is untouched and the temporary file is gone.
     """
@@ -35,7 +35,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make a rename in `path` survive a power cut; some file systems cannot, which is no error."""
+    """Make a rename in `path` survive a power cut; file systems that cannot do this are not an error."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

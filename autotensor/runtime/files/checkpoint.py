@@ -45,7 +45,7 @@ def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str]
 def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays of a file and the words kept with them.
 
-    Raises InputError when there is no such file, ArtifactError when it is no checkpoint.
+    Raises InputError when there is no such file, ArtifactError when it is not a checkpoint.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes

@@ -59,7 +59,7 @@ def write_container(path: Path, head: Mapping[str, Any], members: Mapping[str, B
 
 
 def container_bytes(head: Mapping[str, Any], members: Mapping[str, Buffer]) -> bytes:
-    """What `write_container` writes to a file."""
+    """The bytes that `write_container` writes to a file."""
     file = io.BytesIO()
     _write(file, _described(head, members, "it"), members)
     _sealed(file, file.getvalue(), set(members), Path("it"))
@@ -87,7 +87,7 @@ def _write(file: BinaryIO, manifest: bytes, members: Mapping[str, Buffer]) -> No
 
 
 def _sealed(file: BinaryIO, image: Image, members: set[str], path: Path) -> None:
-    """Puts the seal at the end; `image` is what the file holds."""
+    """Puts the seal at the end; `image` is the file's contents."""
     seal = _seal(memoryview(image), _spans(image, path), members)
     file.seek(-64, os.SEEK_END)
     file.write(seal)

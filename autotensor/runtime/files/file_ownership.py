@@ -1,4 +1,4 @@
-"""Whose files these are: what is executed or believed must be the user's own, and closed to others.
+"""Ownership of files: those that are executed or trusted must be the user's own, and closed to others.
 
     /home/ada/.cache ── autotensor ── objects ── v1 ── 3f ── 3fa9…
     who may rename here?  └──────── whose, and who may write? ────┘

@@ -1,4 +1,4 @@
-"""What an artifact for a device launches: `meta["launches"]`, in order, by "prepare" and by "run".
+"""The launches of an artifact for a device: `meta["launches"]`, in order, by "prepare" and by "run".
 
 kernel, number of its source, grid, block, and for every parameter an argument and an offset in bytes
 """
@@ -28,7 +28,7 @@ class LaunchSpec:
     block: Extents
     dynamic_shared_bytes: int = 0
     object: int = 0
-    tile: Mapping[str, Any] | None = None  # what its threads keep, for who says that it is too much
+    tile: Mapping[str, Any] | None = None  # of a thread, for the error that it needs too many registers
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> LaunchSpec:

@@ -1,7 +1,7 @@
 """Whether the description of a compiled function can be one, before anything is made of it.
 
-A sealed file is as it was written, and anybody can write one. What is checked here is what the runtime goes
-by: kinds of values, names that refer to something, places inside the memory that they are in.
+A sealed file is unchanged since it was written, but anybody can write one. The facts that the runtime relies
+on are checked here: kinds of values, names that refer to something, places inside their memory.
 """
 
 from __future__ import annotations

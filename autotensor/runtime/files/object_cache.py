@@ -1,5 +1,4 @@
-"""Compiled objects on disk, found by the hash of what they were made from, believed only if their own hash
-fits.
+"""Compiled objects on disk, found by the hash of their sources, used only if their own hash fits.
 
     key = object_key(ir_text, target.to_json(), llvm_version)
     code = cache.get(key) or cache.put(key, compile(…))
@@ -7,7 +6,7 @@ fits.
     <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
 
 Code from here is executed, so folder and entries must be the user's own and closed to others
-(file_ownership.py). A cache that cannot be used is no error: everything works without, only slower.
+(file_ownership.py). A cache that cannot be used is not an error: everything works without, only slower.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _KEEP_AFTER_SWEEP = 0.8  # of the cap, so that not every put has to sweep
 
 
 def object_key(*parts: str | bytes) -> str:
-    """Key of what is made from `parts`; the lengths count, so ("ab", "c") is not ("a", "bc")."""
+    """Key of an object made from `parts`; the lengths count, so ("ab", "c") is not ("a", "bc")."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -43,7 +42,7 @@ def object_key(*parts: str | bytes) -> str:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the cache was opened."""
+    """Counts of events since the cache was opened."""
 
     hits: int = 0
     misses: int = 0
@@ -127,8 +126,7 @@ class ObjectCache:
 
 
 def default_cache() -> ObjectCache:
-    """A cache as the environment asks for: AUTOTENSOR_CACHE_DIR, AUTOTENSOR_CACHE_BYTES, else the user's
-    cache folder."""
+    """The cache of AUTOTENSOR_CACHE_DIR and AUTOTENSOR_CACHE_BYTES, else in the user's cache folder."""
     return ObjectCache(_default_folder() / "objects", switches.cache_bytes())
 
 
@@ -165,7 +163,7 @@ def _usable(folder: Path) -> Path | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """What an entry holds; None if there is none, or somebody else may have written it."""
+    """An entry's contents; None if there is none, or another user may have written it."""
     try:
         with os.fdopen(open_own(path), "rb") as file:
             return file.read()

@@ -6,10 +6,10 @@
     0        32         4096
     ┌ digest ┬ zeros ───┬ prepared arrays ┐     digest: of the length and of a sum for every block of data
 
-They are made in the pages of the file itself, so that who makes them shares them too and nothing is copied.
-Two processes that begin at once both make one; either rename leaves a whole file. An entry is believed if it
-is the user's own (file_ownership.py) and its sums fit: those find a page that was never written and a bit
-that fell over, at the speed of memory. Where there can be no file, memory of one's own does.
+They are made in the pages of the file itself, so that the process that makes them shares them too and nothing
+is copied. Two processes that begin at once both make one; either rename leaves a whole file. An entry is used
+if it is the user's own (file_ownership.py) and its sums fit: those find a page that was never written and a
+flipped bit, at the speed of memory. Where there can be no file, private memory is used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pages:
         return self.data
 
     def dropped(self) -> None:
-        """What to do where preparing fails."""
+        """Cleans up after preparing failed."""
         if self.file is not None:
             self.file.removed()
 
@@ -84,7 +84,7 @@ class _NewFile:
 
 
 def prepared_pages(cache: ObjectCache | None, key: str, size: int) -> Array | Pages:
-    """What a process has prepared under this key: read-only bytes; or else memory to prepare it in.
+    """Read-only bytes that a process has prepared under this key, or else memory to prepare them in.
 
     cache: whose folder the file is to lie in; None: nowhere. size: in bytes.
     """
@@ -128,7 +128,7 @@ def _mapped(descriptor: int) -> Array:
 
 
 def _new_file(cache: ObjectCache, path: Path, size: int) -> _NewFile | None:
-    """A file beside `path`, for all of which the disk has room; None where there can be none."""
+    """A file next to `path`, for all of which the disk has room; None where there can be none."""
     if not hasattr(os, "posix_fallocate"):
         return None  # a page that finds no room later would end the process
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
@@ -154,7 +154,7 @@ def _new_file(cache: ObjectCache, path: Path, size: int) -> _NewFile | None:
 
 
 def _digest(data: Array) -> bytes:
-    """Of the length and of every block's sum, so that blocks in another order give another one."""
+    """A hash of the length and of every block's sum, so that blocks in another order give another one."""
     words = data[: data.size // 8 * 8].view(np.uint64)
     whole = words.size // (_BLOCK // 8) * (_BLOCK // 8)
     sums = np.add.reduce(words[:whole].reshape(-1, _BLOCK // 8), axis=1)

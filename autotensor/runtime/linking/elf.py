@@ -4,9 +4,9 @@
                                     ├▶ symbol table: a name or a section, and a place in it
                                     └▶ relocations: where, what kind, which symbol, plus how much
 
-Nothing is trusted: what an object says of itself is either inside its bounds or one sentence. What is not
-loaded (notes, debug information, .eh_frame) is not looked into. Source: Tool Interface Standard, ELF 1.2, and
-the gABI for 64 bits.
+Nothing is trusted: a field of an object that points outside its bounds is an error of one sentence. Sections
+that are not loaded (notes, debug information, .eh_frame) are not looked into. Source: Tool Interface
+Standard, ELF 1.2, and the gABI for 64 bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _USUAL_TYPES = (0, 1, 2, 3, 4)  # none, object, function, section, file; not: co
 
 
 class Damaged(Exception):
-    """What is wrong with an object; completes "an object file of it …"."""
+    """The defect of an object; completes "an object file of it …"."""
 
 
 class Section(NamedTuple):
@@ -54,7 +54,7 @@ class Section(NamedTuple):
 class Symbol(NamedTuple):
     """A symbol of the table; `section` is None for those that others define, and for absolute ones."""
 
-    name: str  # "" for local ones, whose names nobody asks for
+    name: str  # "" for local ones, whose names are not used
     section: int | None
     value: int  # offset in its section; or an absolute address
     is_undefined: bool
@@ -145,7 +145,7 @@ def _sections(headers: list[_Header], texts: bytes) -> Iterator[tuple[int, Secti
         if not flags & ALLOC or kind == 0:
             continue
         label = _text(texts, name)
-        # What says how to unwind the stack is left out: kernels call nothing that throws, and nobody unwinds
+        # Tables for unwinding the stack are left out: kernels call nothing that throws, and nothing unwinds
         # through them.
         if kind == _X86_64_UNWIND or label == ".eh_frame":
             continue
@@ -192,7 +192,7 @@ def _symbol(
     if binding not in (LOCAL, GLOBAL, WEAK) or (info & 15) not in _USUAL_TYPES:
         raise Damaged(f"has a symbol {label or n} of a kind that is not loaded here ({info:#x})")
     if place in (_UNDEFINED, ABSOLUTE):
-        # the null symbol, and a file's name, are never asked for
+        # the null symbol, and a file's name, are never used
         return Symbol(label, None, value, place == _UNDEFINED, binding == WEAK)
     if place >= len(headers):  # common ones too, and section numbers of more than 16 bits
         raise Damaged(f"has a symbol {label or n} in a section {place} that is not there")
@@ -204,7 +204,7 @@ def _symbol(
 def _relocations(
     data: bytes, headers: list[_Header], sections: dict[int, Section], symbols: int
 ) -> dict[int, list[Relocation]]:
-    """Of the sections that are loaded."""
+    """The relocations of the sections that are loaded."""
     found: dict[int, list[Relocation]] = {}
     for _, kind, _, _, offset, size, link, target, _, each in headers:
         if kind not in (RELA, _REL) or target not in sections:

@@ -5,8 +5,8 @@
 Whatever refers to each other by 32 bits lies side by side, wherever the process has room for the whole: no
 matter what else is mapped, or where. Functions of the process, any distance away, are reached through a table
 of addresses. Everything is checked before it is mapped or written, constants are read-only, and no page is
-ever writable and executable. What cannot be linked is an ArtifactError of one sentence; nothing here can end
-the process.
+ever writable and executable. An object that cannot be linked gives an ArtifactError of one sentence; nothing
+here can end the process.
 
 LLVM's own loader, MCJIT, maps each section by itself, and asserts where two are more than 2 GiB apart.
 """
@@ -37,7 +37,7 @@ _NOT_ELF = ("darwin", "win32", "cygwin")
 class Code:
     """Code in memory; its addresses are good for as long as this object lives."""
 
-    addresses: Mapping[str, int]  # of the functions that were asked for
+    addresses: Mapping[str, int]  # of the wanted functions
     keep: Any
 
     def keep_for_ever(self) -> Code:
@@ -50,7 +50,7 @@ def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> Code:
     """Load object files of this processor; `wanted` are the functions whose addresses the caller needs.
 
     Raises ArtifactError, which begins with `name`, for objects that are damaged, of another machine, or refer
-    to what nobody defines.
+    to a symbol that nothing defines.
     """
     machine = host_machine()
     if machine not in KINDS or sys.platform in _NOT_ELF:
@@ -91,7 +91,7 @@ def _functions(name: str, layout: Layout, wanted: Sequence[str]) -> dict[str, in
 
 
 def _outside(name: str, layout: Layout) -> dict[str, int]:
-    """Addresses of what the process defines; 0 for what may be missing."""
+    """Addresses of symbols that the process defines; 0 for an optional one that is missing."""
     found = {symbol: (address_of(symbol), optional) for symbol, optional in layout.outside.items()}
     missing = sorted(symbol for symbol, (address, optional) in found.items() if not (address or optional))
     if missing:
@@ -100,7 +100,7 @@ def _outside(name: str, layout: Layout) -> dict[str, int]:
 
 
 def _reserve(name: str, size: int) -> mmap.mmap:
-    """Zeros, anywhere; unmapped when nobody has them any more."""
+    """Zeros, anywhere; unmapped when the last reference is gone."""
     try:
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:

@@ -13,7 +13,7 @@ from autotensor.base.errors import ArtifactError
 
 
 def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> tuple[dict[str, int], Any]:
-    """Addresses of the wanted functions, and what keeps them alive. Raises ArtifactError."""
+    """Addresses of these functions, and the object that keeps them alive. Raises ArtifactError."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

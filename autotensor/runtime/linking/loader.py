@@ -1,6 +1,6 @@
 """From an artifact to addresses: is this machine able to run its code? Then link it.
 
-What the processor would answer with an illegal instruction is checked here first and said in one sentence.
+A missing feature of the processor, which would end the process by an illegal instruction, is an error here.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class _Merger:
             into.relocations.append((start + r.offset, r.kind, self._number_of(*target), r.addend))
 
     def _number_of(self, number: int, symbol: Symbol) -> int:
-        """The entry of a symbol, made when it is first asked for."""
+        """The entry of a symbol, made at its first use."""
         key: object = symbol.name or (number, symbol)
         if key not in self._numbers:
             self._numbers[key] = len(self._entries)
@@ -216,7 +216,7 @@ def _file(
 
     for s in sections:
         put(s.name, elf.NOBITS if s.is_zero else elf.PROGBITS, s.flags, s.data, size=s.size, align=s.align)
-    put(".note.GNU-stack", elf.PROGBITS, 0, b"")  # no code of ours wants to execute its stack
+    put(".note.GNU-stack", elf.PROGBITS, 0, b"")  # no code of ours executes its stack
     table = len(headers)
     put(
         ".symtab", elf.SYMTAB, 0, symbols,

@@ -1,4 +1,4 @@
-"""What the libraries of this process define, by name."""
+"""Symbols that the libraries of this process define, by name."""
 
 from __future__ import annotations
 

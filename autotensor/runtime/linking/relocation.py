@@ -16,7 +16,7 @@ _PAGE = 0xFFF  # the pages of instructions, whatever those of the system are
 
 
 class Of(enum.Enum):
-    """What the value is the address of."""
+    """The thing whose address the value is."""
 
     SYMBOL = "S"
     CALLEE = "L"  # the symbol, or a stub that jumps to it where it is outside
@@ -25,7 +25,7 @@ class Of(enum.Enum):
 
 
 class Origin(enum.Enum):
-    """What is subtracted."""
+    """The address that is subtracted."""
 
     NOTHING = "0"
     PLACE = "P"

@@ -22,7 +22,7 @@ Target = tuple[int, Symbol]  # what a relocation refers to: by which object it i
 
 
 class Use(NamedTuple):
-    """A relocation with what it means."""
+    """A relocation with its meaning."""
 
     section: tuple[int, int]  # which object, which of its sections
     relocation: Relocation
@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def outside(self) -> dict[str, bool]:
-        """Names of what others must define; whether it may be missing."""
+        """Names of symbols that others must define; whether each may be missing."""
         found: dict[str, bool] = {}
         for use in self.uses:
             symbol = use.target[1]
@@ -67,7 +67,8 @@ class Layout:
     def write(self, memory: MutableSequence[int] | Any, base: int, outside: Mapping[str, int]) -> None:
         """The bytes of all, as they must be at address `base`, into a writable buffer of zeros.
 
-        outside: addresses of what others define. Raises Damaged for a value that does not fit its place.
+        outside: addresses of symbols that others define. Raises Damaged for a value that does not fit its
+        place.
         """
         for (number, n), start in self.starts.items():
             section = self.objects[number].sections[n]
@@ -124,7 +125,7 @@ class Layout:
 
 
 def lay_out(objects: Sequence[Object], machine: str) -> Layout:
-    """Raises Damaged for what cannot be linked, whatever others define."""
+    """Raises Damaged for objects that cannot be linked, whatever others define."""
     defined = _defined(objects)
     uses = tuple(_uses(objects, machine, defined))
     called = dict.fromkeys(u.target for u in uses if u.kind.of is Of.CALLEE and u.target[1].is_undefined)
@@ -197,7 +198,7 @@ def _check(kind: Kind, target: Target, objects: Sequence[Object], section: Secti
     if symbol.is_undefined:
         if not symbol.name:
             raise Damaged(f"has a {kind.name} in {section.name!r} of no symbol")
-        if kind.of is Of.SYMBOL and kind.bytes < 8:  # it would depend on what lies where in the process
+        if kind.of is Of.SYMBOL and kind.bytes < 8:  # the distance differs by process
             raise Damaged(f"reaches for {symbol.name}, which is outside, by a {kind.name}")
     elif symbol.section is not None:
         where = objects[number].sections.get(symbol.section)

@@ -1,4 +1,4 @@
-"""Whether this process may use AMX's tiles: Linux hands out their 8 KiB of registers only when asked.
+"""Whether this process may use AMX's tiles: Linux grants their 8 KiB of registers only on request.
 
 Source: Linux, Documentation/arch/x86/xstate.rst, "Using dynamically enabled XSTATE features".
 """
@@ -15,7 +15,7 @@ _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # numbers of x8
 
 @cache
 def may_use_tiles() -> bool:
-    """Asks for them; False where that is refused, or where nobody can be asked."""
+    """Requests them; False where that is refused, or where there is no such request."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
     asked: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA)

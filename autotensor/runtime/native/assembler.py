@@ -22,7 +22,7 @@ Everything else is LLVM's own text, which stays as it is. Further forms:
     load i64.at(%p, i32 %k)                       element k from %p on, of a structure or a plain type
     alloca state                                  memory for one
 
-`} else {`, `break`, `continue` and `goto label` are what they are in C. Where nothing ends a block the next
+`} else {`, `break`, `continue` and `goto label` have their meanings in C. Where nothing ends a block the next
 one follows, a line that ends with a comma goes on, and what follows a semicolon is a comment.
 """
 

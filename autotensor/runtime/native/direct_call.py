@@ -6,7 +6,7 @@
 Checking in Python takes 1 us an array, and 3 us one of indices, of which none may be outside; a product of
 32 x 32 matrices takes half a microsecond. The native check reads the fields of array and tuple objects
 where CPython and NumPy keep them (NumPy's C interface: they are compiled into every extension).
-`layout_is_known` looks at some objects first; where they differ, nobody calls this. It accepts less than
+`layout_is_known` looks at some objects first; where they differ, this is not called. It accepts less than
 `arguments.fill`: subclasses of ndarray and equal copies of a dtype take the long way.
 """
 

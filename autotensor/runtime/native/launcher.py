@@ -18,7 +18,8 @@ from autotensor.runtime.linking.linker import link
 from autotensor.runtime.native import affinity, pool, work_sharing
 from autotensor.runtime.native.assembler import Struct, assemble
 
-# What every kernel gets; the first two and `take` are for it, the rest is the launcher's own.
+# The context that every kernel gets; the first two fields and `take` are for it, the rest is the launcher's
+# own.
 CONTEXT = Struct("""
     ptr barrier        ; void (ptr ctx, i32 tid, i32 nthreads)
     ptr fork_join      ; void (ptr ctx, ptr fn, ptr args, i32 nthreads): runs fn in a region of its own
@@ -236,7 +237,7 @@ _HINTS = {
 
 NUMBERS = {
     "MOST_THREADS": work_sharing.MOST_THREADS,
-    # Of one who waits for its team: a share that comes late on a core that is just slow, and no tick of 4 ms.
+    # A thread that waits for its team spins through the delay of a slow core, but not through a tick of 4 ms.
     "SPIN_NS": 1_000_000,
     "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or where a thread was kept from running
     **pool.NUMBERS,

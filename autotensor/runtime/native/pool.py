@@ -18,8 +18,8 @@ needs that can run. Workers sleep soon, too, where callers are enough for all co
 sleeper on the core of the thread that wakes it, which then waits for it until the next tick, though another
 core is idle: before it is woken a sleeper is bound to the other cores. Once awake it may run anywhere again.
 
-What each rule is worth, mean of a call without it (two cores of a virtual machine, Zen 4, 2026-11): in turns
-with onnxruntime, without knowing company 1.3 to 1.4 x, without binding 1.9 x (180 of 200 sleepers woke on the
+Mean time of a call without each rule (two cores of a virtual machine, Zen 4, 2026-11): alternating
+with onnxruntime, without noting company 1.3 to 1.4 x, without binding 1.9 x (180 of 200 sleepers woke on the
 caller's core, and one in ten after 2 to 4 ms); two callers at once that do not share the cores 1.1 to 1.2 x,
 and that forget each other between calls 1.01 to 1.07 x; MobileNetV2 alone, without trust where there is no
 company, 1.1 x.
@@ -31,8 +31,8 @@ from autotensor.runtime.native.assembler import Struct
 
 MOST_WORKERS = 256  # size of the team list in `pool_region`
 
-# The workers follow. `crowd` threads were asked for at once, more than there are cores: 0 for none; `until`
-# then callers share the cores as if they still were.
+# The workers follow. Calls at the same time needed `crowd` threads, more than there are cores (0: never);
+# `until` then callers share the cores as if this were still so.
 POOL = Struct("i32 size · i32 crowd · i64 until · align 64")
 
 WORKER = Struct("""

@@ -1,15 +1,15 @@
-"""Teams of threads: who runs the `nthreads` copies of a kernel, and how Python starts them.
+"""Teams of threads, which run the `nthreads` copies of a kernel, and how Python starts them.
 
     launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
 
 Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin for
-milliseconds after a call of torch, say, and a second team would be in their way: models in turns with torch
-take 1.2 to 2.5 times as long), our own pool, the system's libgomp, that in xgboost's wheel, none (serial).
-A region of two threads takes the pool 0.3 us and libgomp 0.6. Beside threads of others, onnxruntime's or
-another process's, or after 20 ms without a call, libgomp's calls often wait for several ticks of 4 ms; the
-pool (pool.py) goes on without the threads that do not come (benchmarks/steadiness.py). One ctypes call per
-launch, without the GIL; each has its own context, so any number of Python threads may launch at once. A team
-may be smaller than asked for; kernels are right for any size.
+milliseconds after a call of torch, say, and a second team would compete with them: models alternating with
+torch take 1.2 to 2.5 times as long), our own pool, the system's libgomp, that in xgboost's wheel, none
+(serial). A region of two threads takes the pool 0.3 us and libgomp 0.6. Beside threads of others,
+onnxruntime's or another process's, or after 20 ms without a call, libgomp's calls often wait for several
+ticks of 4 ms; the pool (pool.py) goes on without the threads that do not come (benchmarks/steadiness.py). One
+ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may launch
+at once. A team may be smaller than requested; kernels are right for any size.
 
 After `fork` the threads of an OpenMP runtime or pool are gone, and libgomp would wait for them for ever. At
 its first launch a forked child starts a pool of its own and rewrites its copies of the parent's tables, so
@@ -66,7 +66,7 @@ class Provider:
 
 
 _providers: dict[str, Provider | None] = {}
-_making = RLock()  # of what _providers holds
+_making = RLock()  # held while _providers changes
 _chosen: Provider | None = None
 _tables: list[_Table] = []  # of all providers that have threads, of before a fork, too
 _forked = False  # since a fork no threads were started; the tables lead to none
@@ -137,7 +137,7 @@ def choose(name: str | None = None) -> Provider:
         raise InputError(f"thread provider {name!r} is unknown.", fix=f"Known: {', '.join(PROVIDERS)}.")
     found = _provider(name)
     if found is None and _barred is not None and name.startswith("openmp"):
-        found = _provider("pool")  # the one that was asked for would wait for threads of the parent
+        found = _provider("pool")  # the named one would wait for threads of the parent
     if found is None:
         raise InputError(f"thread provider {name!r} is not available in this process.")
     return found
@@ -214,7 +214,7 @@ def _openmp(name: str, library: str) -> Provider | None:
 
 
 def _pool(table: _Table) -> Provider | None:
-    """Own workers behind that table, one fewer than the cores or the threads asked for, because the caller
+    """Own workers behind that table, one fewer than the cores or the requested threads, because the caller
     works too."""
     wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
     memory = ctypes.create_string_buffer(POOL.bytes + wanted * WORKER.bytes + 64)
@@ -271,7 +271,7 @@ def _start_again() -> None:
 
 def _before_fork() -> None:
     """Whoever makes a provider, or is inside LLVM, finishes first: a child must find neither half done, nor
-    locks that nobody will release."""
+    locks that no thread will release."""
     _making.acquire()
     binding = sys.modules.get("llvmlite.binding.ffi")
     lock = getattr(getattr(binding, "lib", None), "_lock", None)

@@ -3,10 +3,10 @@
     part     0 1 2 3 4 5 6 7 | 8 9 …         thread 0 owns 0 to 7, thread 1 8 to 15
              0 0 0 0 0 0 0 0   1 1 … 0 0     thread 1 was slow: 0 took the last two of its parts
 
-Of a region of `parts` parts thread t of n owns those with parts*t/n <= k < parts*(t+1)/n, its static share,
-so that layers find in its cache what it left there. It takes them from the front; when none is left, it takes
-from the end of what others have not begun. So a core that is slow just now (a neighbour's load) delays the
-region by a part at most. A kernel calls `take` until it says -1.
+Thread t of n owns the parts k of a region with parts*t/n <= k < parts*(t+1)/n, its static share, so that the
+next layer finds this thread's results in its cache. It takes them from the front; when none is left, it takes
+from the end of the parts that others have not begun. So a core that is slow just now (a neighbour's load)
+delays the region by a part at most. A kernel calls `take` until it says -1.
 
 All threads of a team come to the same regions in the same order, but not at once. A range tells the turn
 that it is of; it is empty at turn 0. No thread leaves a region of which a part is not taken, so a range that

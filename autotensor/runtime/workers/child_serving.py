@@ -55,7 +55,7 @@ def _die_with(parent: int, life: int) -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # it ended before this check
             os._exit(0)
 
     def watch() -> None:

@@ -5,11 +5,11 @@
               Reply(OK, "answer")      ◀──reply pipe──┘
               Reply(TIMEOUT | CRASHED | EXITED | OUTPUT_LIMIT, why)   child killed; next request starts anew
 
-One line in, one line out. Answers have a pipe of their own, so that what a kernel prints cannot be taken for
+One line in, one line out. Answers have a pipe of their own, so that a kernel's output cannot be taken for
 one; stdout and stderr are read, counted and kept up to a limit. Each child leads its own session and is
-killed as a group. It ends when its parent does: the kernel is asked to kill it (Linux), and a thread of it
-waits for the end of a pipe only the parent holds. Never `fork` and never `multiprocessing`: those hang with
-OpenMP, or run the user's script again.
+killed as a group. It ends when its parent does: Linux kills it, and a thread of it waits for the end of a
+pipe that only the parent holds. Never `fork` and never `multiprocessing`: those hang with OpenMP, or run the
+user's script again.
 
 `Child` is for the parent; `serve`, in child_serving.py, for the child.
 """
@@ -55,11 +55,11 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of one request."""
+    """The outcome of one request."""
 
     status: Status
     text: str  # the answer; empty unless OK
-    detail: str  # one sentence when not OK
+    detail: str  # an error in one sentence
     output: str  # the end of what the child printed meanwhile
     seconds: float
 
@@ -127,7 +127,7 @@ class Child:
         self.starts += 1
         self._running = running = _spawn(self.command, self._environment(), self.memory_bytes, self._cores)
         if self._cores is not None:
-            self.stay_on(self._cores)  # others than a moment ago, perhaps
+            self.stay_on(self._cores)  # they may have changed a moment ago
         self._finalizer = weakref.finalize(self, _end, running)
         self._unread = b""
         reply = self._exchange(b"", self.start_timeout_s)
@@ -155,8 +155,8 @@ class Child:
         return self._exchange(text.encode() + b"\n", timeout_s)
 
     def stop(self) -> None:
-        """End the process from another thread than the one that waits for it, which is told that it
-        crashed."""
+        """End the process from another thread than the one that waits for it, which gets the
+        status of a crash."""
         if (pid := self.pid) is not None:
             with suppress(ProcessLookupError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
@@ -242,7 +242,7 @@ class Child:
         if not ended:
             return Status.EXITED, "", "it closed its pipe."
         with suppress(ProcessLookupError, PermissionError):
-            # What it started; it is dead itself, but not yet reaped, so the number is still its own.
+            # Its own children; it is dead itself, but not yet reaped, so the number is still its own.
             os.killpg(running.process.pid, signal.SIGKILL)
         code = running.process.wait()
         if code < 0:
@@ -254,7 +254,7 @@ class Child:
             pass
 
     def _read_output(self, descriptor: int) -> bool:
-        """Read some of what the child printed; False when there is nothing (more)."""
+        """Read some of the child's output; False when there is nothing (more)."""
         data = _read_some(descriptor)
         if data:
             self._printed += len(data)
@@ -270,7 +270,7 @@ def _spawn(
 ) -> _Running:
     """Start `command` in a session of its own, with the pipes of the protocol."""
     reply_in, reply_out = os.pipe()
-    life_out, life_in = os.pipe()  # nobody writes: the child reads its end when we are gone
+    life_out, life_in = os.pipe()  # no process writes: the child reads its end when we are gone
     told = f"{reply_out},{life_out},{memory_bytes or 0},{os.getpid()}"
 
     def start() -> subprocess.Popen[bytes]:

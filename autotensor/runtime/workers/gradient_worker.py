@@ -53,7 +53,7 @@ class Mapped:
 
 
 def split(args: Sequence[ArgSpec], parameters: int) -> tuple[tuple[ArgSpec, ...], tuple[ArgSpec, ...]]:
-    """What a worker has for itself (batch and results), and what it shares (the last of the inputs)."""
+    """The arrays of one worker alone (batch and results), and the shared ones (the last of the inputs)."""
     inputs = [a for a in args if a.role == "input"]
     data = inputs[: len(inputs) - parameters]
     return (*data, *(a for a in args if a.role == "output")), tuple(inputs[len(data) :])

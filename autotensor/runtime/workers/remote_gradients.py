@@ -1,4 +1,4 @@
-"""What a machine of a cluster runs: a gradient program that came as bytes, on arrays that came with the call.
+"""The work of a machine of a cluster: a gradient program sent as bytes, on arrays sent with the call.
 
     gradients_of(program, threads, weights, batch, step, part)  ──▶  loss, gradients
 

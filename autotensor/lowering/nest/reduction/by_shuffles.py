@@ -30,7 +30,7 @@ SHUFFLE = "shuffle_xor"  # of a value and a mask: the value that lane number (ow
 
 @dataclass(frozen=True, slots=True)
 class WarpLanes:
-    """Who exchanges values."""
+    """The threads that exchange values."""
 
     count: int  # of a row, in one warp; a power of two
     warps: int  # of a row

@@ -7,8 +7,8 @@
                                             if threadIdx.x < 2: …
                                             C = R[0]
 
-Threads along other axes of the block have rows of R to themselves. Barriers come later (gpu/barriers.py); who
-stores C, if it is seen by several threads, is decided in gpu/unify.py.
+Threads along other axes of the block have rows of R to themselves. Barriers come later
+(gpu/barriers.py); gpu/unify.py decides which thread stores C, if several threads see it.
 """
 
 from __future__ import annotations

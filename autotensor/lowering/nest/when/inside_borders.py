@@ -1,4 +1,5 @@
-"""borders: an iteration of a loop along which stages slide asks once whether its rows lie inside all borders.
+"""borders: an iteration of a loop along which stages slide tests once whether its rows lie inside all
+borders.
 
     for v: P[v % 3] = select(1 <= v < n - 1, …)     ──▶     for v: if 1 <= v < n - 1: P[v % 3] = …
                                                                    else: P[v % 3] = select(1 <= v < n - 1, …)
@@ -22,7 +23,7 @@ from autotensor.lowering.nest.when.skipped_terms import conjuncts
 
 
 def inside_borders(loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt) -> Stmt:
-    """What computes the stage in an iteration of the loop over `var`: twice where the iteration decides
+    """The computation of the stage in an iteration of the loop over `var`: twice where the iteration decides
     conditions of its Selects, for all values of the stage's variables `own`."""
     values = {a.var: loops.values[a.name] for a in loops.stage.op.all_axes}
     found: dict[Expr, None] = {}

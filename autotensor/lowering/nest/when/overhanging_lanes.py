@@ -3,7 +3,7 @@
     for j in vectorized(16):                        for j in vectorized(16):
       if j < 9: acc[j] += a * B[j]        ──▶         acc[j] += a * (B[j] if j < 9)
 
-The buffer has room for whole vectors and nobody reads such lanes. A guard around an accumulator would make
+The buffer has room for whole vectors and such lanes have no reader. A guard around an accumulator would make
 every update a blend.
 """
 

@@ -21,7 +21,7 @@ from autotensor.schedule.state import Stage
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """One stage and what computes its box for a turn of the loop over `var`."""
+    """One stage and the statement that computes its box for a turn of the loop over `var`."""
 
     stage: Stage
     body: Stmt
@@ -37,21 +37,21 @@ class Ahead:
         return substitute(self.body, values)
 
     def box(self, turn: int) -> Stmt:
-        """What a turn needs that none before it can compute; nothing for most turns."""
+        """The box of a turn that no turn before it can compute; nothing for most turns."""
         return self.of_turn(const(turn)) if turn < min(self.stage.turns - 1, self.extent) else NOTHING
 
     def within(self) -> Stmt:
-        """What each turn computes for a later one."""
+        """The box that each turn computes for a later one."""
         later = self.var + (self.stage.turns - 1)
         return If(compare(Cmp.LT, later, const(self.extent)), self.of_turn(later))
 
 
 def before(ahead: Sequence[Ahead], copies: bool) -> Stmt:
-    """What has to be on its way when the loop begins.
+    """The copies that have to be under way when the loop begins.
 
     copies: in groups, should the boxes be copied asynchronously. There is one group for each turn that
-    `within` leaves outstanding and one more, so that the box of turn n is in group n or an earlier one; what
-    some stages fetch further ahead is in the last.
+    `within` leaves outstanding and one more, so that the box of turn n is in group n or an earlier one; boxes
+    that some stages fetch further ahead are in the last.
     """
     boxes = max(a.stage.turns for a in ahead) - 1
     groups = _outstanding(ahead) + 1
@@ -64,7 +64,7 @@ def before(ahead: Sequence[Ahead], copies: bool) -> Stmt:
 
 
 def within(ahead: Sequence[Ahead], copies: bool) -> tuple[Stmt, Stmt]:
-    """What a turn of the loop begins with: a wait for its own boxes, and what it computes for later ones."""
+    """The beginning of a turn of the loop: a wait for its own boxes, and the boxes of later turns."""
     later = seq(*(a.within() for a in ahead))
     return (Await(_outstanding(ahead)), seq(later, Commit())) if copies else (NOTHING, later)
 

@@ -4,9 +4,9 @@
     C = max(C, select(c, x, -inf))      ──▶     if c: C = max(C, x)
 
 Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
-of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. What
-is left out is `0 * w`: where w is infinite or NaN the sum differs, as it does in every library that skips
-padding. Asked for by the pragma `skip_zeros`: 1 takes conditions that are the same for all lanes, 2 all.
+of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. The
+terms `0 * w` are left out: where w is infinite or NaN the sum differs, as it does in every library that skips
+padding. The pragma `skip_zeros` turns it on: 1 takes conditions that are the same for all lanes, 2 all.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Exprs = tuple[Expr, ...]
 def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Interval]) -> tuple[Exprs, Exprs]:
     """Conditions over loop variables without which a stage adds nothing, and its bodies where they hold.
 
-    values: the op's axes over loop variables. Points outside of the stage's domain, which nobody reads, count
-    as adding nothing. Without the pragma there are no conditions, and the bodies are the op's own.
+    values: the op's axes over loop variables. Points outside of the stage's domain, which are never read,
+    count as adding nothing. Without the pragma there are no conditions, and the bodies are the op's own.
     """
     op = stage.op
     asked = max((int(value) for _, key, value in stage.pragmas if key == "skip_zeros"), default=0)

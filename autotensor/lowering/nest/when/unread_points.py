@@ -2,9 +2,9 @@
 
     C = max_j select(j <= i, S[j, i], -inf)      ──▶     if j <= i: S[j, i] = …
 
-The condition is what all reads of a stage have in common, said of the stage's own axes: reads under it go
-through the Select, those under none of it come from points that are not needed themselves. Values at other
-points stay whatever memory held: a Select drops them. Asked for by the pragma `skip_unread`.
+The condition is common to all reads of a stage, over the stage's own axes: reads under it go through the
+Select, those under none of it come from points that are not needed themselves. Other points keep the previous
+contents of memory: a Select drops them. The pragma `skip_unread` turns it on.
 
     C = select(harm[] == 0, P[i, j], E[i, j])            ──▶     if not harm[] == 0: E[i, j] = …
 
@@ -43,7 +43,7 @@ def wanted_at_all(state: State, stage: Stage) -> Exprs:
 
 
 def _asked(stage: Stage) -> bool:
-    floats = all(b.dtype.is_float for b in stage.op.buffers)  # others may divide by what memory held
+    floats = all(b.dtype.is_float for b in stage.op.buffers)  # readers may divide by integers
     return floats and any(key == "skip_unread" for _, key, _ in stage.pragmas)
 
 
