@@ -46,7 +46,7 @@ class Course:
         )
 
     def count(self, before: float, rows: Sequence[TrialRecord]) -> None:
-        """A batch was told; `before` is the best time before it. What was rejected took no measurement."""
+        """A batch was told; `before` is the best time before it. Rejected candidates took no measurement."""
         self.seconds += seconds_of([r.build_s for r in rows], [r.median_s for r in rows])
         ran = [r.status for r in rows if r.status is not Status.REJECTED]
         self.batches += 1

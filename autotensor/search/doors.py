@@ -1,6 +1,6 @@
 """The search's parts by name: ours, and those that other packages bring (docs/extend.md).
 
-Nothing is imported before somebody asks for a part.
+A part is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
     from autotensor.search.score.cost_model import CostModel
 
-# seed, and the target for which it may begin with what comes with the package (None: it begins with nothing)
+# seed, and the target for which it may begin with the model that is shipped (None: it begins with nothing)
 ModelFactory = Callable[[int, Target | None], "CostModel"]
 
 

@@ -27,7 +27,8 @@ class Effort:
 
 EFFORTS = {
     "quick": Effort(coverage=0.9, batches=2, least_gain=0.01, race_s=0.5, limit_s=60.0),
-    # Of ResNet-50's 24 tasks, of which each has 4 % of the time, 0.05 % is about 1 % of a task's own time.
+    # Each of ResNet-50's 24 tasks has about 4 % of the time: 0.05 % of the whole is about 1 % of a task's own
+    # time.
     "normal": Effort(coverage=1.0, batches=None, least_gain=0.0005, race_s=1.0, limit_s=None),
     "full": Effort(coverage=1.0, batches=None, least_gain=0.0, race_s=3.0, limit_s=None),
 }

@@ -4,10 +4,10 @@
     the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ a session of the log
     the default ────────────────┘
 
-The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins
-is decided where it is used (`resolve.race_order`), by the latest race, perhaps one inside a model. Nothing is
-measured when every contestant has been in a race. A fleet repeats the race on another machine of its class;
-both are kept, and where they differ it is said.
+The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared. The
+winner is chosen where it is used (`resolve.race_order`), by the latest race, which may be one inside a model.
+Nothing is measured when every contestant has been in a race. A fleet repeats the race on another machine of
+its class; both are kept, and where they differ it is said.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def met(
     metric: Metric,
 ) -> frozenset[str]:
     """Which of these traces need not race: those of the last race of a task on a machine; by medians, of any
-    race, for who is not in the last one had lost before."""
+    race, since a trace that is not in the last one had lost before."""
     if metric is not median_s:
         return frozenset(r.trace_hash for r in last)
     return store.met(workload_key, target_key, machine, asked, RACES)
@@ -121,7 +121,7 @@ def met(
 def known_best(
     store: TrialStore, place: tuple[str, str, str], default_hash: str, metric: Metric
 ) -> Sequence[TrialRecord]:
-    """The log's best. By another metric, who won the last race, too: it is what medians go by."""
+    """The log's best. By another metric, also the winner of the last race, which is best by medians."""
     best = best_by(metric, store, place)
     if metric is median_s:
         return best

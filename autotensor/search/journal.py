@@ -52,7 +52,7 @@ from tuning_db.records import Sketch as SketchRecord
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
-MOST_LAUNCHES = 3  # of a candidate; then it is taken for what ends the run
+MOST_LAUNCHES = 3  # of a candidate; then it is taken to be the one that ends the run
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 
 
@@ -67,8 +67,8 @@ class Journal:
     residency: str
     ended_before: str = ""  # why the run that is continued ended, if it did
     witness: Witness = NOBODY  # this process
-    _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text the log has from here
-    _others: dict[Who, Witness] = field(default_factory=dict)  # that the log knows from here
+    _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text it wrote to the log
+    _others: dict[Who, Witness] = field(default_factory=dict)  # that it wrote to the log
     races: Races = field(init=False)
     repeats: Races = field(init=False)  # the same races, held once more on other machines of the class
 
@@ -121,8 +121,8 @@ class Journal:
         self.store.drop_intents(self.session.id, [c.trace.hash for c in candidates])
 
     def bury(self) -> int:
-        """Stores what was launched again and again, and of which nobody lived to see the end, as aborted: it
-        is not launched once more. Gives how many there were."""
+        """Stores candidates that were launched MOST_LAUNCHES times, and never finished, as aborted: they
+        are not launched again. Gives how many there were."""
         dead = [i for i in self.store.open_intents(self.session.id) if i.attempts >= MOST_LAUNCHES]
         return self.store.add_trials([self._buried(i) for i in dead])
 

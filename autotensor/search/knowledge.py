@@ -3,8 +3,8 @@
     log ──▶ Knowledge ──teach──▶ cost model           every row: by how much the prior is wrong
                       └─seeds──▶ first candidates     the best rows of the nearest workloads (`transfer.py`)
 
-Only what was measured before the run began counts. So a run that was killed and continues knows what it knew,
-whatever else was measured in between, and asks the same candidates.
+Only trials measured before the run began count. So a run that was killed and continues has the same
+knowledge, whatever else was measured in between, and asks the same candidates.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What the log teaches a cost model of one workload, kept on disk: describing thousands of trials takes long.
+"""A cost model's rows of one workload from the log, kept on disk: describing thousands of trials takes long.
 
     rows of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
           └─ the same rows, rates and sources as before ──────────────────▲ read
 
-A lesson is what the model would have been given; the model itself is fitted as ever. Its key holds the trials
-and their times: a new trial of the workload makes a new lesson, those of other workloads leave it as it is.
+A lesson holds the rows that the model would have been given; the model itself is fitted as without it. Its
+key holds the trials and their times: a new trial of the workload makes a new lesson, those of other workloads
+leave it as it is.
 """
 
 from __future__ import annotations
@@ -93,5 +94,5 @@ def teach(
 
 
 def _facts(rows: Sequence[TrialRecord], metric: Metric) -> str:
-    """What of the trials a lesson depends on."""
+    """The facts of the trials on which a lesson depends."""
     return " ".join(f"{r.session} {r.trace_hash} {figure_of(r, metric)!r}" for r in rows)

@@ -1,9 +1,9 @@
-"""What a run minimises: its metric, which makes a figure of a trial as the log keeps it.
+"""The metric that a run minimises: it makes a figure of a trial as the log keeps it.
 
     trial ──samples, build_s, assembly──▶ metric ──▶ figure      smaller is better; the median is in seconds
 
-The search, its final races and its report go by the figure. Where tasks are weighed against one another, it
-counts as seconds do; so does it where it is printed.
+The search, its final races and its report use the figure. Where tasks are weighed against one another, and in
+print, it is treated as seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def checked_metric(metric: str | Metric) -> Metric:
 
 
 def figure_of(trial: TrialRecord, metric: Metric) -> float | None:
-    """What a trial comes to; None for one that failed."""
+    """The figure of a trial; None for one that failed."""
     return metric(trial) if trial.status is Status.OK else None
 
 

@@ -26,7 +26,7 @@ class TuneOptions:
     # name of an entry point, or what makes one of seed and target
     model: str | ModelFactory = "xgb"
     batch: int = 8
-    deadline_s: float | None = None  # of the run, from when it is asked for; None: as the effort says
+    deadline_s: float | None = None  # of the run, from its request on; None: as the effort says
     effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
     # a task stops when its next batch is not expected to save this share of the whole time; None: as the
     # effort says
@@ -67,7 +67,7 @@ class TuneOptions:
             )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data: what has a name is told by it. Raises InputError for what has none."""
+        """As JSON data; parts are written by their names. Raises InputError for a part without one."""
         parts = {"model": self.model, "policy": self.proposer, "metric": self.metric}
         return asdict(self) | {part: name_of(what) for part, what in parts.items()}
 
@@ -78,7 +78,7 @@ class TuneOptions:
 
     @property
     def means(self) -> Effort:
-        """What the chosen effort stands for."""
+        """The settings of the chosen effort."""
         return EFFORTS[self.effort]
 
     @property

@@ -1,9 +1,9 @@
-"""How long batches take: measured as the run goes on, to size the next one to what is left of a deadline.
+"""How long batches take: measured as the run goes on, to size the next one to the rest of the deadline.
 
     pace.count(first=True, trials=8, seconds=4.1)
     pace.fitting(first=False, left_s=2.0, wanted=8) ──▶ 6
 
-A task's first batch takes longer: its reference is compiled and answers, and perhaps children start.
+A task's first batch takes longer: its reference is compiled and answers, and children may have to start.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 TRIAL_S = 0.2  # of one trial, before any was measured here
 FIRST_S = 2.0  # on top, of a task's first batch: half a second per child, and the reference
-CAUTION = 1.25  # times what is expected: batches differ, and a late end is worse than an early one
-FORGET = 0.7  # of what was known, at each new batch: tasks differ, the newest say most
+CAUTION = 1.25  # times the expected time: batches differ, and a late end is worse than an early one
+FORGET = 0.7  # weight of the past at each new batch: tasks differ, the newest say most
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Pace:
             self.known = True
 
     def seconds(self, *, first: bool, trials: int) -> float:
-        """What a batch is expected to take, with some caution."""
+        """The expected seconds of a batch, with some caution."""
         return CAUTION * (trials * self.trial_s + (self.first_s if first else 0.0))
 
     def fitting(self, *, first: bool, left_s: float, wanted: int) -> int:

@@ -1,8 +1,9 @@
-"""Races in the log: who meets, and the session that their rows are kept in.
+"""Races in the log: the contestants, and the session that their rows are kept in.
 
     trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ a session of its own
 
-Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`); `resolve` reads both alike.
+Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`); `resolve` treats both in the
+same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tuning run says of itself when it is over: a line per task, one about the run, and why it ended."""
+"""The report of a finished tuning run: a line per task, one about the run, and why it ended."""
 
 from __future__ import annotations
 

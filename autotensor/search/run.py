@@ -1,4 +1,4 @@
-"""What one tuning run is given, from the call that asked for it down to the loop."""
+"""The inputs of one tuning run, from the user's call down to the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuning_db import TrialStore
 
 
 def silent(event: Event) -> None:
-    """Who listens when nobody does."""
+    """A listener that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TuningRun:
     model_hash: str = ""  # of its graph
     residency: Residency = "graph"  # where a kernel finds its weights
     seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
-    stopped: Callable[[], bool] = lambda: False  # asked between batches; True ends the run (Ctrl-C)
+    stopped: Callable[[], bool] = lambda: False  # called between batches; True ends the run (Ctrl-C)
     place: Place | None = None  # where the measurer measures; None: here
     # key of a fleet's sources: with others it is another run, for which the rows of this one are seeds
     code: str = ""

@@ -1,4 +1,4 @@
-"""What makes a run the same run, and when one that ended has nothing left to do."""
+"""The facts by which two runs are the same run, and when one that ended has nothing left to do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def final_reasons(options: TuneOptions) -> frozenset[str]:
 
 
 def key_options(options: TuneOptions, target: Target, residency: str, code: str = "") -> dict[str, object]:
-    """Options that make another run; budgets do not. One that begins with what comes with the package, for
-    this class of machines, is another than one that does not. code: as in `TuningRun`."""
+    """Options that make another run; budgets do not. A run that begins with knowledge shipped for this class
+    of machines is another than one that does not. code: as in `TuningRun`."""
     key: dict[str, object] = {
         "model": name_of(options.model),
         "batch": options.batch,

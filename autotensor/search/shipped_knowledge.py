@@ -1,4 +1,4 @@
-"""What comes with the package, in the form in which the search takes it: sketches and first candidates.
+"""The schedules shipped with the package, in the form that the search takes: sketches and first candidates.
 
     record ──refit──▶ a candidate of today's sketches, when that gives the record's very trace
                   └─▶ else a sketch without holes: the trace as it is, one candidate more in the space
@@ -21,7 +21,7 @@ MADE_BY = "shipped"
 
 
 def with_shipped(task: Task, sketches: Sequence[Sketch]) -> tuple[tuple[Sketch, ...], tuple[Candidate, ...]]:
-    """The sketches of a task with what is shipped for it, and the candidates that these are, best first."""
+    """The sketches of a task and of the traces shipped for it, and these traces as candidates, best first."""
     first = sketches[0]
     default_hash = first.fill(first.defaults()).hash
     all_sketches, candidates = list(sketches), []

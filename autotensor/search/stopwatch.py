@@ -1,4 +1,4 @@
-"""Seconds of a run by what they went into.
+"""Seconds of a run by activity.
 
 with watch("measure"):
     results = measurer.submit(…).result()

@@ -24,7 +24,7 @@ class Task:
     target: Target
     weight: float = 1.0
     name: str = ""
-    # of all its runs in one inference, as timed inside the model before the search; None: nobody has
+    # of all its runs in one inference, as timed inside the model before the search; None: not timed
     seconds: float | None = None
 
     @property

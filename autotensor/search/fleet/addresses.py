@@ -17,7 +17,7 @@ def checked_address(address: str) -> str:
     >>> checked_address("localhost:8786"), checked_address("tls://scheduler:8786")
     ('tcp://localhost:8786', 'tls://scheduler:8786')
 
-    Raises InputError for what is not an address, and for a plain scheduler that is not on the loopback.
+    Raises InputError for text that is not an address, and for a plain scheduler that is not on the loopback.
     """
     full = address if "://" in address else f"tcp://{address}"
     try:

@@ -1,4 +1,4 @@
-"""What the fleet asks of whoever runs functions on machines; dask.distributed does (`dask_engine.py`)."""
+"""The interface of an engine that runs functions on a fleet's machines, as `dask_engine.py` implements it."""
 
 from __future__ import annotations
 

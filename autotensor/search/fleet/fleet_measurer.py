@@ -4,7 +4,7 @@
                ▲                                                        │
                └────── its workers were killed, mistagged or off ◀──────┘
 
-A batch is measured whole on one worker, for its times are compared; its answer is told once or not at all.
+A batch is measured whole on one worker, since its times are compared; its answer is told once or not at all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FleetMeasurer:
         return self._ask(self._batch(workload, traces, repeat, ()), own_tag(min(others)))
 
     def close(self) -> None:
-        """Takes back what is still asked for."""
+        """Cancels the batches without an answer."""
         self._over.set()
         self._watch.join()
         for asked in list(self._open):
@@ -130,7 +130,7 @@ class FleetMeasurer:
             asked.sent.cancel()
 
     def _came(self, asked: _Asked, sent: Future[tuple[str, Answer]]) -> None:
-        """What a worker said, or why it said nothing."""
+        """Takes a worker's answer, or its failure."""
         if asked.answer.done() or sent.cancelled():
             return
         error = sent.exception()

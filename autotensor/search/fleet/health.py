@@ -21,8 +21,8 @@ class Health:
     latest: dict[str, float] = field(default_factory=dict)
 
     def hear(self, worker: str, seconds: float) -> float | None:
-        """Notes a sentinel. None if the worker keeps with its class, or nobody can tell; else by how much it
-        is off, as a share (negative: faster); it is forgotten then.
+        """Notes a sentinel. None if the worker keeps with its class, or too few others are known; else by how
+        much it is off, as a share (negative: faster); it is forgotten then.
 
         >>> health = Health()
         >>> [health.hear(w, s) for w, s in (("a", 1.0), ("b", 1.01), ("c", 1.05))]

@@ -1,4 +1,4 @@
-"""What machines must have in common so that their times may be compared, and the tag that says so.
+"""The facts that machines must share so that their times may be compared, and a tag made of them.
 
 A worker offers the tag as a resource of dask; an address would not do: a restarted worker has another.
 """

@@ -1,4 +1,4 @@
-"""What runs on a worker. What comes and goes is text, numbers and frozen data.
+"""The functions that run on a worker. Arguments and results are text, numbers and frozen data.
 
 measure(batch)     one batch, with the children and references of earlier ones; now and then the sentinel
 calibrate(target)  what this machine can do
@@ -30,7 +30,7 @@ SENTINEL = 1  # which of `sample_kernels`: arithmetic, some hundred us
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is asked of a worker."""
+    """A batch for a worker."""
 
     workload: str
     name: str
@@ -44,7 +44,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker says; `error` and no results when nothing could be measured."""
+    """A worker's answer; `error` and no results when nothing could be measured."""
 
     tag: str  # of the class that the worker is of, whatever it offered
     who: Who
@@ -81,7 +81,7 @@ _bench = _Bench()  # of this process
 
 
 def describe() -> tuple[MachineClass, Who]:
-    """Who this worker is."""
+    """The class and identity of this worker."""
     return own_class(), who_here()
 
 
@@ -91,7 +91,7 @@ def own_class() -> MachineClass:
 
 
 def measure(batch: Batch) -> Answer:
-    """One batch on this machine; what cannot be measured is told, not raised."""
+    """One batch on this machine; a failure to measure is returned, not raised."""
     tag, who = own_class().tag, who_here()
     workload = Workload.from_text(batch.workload, batch.name)
     traces = [Trace.from_json(t) for t in batch.traces]

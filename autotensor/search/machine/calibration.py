@@ -5,13 +5,13 @@
 
     clock                    cycles a second, of one core
     flops.core flops.t2      fused multiply-adds on registers: one core, a team of two threads
-    bandwidth.L2 …L2.t2      reading from what fits into L2; L1, L3 and memory (.core) likewise
+    bandwidth.L2 …L2.t2      reading data that fits into L2; L1, L3 and memory (.core) likewise
     copying.L2 …L2.t2        bytes read and written per second, one as many as the other; L3 likewise
     region.t2                seconds of a fork and join
     kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
 
 `probes.py` says how this stands others on the machine; `disturbed` is the share of runs that they disturbed.
-What a team could not measure for them is left out, and tried again at a later occasion.
+A team's figure that they spoilt is left out, and measured at a later occasion.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def measure(
 
     teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
     to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
-    brief: a short look, for who has no such seconds; what others disturbed is not tried again.
+    brief: a short look, for callers without such time; disturbed samples are not retaken.
     patience: until when others may time before us.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
@@ -122,7 +122,7 @@ def measure(
 
 
 def rate_probes(target: Target, threads: int) -> list[Probe]:
-    """What `measure` has of a team: peak and bandwidths; of one thread the clock, else the region."""
+    """The probes of a team in `measure`: peak and bandwidths; for one thread the clock, else the region."""
     caches = target.cache_bytes
     end = "" if threads == 1 else f".t{threads}"
     core = ".core" if threads == 1 else end
@@ -148,8 +148,8 @@ def rate_probes(target: Target, threads: int) -> list[Probe]:
 
 
 def _footprint(level: int, size: int, caches: Sequence[int], threads: int) -> int:
-    """Bytes per thread that are in this cache and not in the one before. The last cache is shared, perhaps
-    with strangers."""
+    """Bytes per thread that are in this cache and not in the one before. The last cache is shared, maybe with
+    other programs."""
     if level == 0 or level < len(caches) - 1:
         return size // 2
     before = caches[level - 1]
@@ -192,9 +192,9 @@ def calibrated(
 ) -> Rates:
     """Rates from the log for the target's number of threads, measured first when they are missing.
 
-    again: measure all of it anew. What others disturbed is measured again later, and replaced if that is
+    again: measure all of it anew. Disturbed figures are measured again later, and replaced if that is
     disturbed less. teams: numbers of threads to have besides. kernels: micro-kernels too,
-    which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
+    which take about ten seconds once; without them the prior has its formula. brief: missing rates are taken
     from a short look, which is not kept; of one core only where others use half of them, for teams wait long
     there and would not be trusted. patience: until when others on the machine may time before us.
     """
@@ -287,7 +287,7 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
 
 
 def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
-    """Writes to the log, if there is one, what is no worse than the log's; gives the plain values."""
+    """Writes the values to the log, if there is one and its own are not better; gives plain values."""
     values = {name: value for name, (value, _) in measured.items()}
     if store is None:
         return values
@@ -307,7 +307,7 @@ NEEDED_RATES = ("flops.core", "bandwidth.memory.core")
 
 
 def known_rates(store: TrialStore | None, machine: str, target: Target) -> Rates:
-    """Rates of a machine as the log knows them; guessed where it does not."""
+    """Rates of a machine from the log; guessed without them."""
     values = {} if store is None else {n: c.value for n, c in store.calibration(machine).items()}
     if all(name in values for name in NEEDED_RATES):
         return rates_of(values, target)

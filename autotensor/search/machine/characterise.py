@@ -4,9 +4,9 @@
     print(found.python("Zen 9, 2027-01"))                    NEW = replace(XEON, name=…, l2_rate=41.0, …)
 
 A field is written where it differs from the nearest record's by more than its `tolerance`, the share from
-which decisions can tell values apart. Where passes disagree by more than that it is not written: it stays
-what the nearest record says. So does every field that takes whole kernels to find out, not probes of
-milliseconds.
+which decisions distinguish values. Where passes disagree by more than that it is not written: it keeps the
+nearest record's value. Every field that takes whole kernels to find out, not probes of milliseconds, keeps it
+too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from schedules import cpu as records
 from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
 
 REACHED = 0.9  # of the most that accumulators reach: so many keep a core busy
-HALVED = 1.5  # times as many halves a cycle as whole registers: these are run in two halves
-LEAST_PASSES = 2  # of one alone nobody knows how far it is off
+HALVED = 1.5  # times as many halves a cycle as whole registers: then whole ones are run as two halves
+LEAST_PASSES = 2  # the error of a single pass is unknown
 
 
 class Certainty(StrEnum):
-    """What became of a field."""
+    """The outcome for a field."""
 
     DIFFERS = "differs from"
     SAME = "measured, as"
@@ -67,7 +67,7 @@ class Characterised:
 
     @property
     def record(self) -> Cpu:
-        """The nearest record with what differs."""
+        """The nearest record with the fields that differ."""
         changed = {f.field: f.value for f in self.of(Certainty.DIFFERS)}
         return replace(self.nearest, name=self.name, archs=(self.arch,), **changed)
 
@@ -108,7 +108,7 @@ def _spelled(value: Any) -> str:
 
 
 def _short(x: Any) -> str:
-    """Three digits; of what is counted all; names as they are.
+    """Three digits; all digits of counts; names as they are.
 
     >>> _short(43.38), _short(6012.5), _short(3.67e9), _short(65536)
     ('43.4', '6012', '3.67e9', '65536')
@@ -139,7 +139,7 @@ def _listed(standing: Certainty, base: str, findings: Sequence[Finding]) -> list
 
 
 def characterise(target: Target, passes: Sequence[Pass]) -> Characterised:
-    """What passes of `measured_passes` say about the target's processor."""
+    """The conclusions from passes of `measured_passes` about the target's processor."""
     measurable = {f.name: f for f in _fields(target)}
     whole = measurable["multiplies"].values(passes)
     nearest = cpu_of(target, median(whole) if whole else None)
@@ -181,7 +181,7 @@ class _Field:
         return out
 
     def found(self, passes: Sequence[Pass], nearest: Any) -> Finding:
-        """What is to be done with it."""
+        """The finding for this field."""
         values = self.values(passes)
         if len(values) < LEAST_PASSES:
             return Finding(self.name, Certainty.MISSING, nearest, figure="no undisturbed probe")
@@ -222,7 +222,7 @@ class _Field:
 
 
 def _fields(target: Target) -> tuple[_Field, ...]:
-    """All that can be measured. What the system says is not a measurement, and may not differ at all."""
+    """All measurable fields. The system's own figures are not measurements, and may not differ at all."""
     cores = target.num_cores
     most = f"bandwidth.memory.t{cores}" if cores > 1 else "bandwidth.memory.core"
     handed, joined = (f"{name}.t{TEAM}" for name in ("handing", "joining"))

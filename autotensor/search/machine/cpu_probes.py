@@ -9,7 +9,7 @@
     ways                      lines of a set of L1
     others                    cores that other programs used meanwhile
 
-and what the calibration has: clock, bandwidths, copying. What others disturbed is left out of a pass.
+and what the calibration has: clock, bandwidths, copying. A pass leaves out disturbed probes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INDEX = Path("/sys/devices/system/cpu/cpu0/cache/index0")  # of L1 for data
 
 
 def measured_passes(target: Target, said: Callable[[int], None] = lambda done: None) -> list[Pass]:
-    """The passes, in about half a minute. said: told how many are done.
+    """The passes, in about half a minute. said: called with the number that are done.
 
     Raises MeasureError where LLVM has no name for this processor, by which schedules would find the record.
     """

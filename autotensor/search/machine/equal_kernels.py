@@ -2,8 +2,8 @@
 
     kernel ──▶ two copies that differ in their name ──race──▶ AAPair(ratio=0.998, 0.991 … 1.004)
 
-A measurer that tells the truth claims no difference, and its bounds are narrow enough to see one where there
-is one. What a pair could not have told apart from equal is its `resolution`.
+A correct measurer claims no difference, and its bounds are narrow enough to see one where there is one. The
+largest difference that a pair could not have distinguished from none is its `resolution`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
-SURE = 0.95  # the share of pairs from which what can be told is judged
+SURE = 0.95  # the share of pairs whose resolution counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def variation(values: Sequence[float]) -> float:
 
 
 def sample_kernels() -> list[Workload]:
-    """Kernels of some 10 to 3,000 us, by what bounds them: arithmetic, the caches, memory.
+    """Kernels of some 10 to 3,000 us with different bounds: arithmetic, the caches, memory.
 
     They are fixed, so that figures of two days can be compared.
     """

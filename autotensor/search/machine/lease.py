@@ -1,4 +1,4 @@
-"""Who works on a run: of several processes that were asked for the same, one; the others wait for it.
+"""The lease of a run: one of several processes that start the same run works on it; the others wait.
 
     claim ──mine──▶ prolonged by a thread while the run goes on ──▶ given up at its end
           └─another's──▶ said once, asked again ──▶ it ended, or died: what it measured is continued
@@ -76,8 +76,8 @@ def leased(
 ) -> Iterator[Claim]:
     """A session that is ours inside the block, prolonged there and given up behind it.
 
-    claim: asks for it under the name of an owner. wait_s: seconds that are left to wait for another. say:
-    told once whom this process waits for. Raises WorkedOn if the other then still works on it.
+    claim: requests it under the name of an owner. wait_s: seconds that are left to wait for another. say:
+    called once with the process that this one waits for. Raises WorkedOn if that still works on it then.
     """
     owner = new_owner()
     _held.add(owner)

@@ -23,7 +23,7 @@ from tuning_db import Code, Host, Machine, Opening, Session, SessionKind, TrialS
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Who says how long something took; None: not known."""
+    """The source of a time; None: not known."""
 
     host: str | None = None  # uuid
     code: str | None = None  # key
@@ -53,7 +53,7 @@ def work_here(store: TrialStore, session: str) -> Witness:
 
 
 def introduce(store: TrialStore, machine: str, host: HostHere, code: CodeHere) -> Witness:
-    """Makes a host (of a machine that the log knows) and sources known to the log. Raises StoreError."""
+    """Writes a host (of a machine in the log) and sources to the log. Raises StoreError."""
     store.put_host(Host(host.uuid, host.name, machine))
     store.put_code(Code(code.key, code.version, code.commit, code.dirty, code.sources))
     return Witness(host.uuid, code.key)
@@ -77,7 +77,7 @@ def session_here(
     kind: SessionKind,
     of: str | None = None,
 ) -> Session:
-    """A new session on a machine that the log knows, with today's versions. Raises StoreError."""
+    """A new session on a machine in the log, with today's versions. Raises StoreError."""
     return store.start_session(
         run_key=run_key,
         seed=seed,

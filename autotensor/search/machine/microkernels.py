@@ -5,7 +5,7 @@
     panels → for k: broadcast A[r, k] × the vectors of B[panel, k, :]        all rows and vectors unrolled
 
 One panel whose k-steps all find B in L1; panels that fill half of L2, and some of L3, so that every step
-brings its vectors from there. Of two lengths of the first the difference counts: a step without its loop's
+brings its vectors from there. The first is run at two lengths, whose difference is a step without its loop's
 beginning and end. Times are in fused multiply-adds at peak, so that they outlive a change of the clock: a
 tile of 6 rows and 4 vectors at 24.0 is perfect.
 """
@@ -71,7 +71,7 @@ def measure_microkernels(
 ) -> MicroKernels:
     """Steps of all tiles. Takes about twenty seconds; the caller holds the timing lock.
 
-    listener: told how many of all tiles are done.
+    listener: called with the numbers of done tiles and of all.
     """
     target = target.with_threads(1)
     wanted = tiles(target) if chosen is None else tuple(chosen)

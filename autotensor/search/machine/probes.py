@@ -3,8 +3,8 @@
     rounds ─▶  A B C D │ B C D A │ C D A B │ …        every probe once a round, some milliseconds each
                  ✗                                     this one lost its core for a while: not counted
 
-A run during which its threads got less CPU time than the clock showed was disturbed. Of the others the upper
-quartile of the rates is taken: the fastest may be luck, the median of a busy machine is not the machine.
+A run during which its threads got less CPU time than the clock showed was disturbed. The rate is the upper
+quartile of the others: the fastest may be luck, and the median of a busy machine is too slow.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ ENOUGH = 6  # undisturbed samples of a probe; when all have them, it is done
 LEAST_CALM = 3  # with fewer, all samples count
 BUDGET_S = 4.0  # for more rounds on a machine that is busy
 QUARTILE = 0.75
-LUCKY = 0.98  # the share of samples below what counts when all were disturbed
-GOT_ITS_CORES = 0.97  # of the time: less, and somebody else ran there
-LOOK_S = 0.15  # for what others do: the kernel counts in hundredths of a second
+LUCKY = 0.98  # the quantile that counts when all were disturbed
+GOT_ITS_CORES = 0.97  # of the time: less, and another program ran there
+LOOK_S = 0.15  # for the load of others: the kernel counts in hundredths of a second
 LEAST_S = 0.001  # of one run; time slices of the scheduler are longer, so some runs go undisturbed
 
 
 class Measurable(Protocol):
-    """What a probe runs; a `codegen.yardstick.Yardstick` is one."""
+    """A kernel that a probe runs; a `codegen.yardstick.Yardstick` is one."""
 
     @property
     def amount(self) -> float:
-        """Of what one run does."""
+        """The work of one run."""
         ...
 
     @property

@@ -1,4 +1,5 @@
-"""What a machine can do, in the form in which the prior reads it: peak, bandwidths, regions, register tiles.
+"""The rates of a machine, in the form in which the prior reads them: peak, bandwidths, regions, register
+tiles.
 
     Rates.guess(target)         plausible, when nothing was measured
     calibrate.calibrated(…)     measured
@@ -66,7 +67,7 @@ class MicroKernels:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine can do with so many threads as the target has."""
+    """The machine's rates with as many threads as the target has."""
 
     flops: float  # peak of one core in float32, FLOP/s
     bandwidths: tuple[float, ...]  # bytes/s of one core from L2, L3, …, memory
@@ -79,7 +80,7 @@ class Rates:
     # operations a second of one core by dot instructions, as measured, by their names; without: as recorded
     dots: Mapping[str, float] = field(default_factory=dict)
     warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
-    guessed: bool = False  # nobody measured them on that machine
+    guessed: bool = False  # they were not measured on that machine
 
     @staticmethod
     def guess(target: Target) -> Rates:

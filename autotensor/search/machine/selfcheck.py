@@ -1,10 +1,10 @@
-"""Can differences be told on this machine, here and now? A quarter of a minute of A/A races.
+"""Can differences be measured on this machine now? A quarter of a minute of A/A races.
 
     kernels × rounds ──aa_pair──▶ pairs ──judged──▶ SelfCheck(told_from=0.012, spread=0.008, …)
 
-Every round races each kernel against itself, in code that is loaded anew; so the pairs differ in where their
-memory lies as two candidates do. The same kernel comes again round after round: how its times vary is what
-two batches differ by.
+Every round races each kernel against itself, in code that is loaded anew; so the pairs differ in the place of
+their memory as two candidates do. The same kernel comes again in each round: its times vary as those of two
+batches do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_ROUNDS = 2  # of all kernels
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """What the measurer said of equal kernels. Shares, unless the name has a unit."""
+    """The measurer's results for equal kernels. Shares, unless the name has a unit."""
 
     pairs: int
     claimed: int  # pairs of which a difference was claimed
@@ -57,7 +57,7 @@ def self_check(
 
 
 def judged(rounds: Sequence[Sequence[AAPair]], others: float, wall_s: float) -> SelfCheck:
-    """What rounds of the same kernels say."""
+    """The check's result from rounds of the same kernels."""
     pairs = [p for r in rounds for p in r]
     by_kernel = [[r[n] for r in rounds] for n in range(len(rounds[0]))]
     references = [median(x for p in r for x in p.references) for r in rounds]

@@ -46,12 +46,12 @@ class Built:
 
     @property
     def bytes(self) -> int:
-        """Of memory, roughly: nearly all of it is code."""
+        """Size in memory, roughly: nearly all of it is code."""
         return sum(len(code) for code in self.artifact["objects"])
 
 
 class _Builder:
-    """One child and the workloads that it has been told."""
+    """One child and the workloads that were sent to it."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -74,10 +74,10 @@ class _Builder:
 class BuildPool:
     """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time.
 
-    What compiled for the pool's target is kept: a task's final race asks for its best again.
+    Results for the pool's target are kept: a task's final race compiles its best again.
 
     Where cores are to spare, the children run on all of them until this process times something (`aside`);
-    from then on, what still compiles stays on the spare ones.
+    from then on, those that still compile stay on the spare ones.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class BuildPool:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Inside the block all may compile: on all cores if nobody times anything, else on spare ones."""
+        """Inside the block all may compile: on all cores if no process times anything, else on spare ones."""
         with self._turns.compiling(spare=self._cores is not None):
             if self._cores is None:
                 yield
@@ -188,14 +188,14 @@ class BuildPool:
             builder.child.stay_on(cores)
 
     def _recalled(self, workload: Workload, trace: Trace) -> Built | None:
-        """What a trace was compiled to before; it is the latest now."""
+        """The earlier result of compiling a trace; it is the latest now."""
         found = self._kept.pop((workload.key, trace.hash), None)
         if found is not None:
             self._kept[workload.key, trace.hash] = found
         return found
 
     def _keep(self, place: tuple[str, str], built: Built | MeasureResult) -> None:
-        """Remembers what compiled, and forgets what was not asked for for longest."""
+        """Keeps a result, and drops those that were unused for longest."""
         if isinstance(built, Built) and place not in self._kept:
             self._kept[place] = built
             self._kept_bytes += built.bytes

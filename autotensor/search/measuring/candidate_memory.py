@@ -2,8 +2,8 @@
 
     slab.place([Need("t0", …), …])         ▒ t0 ▒ ▒ workspace ▒      one allocation, used again and again
 
-Fences of what a kernel writes hold 0xA5: a stray write changes them. Fences of what it reads hold 0xFF, which
-is NaN, or -1: a stray read spoils the answer, where harmless bytes would let it pass.
+Fences of arrays that a kernel writes hold 0xA5: a stray write changes them. Fences of arrays that it reads
+hold 0xFF, which is NaN, or -1: a stray read spoils the answer, where harmless bytes would let it pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 FENCE_BYTES = 256
-STRETCH = 1 << 16  # elements looked at at once: what is computed of them stays in a core's own cache
+STRETCH = 1 << 16  # elements looked at at once: results for them stay in a core's own cache
 _WRITTEN, _READ = 0xA5, 0xFF
 _TRAP_INT = 0xA5  # also for bools, which then are neither
 _BYTE = np.dtype(np.uint8)
@@ -25,7 +25,7 @@ _BYTE = np.dtype(np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One array wanted."""
+    """One array to be placed."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Fenced:
         return address(self.array)
 
     def trap(self) -> None:
-        """Fill with what no right answer contains: NaN, or an unlikely bit pattern."""
+        """Fill with bits that no right answer contains: NaN, or an unlikely bit pattern."""
         raw = self.array.reshape(-1).view(np.uint8)
         raw[...] = _TRAP_INT if self.array.dtype.kind in "biu" else 0xFF
 
@@ -70,7 +70,7 @@ class Fenced:
 
 
 class Slab:
-    """Memory that grows to what is needed and is then used again: no candidate pays for page faults."""
+    """Memory that grows to the size needed and is then used again: no candidate pays for page faults."""
 
     def __init__(self) -> None:
         self._raw = aligned_empty((0,), _BYTE)

@@ -1,11 +1,11 @@
-"""What is refused before it runs: machine code that cannot be among the fast.
+"""Machine code that is refused before it runs, since it cannot be among the fast.
 
     compiled ──facts of the innermost loops──▶ refusal(facts) ──▶ "" or why it is not worth a measurement
 
 A register tile is fast because it stays in registers. When it does not fit, every iteration reads parts of it
 from the stack and writes them back, and a multiply-add waits for memory each time. Only this is refused.
-Temporaries that are put aside within one iteration are no reason, nor are constants that are read again: the
-fastest transforms of Winograd's convolution have dozens, and so have the fastest windows of 16 registers.
+Spilled temporaries within one iteration are allowed, and so are constants that are read again: the fastest
+transforms of Winograd's convolution have dozens, the fastest windows of 16 registers too.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     divide(range(8), {0: {0, 4}, …}, threads=2, usable=8) ──▶ Cores(timed={2, 3}, spare={0, 1, 4, 5})
 
-A core that shares its units with one that is timed on is nobody's: what runs there would disturb. The first
-cores are spare: systems serve interrupts there. What the system says is not all: a virtual machine hides who
-shares units, and a processor with more cores at work runs slower. So it is tried: cores that slow down the
-timed ones are not spare.
+A core that shares its units with one that is timed on stays unused: its load would disturb. The first cores
+are spare: systems serve interrupts there. The system's figures are incomplete: a virtual machine hides which
+cores share units, and a processor with more cores at work runs slower. So it is measured: cores that slow
+down the timed ones are not spare.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from autotensor.runtime.timing_lock import timing_by
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-MOST_SLOWED = 1.02  # times its time alone: what samples of one kernel differ by anyway
-_WAIT_S = 10.0  # until nobody times
+MOST_SLOWED = 1.02  # times its time alone: samples of one kernel differ by so much anyway
+_WAIT_S = 10.0  # until no process times
 _PAIRS = 11  # of samples, alone and next to work on the spare cores
 _WORK_BYTES = 1 << 18  # that are compressed in one sample; some milliseconds
 _MOST_WORKERS = 16  # more threads would wait for the interpreter

@@ -2,9 +2,9 @@
 
     fences, arrays, fences in host memory ──copied──▶ the device runs ──copied back──▶ the same checks
 
-The oracle stays the processor's: naive loops compiled by LLVM. What a kernel writes outside of its arrays
-lands in the fences that were copied with them. Timed are launches alone, by the device's clock, with inputs
-and constants where they are in a whole model: on the device.
+The oracle stays the processor's: naive loops compiled by LLVM. Writes of a kernel outside of its arrays land
+in the fences that were copied with them. Only launches are timed, by the device's clock, with inputs and
+constants where they are in a whole model: on the device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAST_PREPARE_S = 10.0  # that `prepare` may take on top of the limit of a run
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds
 _MOST_GROWTH = 100.0  # of the calls in a sample: one near the clock's resolution is not trusted further
-_TAKES = 4.0  # times the calls themselves, with what is done before each
+_TAKES = 4.0  # times the calls themselves, with the work before each
 
 
 @dataclass(slots=True, eq=False)

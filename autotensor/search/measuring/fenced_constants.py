@@ -1,11 +1,11 @@
 """Held: arrays that candidates only read, kept between fences for as long as a task lasts.
 
-    held = Held([Need("w", …), …])      ▒ w ▒        somebody fills held.arrays["w"]
-    held.seal()                                      from now on nobody may write
-    held.complaint() ──▶ "" or what was changed      which is mended
+    held = Held([Need("w", …), …])      ▒ w ▒        the caller fills held.arrays["w"]
+    held.seal()                                      from now on they are read-only
+    held.complaint() ──▶ "" or the name of a changed array, which is restored
 
-Small arrays are compared with a copy after every run. Large ones lie in pages of their own, which the
-processor lets nobody write: a kernel that does ends its process. That takes no time however large they are;
+Small arrays are compared with a copy after every run. Large ones lie in pages of their own, which are write
+protected: a kernel that writes there ends its process. That takes no time however large they are;
 comparing the 400 MB of VGG-16's largest weights takes longer than the kernel.
 """
 
@@ -49,20 +49,20 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """Of memory, roughly."""
+        """Size in memory, roughly."""
         return sum(f.array.nbytes for f in self.fenced.values())
 
     def trap(self) -> None:
-        """Fill with what no right answer contains."""
+        """Fill with bits that no right answer contains."""
         for f in self.fenced.values():
             f.trap()
 
     def broken(self) -> str:
-        """Where somebody wrote into a fence; "" when all are whole."""
+        """The first fence that was written into; "" when all are whole."""
         return next((c for f in self.fenced.values() if (c := f.complaint())), "")
 
     def seal(self) -> None:
-        """What they hold now is what they hold from now on."""
+        """Makes their present contents permanent."""
         self._copies = {
             name: f.array.copy() for name, f in self.fenced.items() if f.array.nbytes < PROTECTED_BYTES
         }
@@ -72,7 +72,7 @@ class Held:
                 raise OSError(error, f"large inputs cannot be protected: {os.strerror(error)}")
 
     def complaint(self) -> str:
-        """What was done to sealed arrays or their fences; they are mended."""
+        """The first change of sealed arrays or their fences; all changes are undone."""
         found = ""
         for name, copy in self._copies.items():
             fenced = self.fenced[name]

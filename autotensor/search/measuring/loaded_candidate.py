@@ -41,7 +41,7 @@ class LoadedCandidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Memory for what candidates write, used by one after the other."""
+    """Memory for the results of candidates, used by one after the other."""
 
     outputs: Slab
     own: Slab  # workspaces
@@ -61,7 +61,7 @@ class Room:
 
 
 def frame(artifact: Artifact, arrays: Mapping[str, Array]) -> Any:
-    """The argument array: bare addresses in the artifact's order, null for what is not among `arrays`, which
+    """The argument array: bare addresses in the artifact's order, null for those not among `arrays`, which
     the caller keeps alive."""
     found = (arrays.get(a.name) for a in artifact.args)
     return (ctypes.c_void_p * max(1, len(artifact.args)))(*(None if a is None else address(a) for a in found))

@@ -1,4 +1,4 @@
-"""What is asked of a measurer and what it answers; and compiled code as JSON, for the way between children.
+"""Requests to a measurer and its answers; and compiled code as JSON, for the way between children.
 
 measurer.submit(workload, traces) ──▶ Future of [MeasureResult, …]      one per trace, in order
 """
@@ -71,7 +71,7 @@ class MeasureOptions:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who measured, where that is not the process that asked."""
+    """The host and versions of a measurement by another process than the caller."""
 
     host: HostHere
     code: CodeHere
@@ -79,7 +79,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """What became of one candidate."""
+    """The outcome for one candidate."""
 
     status: Status
     seconds: tuple[float, ...] = ()  # of one call, one per sample, in order; empty unless status is OK
@@ -94,7 +94,7 @@ class MeasureResult:
     prepared_bytes: int = 0  # of constants that each call reads
     conditions: Conditions = Conditions.ALONE
     note: str = ""  # anything unusual about an OK result
-    who: Who | None = None  # None: the process that asked
+    who: Who | None = None  # None: the calling process
 
     @property
     def ok(self) -> bool:
@@ -103,9 +103,9 @@ class MeasureResult:
 
 @runtime_checkable
 class Measurer(Protocol):
-    """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum.
+    """A source of times of candidates: this machine, a cluster, a fake with a known optimum.
 
-    One that has `in_flight`, a number above 1, is asked for batches of so many tasks before it has answered
+    One that has `in_flight`, a number above 1, gets batches of so many tasks before it has answered
     the first: it compiles one while it times another, or has many machines.
     """
 
@@ -118,7 +118,7 @@ class Measurer(Protocol):
     ) -> Future[list[MeasureResult]]:
         """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
 
-        gated: numbers of traces that may be REJECTED for what they compile to (code_gate.py); others always
+        gated: numbers of traces that may be REJECTED for their machine code (code_gate.py); others always
         run. The traces of one call are measured side by side, on one machine: their times are compared. The
         future raises MeasureError only when nothing can be measured at all.
         """
@@ -138,7 +138,7 @@ class AtOnce(ABC):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> list[MeasureResult]:
-        """What the future of `submit` gives, or raises."""
+        """The result of the future of `submit`, or its error."""
 
     def submit(
         self,
@@ -159,7 +159,7 @@ class AtOnce(ABC):
 
 
 def checked_measurer(given: object) -> Measurer:
-    """Raises InputError for what cannot measure."""
+    """Raises InputError for an object that is not a measurer."""
     if isinstance(given, type) or not isinstance(given, Measurer):
         raise InputError(
             f"measurer {name_of(given) if isinstance(given, type) else given!r} cannot be asked: it lacks "
@@ -173,13 +173,13 @@ def checked_measurer(given: object) -> Measurer:
 
 
 def batches_at_once(measurer: Measurer) -> int:
-    """How many batches it may be asked for before it has answered the first."""
+    """The number of batches that may be submitted before the first is answered."""
     count: int = getattr(measurer, "in_flight", 1)
     return count
 
 
 def source_sha(artifact: Artifact) -> str:
-    """Hash of the object code and of what it is called with: equal ones need not be measured twice."""
+    """Hash of the object code and of its arguments: equal ones need not be measured twice."""
     digest = sha256(
         repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode()
     )

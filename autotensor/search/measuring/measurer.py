@@ -192,7 +192,7 @@ class LocalMeasurer(AtOnce):
         self.close()
 
     def _oracle(self, workload: Workload, tolerances: Sequence[float | None]) -> Oracle:
-        """What the candidates of a batch are compared with: unscheduled programs, compiled once."""
+        """The references of a batch's candidates: unscheduled programs, compiled once."""
         wanted = [workload]
         if any(t is not None for t in tolerances):
             if workload.key not in self._widened:
@@ -254,7 +254,7 @@ class LocalMeasurer(AtOnce):
 
 
 def _gate(built: Built | MeasureResult) -> Built | MeasureResult:
-    """What compiled, or why it is not run."""
+    """The compiled candidate, or the reason why it is not run."""
     if isinstance(built, MeasureResult) or not (error := refusal(built.asm)):
         return built
     return MeasureResult(

@@ -128,9 +128,9 @@ class NativeLoop:
 
 
 def touch_list(arrays: Sequence[Array]) -> Array:
-    """What `NativeLoop.run` takes as `touched`: whole lines of 64 bytes of each array, the first one last.
+    """The argument `touched` of `NativeLoop.run`: whole lines of 64 bytes of each array, the first one last.
 
-    A kernel's first input is what the layer before it made; others, a shortcut's for one, are older.
+    A kernel's first input is the result of the layer before it; others, such as a shortcut's, are older.
     """
     listed = [len(arrays)]
     for a in reversed(arrays):

@@ -1,4 +1,4 @@
-"""Who measures, and with which code: what a tuning log keeps of a process besides its times.
+"""The identity and code of a measuring process, which a tuning log keeps besides its times.
 
     host_here()      which computer: a name, and an identity that stays when the name changes
     code_here()      version, commit, changes that no commit holds, hash of the sources
@@ -39,7 +39,7 @@ class HostHere:
 class CodeHere:
     version: str
     commit: str  # "" where the code comes from no checkout that is known
-    dirty: bool  # the sources are not those of the commit, as far as can be told
+    dirty: bool  # the sources are not those of the commit, as far as is known
     sources: str  # hash
 
     @property
@@ -50,8 +50,8 @@ class CodeHere:
 
 @lru_cache(maxsize=1)
 def host_here() -> HostHere:
-    """The identity is a hash of the system's own machine id, which is nobody's business as it stands; of the
-    network card's address where there is none."""
+    """The identity is a hash of the system's own machine id, which is private; without one, a hash of the
+    network card's address."""
     name = platform.node()
     for file in MACHINE_IDS:
         try:
@@ -80,7 +80,7 @@ def code_here() -> CodeHere:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that a git checkout is at, read from its files; "" for what is not a checkout."""
+    """The commit that a git checkout is at, read from its files; "" for other folders."""
     try:
         git = folder / ".git"
         if git.is_file():  # a worktree: `gitdir: PLACE`
@@ -101,7 +101,7 @@ def commit_of(folder: Path) -> str:
 
 
 def is_dirty(folder: Path) -> bool:
-    """Whether a checkout's packages differ from its commit; False where git cannot be asked."""
+    """Whether a checkout's packages differ from its commit; False where git cannot be run."""
     import subprocess
 
     # no locks: to look must not write to somebody's checkout
@@ -114,7 +114,7 @@ def is_dirty(folder: Path) -> bool:
 
 
 def _installed_commit() -> str:
-    """Of an installation from a version control URL (PEP 610)."""
+    """The commit of an installation from a version control URL (PEP 610)."""
     try:
         text = metadata.distribution("autotensor").read_text("direct_url.json") or "{}"
         return str(json.loads(text).get("vcs_info", {}).get("commit_id", ""))

@@ -1,7 +1,7 @@
 """Which candidates of a batch need another sample: a race that ends for each when its place is clear.
 
     after 3 rounds    A 1.00   B 1.01   C 1.40   D 9.00      C and D are slower than A: they stop
-    after 4 rounds    A 1.00   B 1.01                        all samples that were asked for; so many has
+    after 4 rounds    A 1.00   B 1.01                        all requested samples; so many has
                                                              the leader always: the next batch is held to it
 
 All samples of a round are taken side by side, so candidates are compared round by round (base.paired_times):
@@ -13,7 +13,7 @@ after every round does not find differences where there are none.
 On 27 tasks of eight networks with seven candidates each (two busy cores, 2026-11), replayed in 16 orders: the
 search's rule takes 3.0 times less time than ten samples of each (3.0 in either half of the tasks) and chooses
 what is 1.0 % slower than the best. Only the surely slower stopped, and five of each: 2.3 times, 0.94 %. Ten
-of each: 0.7 %. Of differences of what two ways choose, 0.1 % is chance.
+of each: 0.7 %. Differences of 0.1 % between two ways are chance.
 Source: racing as in Maron and Moore, Hoeffding Races (NIPS 1993).
 """
 
@@ -41,7 +41,7 @@ def racing(
 ) -> set[int]:
     """The candidates that need another sample, of those in the race; `wanted` samples are enough of each.
 
-    sure: who is likely slower goes on until that is sure.
+    sure: a candidate that is likely slower goes on until that is sure.
 
     >>> sorted(racing({0: [1.0, 1.0, 1.0], 1: [1.01, 0.99, 1.0], 2: [1.4, 1.4, 1.4]}, wanted=4))
     [0, 1]

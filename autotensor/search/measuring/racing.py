@@ -1,10 +1,10 @@
 """The run phase, seen from the parent: check every candidate, then time those that are right side by side.
 
     check 0  check 1 … │ round 0: reference 0 1 2 … │ round 1: reference 1 2 … 0 │ … │ verify 0  verify 1 …
-                                     race_rule.py: who goes on to the next round?
+                                     race_rule.py: which go on to the next round?
 
-The child does one thing per request, so whatever kills it, what was known before is kept; the mark says who
-was running. That one is blamed, the child is replaced and the rest go on.
+The child does one thing per request, so that earlier results are kept if it dies; the mark says which
+candidate was running. That one gets the failure, the child is replaced and the rest go on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SURELY_SLOW = 4.0  # times the best, judged from runs with cold caches: such a c
 HOPELESS = 100.0  # times the best: a run that takes so long, and a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
-_FRESH: Question = ("normal", 7919, False)  # a seed far from anybody's; no check before timing asks it
+_FRESH: Question = ("normal", 7919, False)  # a seed unlike all others; checks before timing do not use it
 _GRACE_S = 1.0  # for what the child does around a run: filling, comparing
 RETAKES = 3  # of a round before which the reference kernel shows that others use the cores
 DISTURBED = 1.5  # times its best: clocks alone vary less
@@ -131,7 +131,8 @@ class Race:
         left_s: Callable[[], float] = lambda: float("inf"),
         cores: Collection[int] | None = None,
     ) -> None:
-        """recalibrate: measures the peak again, in FLOP/s of all threads; asked once, by what is above it.
+        """recalibrate: measures the peak again, in FLOP/s of all threads; called once, by the first candidate
+        above it.
 
         left_s: seconds until the deadline, which ends a reference that takes longer. cores: to time on;
         None: any.
@@ -146,11 +147,11 @@ class Race:
         if cores is not None:
             self._child.stay_on(cores)
         self._mark: Mark | None = None
-        self._questions: list[Question] = []  # that this child's oracle has answered, of this task
+        self._questions: list[Question] = []  # of this task, to which this child's oracle has answers
         self._loaded: set[int] = set()  # candidates in this child
         self.check_seconds = 0.0  # spent in all, also on what failed
         self.sample_seconds = 0.0
-        self._calm = float("inf")  # the reference kernel's best time: the machine when nobody else uses it
+        self._calm = float("inf")  # the reference kernel's best time: that of the idle machine
         self._retakes = RETAKES  # 0 while waiting for a calm machine has proved useless
 
     def pids(self) -> tuple[int, ...]:
@@ -181,7 +182,7 @@ class Race:
         incumbent_s: float | None,
         repeat: int | None = None,
     ) -> None:
-        """Check and time all entrants; each then knows what became of it. The caller has the timing lock.
+        """Check and time all entrants; each then has its result. The caller has the timing lock.
 
         Raises OutOfTime when the deadline comes before all of a batch were checked and timed.
         """
@@ -190,7 +191,7 @@ class Race:
         exact = exact_on_integers(workload.dag)
         questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
         questions.append(("integer", self.options.seeds[0], exact))
-        # who is raced again has been measured already, however slow
+        # an entrant that is raced again has been measured already, however slow
         self._best = incumbent_s = None if repeat else incumbent_s
         self._limited = repeat is None
         self._run_task(questions)
@@ -395,7 +396,7 @@ class Race:
         return True
 
     def _revive(self) -> None:
-        """After a death: a new child that knows the task and the questions."""
+        """After a death: a new child with the task and the questions."""
         if self._child.pid is None:
             self._run_task(tuple(self._questions))
 

@@ -8,8 +8,9 @@
     bench.sample([(7, 0, 0.001), …]) ──▶ one sample of each
 
 When it runs, a candidate gets its arguments as in a compiled model: constants that only `prepare` reads are
-gone. What `prepare` makes of them is made once for all candidates of a task that share this code, and large
-constants are the same in every question: preparing 400 MB of weights takes longer than running a kernel.
+gone. The prepared arrays are made once for all candidates of a task that share the code of `prepare`, and
+large constants are the same in every question: preparing 400 MB of weights takes longer than running a
+kernel.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Question:
 
     held: Held  # inputs, constants too
     large: Held  # those that are the same in other questions
-    kind: str  # of the inputs; not always the one that was asked for
+    kind: str  # of the inputs; not always the requested one
     answers: dict[str, Array]
     shift: int
     exact: bool  # answers must be equal bit for bit
@@ -138,7 +139,7 @@ class Bench:
         """Inputs of a kind and seed, and what the unscheduled program makes of them, once per task.
 
         wide: what it makes of them in float64, too. Where answers are `exact` they are that already.
-        Raises MeasureError when no answer is finite, for then nothing could be checked.
+        Raises MeasureError when no answer is finite, since then nothing could be checked.
         """
         task = self.task
         question = task.questions.get((kind, seed))
@@ -190,7 +191,7 @@ class Bench:
     def _oracle_answers(
         self, oracle: Artifact, inputs: Mapping[str, Array], kind: str, seed: int
     ) -> dict[str, Array]:
-        """What the unscheduled program makes of the inputs, from the cache if it is there."""
+        """The unscheduled program's results for the inputs, from the cache if they are there."""
         key = object_key(
             "oracle",
             ORACLE_FORMAT,
@@ -232,7 +233,7 @@ class Bench:
         return sum(a.bytes for a in candidate.rotating)
 
     def _prepared(self, number: int, question: Question) -> tuple[Held, str]:
-        """What a candidate's `prepare` makes of the constants, and a complaint about it."""
+        """The constants that a candidate's `prepare` makes, and a complaint about it."""
         task, candidate = self.task, self._candidates[number]
         prepare = candidate.loaded.prepare
         if not prepare:
@@ -263,7 +264,7 @@ class Bench:
         return made, complaint
 
     def _constants(self, number: int) -> dict[str, Array]:
-        """What a candidate's calls read besides activations."""
+        """The constants that a candidate's calls read, as given and prepared."""
         first = next(iter(self.task.questions.values()))
         return {**first.inputs, **self._prepared(number, first)[0].arrays}
 
@@ -291,7 +292,7 @@ class Bench:
             threads.launch(loaded.entry, ctypes.addressof(slots), self._threads)
             seconds = time.perf_counter() - began
         stray = next((c for f in placed.values() if (c := f.complaint())), "")
-        spoiled, changed = question.held.complaint(), prepared.complaint()  # both: they are mended
+        spoiled, changed = question.held.complaint(), prepared.complaint()  # both calls restore the arrays
         complaint = complaint or stray or spoiled or changed
         return self._verdict(question, arrays, candidate.bounds, complaint, seconds, inexact)
 
@@ -304,7 +305,7 @@ class Bench:
         seconds: float,
         inexact: bool,
     ) -> dict[str, Any]:
-        """What a check answers; `complaint` is what it did besides its answer."""
+        """The answer of a check; `complaint` names an error other than wrong results."""
         exact = question.exact and not inexact
         if inexact:
             assert question.wide is not None
@@ -386,7 +387,7 @@ def _judge_wide(
 
 
 def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
-    """The first that complains, else the one nearest to what is allowed."""
+    """The first that complains, else the one nearest to its tolerance."""
     for name, v in verdicts.items():
         if v.complaint:
             return Verdict(v.error, v.allowed, f"output {name!r}: {v.complaint}")

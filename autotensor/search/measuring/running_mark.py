@@ -1,4 +1,4 @@
-"""A mark in shared memory that says which candidate is running: after a death, who is to blame.
+"""A mark in shared memory that says which candidate is running: after a death, the cause.
 
 child:  with mark(7, "run"): launch(…)            parent, afterwards:  mark.read() ──▶ (7, "run")
 """
@@ -30,7 +30,7 @@ class Mark:
 
     @staticmethod
     def create() -> tuple[Mark, Path]:
-        """A new mark that names nobody, and its file, to be removed once the other process has mapped it."""
+        """A new mark without a candidate, and its file, to be removed when the other process has mapped it."""
         descriptor, name = tempfile.mkstemp(prefix="mark-", dir=private_folder())
         with os.fdopen(descriptor, "wb") as file:
             file.write(_FORM.pack(NOBODY, 0))

@@ -35,7 +35,7 @@ _PATIENCE = 20.0  # times min_seconds: a sample that takes so long is over, what
 _PIECE = 4  # calls under the first time limit; each later one has twice as many
 # of the calls in a sample: a first one near the clock's resolution is not trusted further
 _MOST_GROWTH = 100.0
-_TAKES = 4.0  # times the calls themselves, with what is done before each
+_TAKES = 4.0  # times the calls themselves, with the work before each
 _MANY_CALLS = 5  # of so many the median is right though one of them was interrupted
 _RETAKES = 2  # of a sample of fewer
 _RETAKEN_BELOW_S = 0.1  # longer ones are interrupted anyway, and cost too much
@@ -96,7 +96,7 @@ class Sampler:
             patience_s = _PATIENCE * min_seconds
             call = partial(self._run, number, candidate, nthreads, touched, within_s, patience_s)
             seconds = _calm(call, calls) if calls else 0.0
-            if calls * seconds < _TOO_SHORT * min_seconds:  # or nobody has counted yet
+            if calls * seconds < _TOO_SHORT * min_seconds:  # or the calls were not counted yet
                 seconds, calls = _first(call, expected, min_seconds)
             samples[str(number)] = (seconds, calls)
         return {"reference": reference, "samples": samples}
@@ -206,7 +206,7 @@ def _first(call: Callable[[int], Array], expected: float, min_seconds: float) ->
 
 
 def _calm(call: Callable[[int], Array], calls: int) -> float:
-    """The median of so many calls; of few, such that nobody took a core away meanwhile, if possible."""
+    """The median of so many calls; of few, such that no core was taken away meanwhile, if possible."""
     found: list[float] = []
     for _ in range(1 + _RETAKES):
         before = _switches()

@@ -1,8 +1,8 @@
 """Turns: waiting for others on this machine who time or compile, for as long as that is worth it.
 
     turns = Turns(left_s)
-    with turns.timing() as alone: …       nobody else times or compiles; False: they never stopped
-    with turns.compiling() as alone: …    nobody else times
+    with turns.timing() as alone: …       no other process times or compiles; False: they never stopped
+    with turns.compiling() as alone: …    no other process times
 
 Times that others disturb are rough, but a run that waits for its whole deadline has none at all. So a run
 with a deadline waits for WAIT_SHARE of it in all, one without for `lock.MOST_WAIT_S` at a time; then it goes
@@ -30,7 +30,7 @@ class Turns:
     """The waits of one run, and what is left of its patience."""
 
     def __init__(self, left_s: Callable[[], float] = lambda: float("inf")) -> None:
-        """left_s: seconds until the deadline of the run; what is left now is what it is given."""
+        """left_s: seconds until the deadline of the run; the present value is the run's whole time."""
         self._left_s = left_s
         self._budget_s = WAIT_SHARE * max(0.0, left_s())
         self.waited_s = 0.0
@@ -38,7 +38,8 @@ class Turns:
 
     @contextmanager
     def timing(self, beside: bool = False) -> Iterator[bool]:
-        """Inside the block nobody else times or compiles, if it gives True; beside: but on spare cores.
+        """Inside the block no other process times or compiles, if it gives True; beside: except on spare
+        cores.
 
         Raises OutOfTime if the deadline came while others held the lock.
         """

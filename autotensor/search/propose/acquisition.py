@@ -1,4 +1,5 @@
-"""Which candidates are worth a measurement: those that may well be better than the best, and not all alike.
+"""Which candidates are worth a measurement: those that may well be better than the best, and differ from one
+another.
 
     prediction ──expected improvement × P(valid)──▶ order ──diverse──▶ batch
 
@@ -28,7 +29,7 @@ _erf = np.frompyfunc(erf, 1, 1)
 def expected_improvement(p: Prediction, best_seconds: float) -> Floats:
     """By how much each candidate is expected to lower the logarithm of the best time; what is slower, by 0.
 
-    With nothing told yet (an infinite best) the best is what the model takes for it.
+    With nothing told yet (an infinite best) the best is the model's own prediction.
     """
     if not len(p):
         return np.zeros(0)

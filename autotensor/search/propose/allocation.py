@@ -4,8 +4,8 @@
 
 Every task first gets one batch. Then the expected gain is the mean of two opinions, and at most what the
 roofline leaves: what recent batches of the task brought, and what the cost model expects of the candidates
-that were not measured (`stopping.Outlook`); both decay while batches bring nothing. How long a batch takes is
-told by those before it, from what the log keeps of them: a run that was killed chooses as it would have.
+that were not measured (`stopping.Outlook`); both decay while batches bring nothing. The time of a batch is
+estimated from those before it, as the log keeps them: a run that was killed chooses as it would have.
 Source: the idea of Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6), with a roofline bound and
 a model's expectation instead of similarity between tasks.
 """
@@ -39,7 +39,7 @@ class Standing:
     batches: int
     last_gains: tuple[float, ...]  # relative improvement of every batch so far
     exhausted: bool
-    outlook: Outlook | None = None  # what the model makes of it; None: it was not asked
+    outlook: Outlook | None = None  # the model's estimate; None: there is none
     batch_s: float = 1.0  # seconds that a batch takes
 
     @property
@@ -69,8 +69,8 @@ class Standing:
 def stop_reason(s: Standing, least_s: float) -> str | None:
     """Why a task gets no more trials; None when it may have some.
 
-    least_s: seconds of the whole model that its next batch must promise to save; negative: hope alone is no
-    reason to stop.
+    least_s: seconds of the whole model that its next batch must promise to save; negative: a small gain alone
+    does not stop it.
     """
     if s.exhausted:
         return "all candidates were measured"

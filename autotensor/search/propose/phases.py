@@ -3,8 +3,8 @@
     VERIFY ──nothing more──▶ DESCEND ──nothing more──▶ VERIFY ──▶ …
 
 VERIFY measures the drafts that promise most, wherever in the space they are; DESCEND goes on from the best
-that was found, one small step at a time. Either is kept up for as long as it pays. What pays is decided by
-what was told, so that a run which was killed is in the same phase when it continues.
+that was found, one small step at a time. Either is kept up for as long as it pays, by the
+results told so far, so that a run which was killed is in the same phase when it continues.
 Source: descent as in Droplet search (Canesche et al., 2024).
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 
 # relative gain of a batch below which it brought nothing: two timings of one kernel differ by so much
 WORTH = 0.01
-FIRST = 2  # batches of drafts before the first descent: the model knows nothing of the task before
+FIRST = 2  # batches of drafts before the first descent: the model has no rows of the task before
 
 
 class Phase(Enum):

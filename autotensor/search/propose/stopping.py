@@ -1,7 +1,7 @@
-"""Stopping: what is believed to be left to be gained in a task, and when that is too little to go on.
+"""Stopping: an estimate of the gain that is left in a task, and when it is too little to go on.
 
     times of the fastest told ───────────▶ Outlook.chance   that as many trials again find one that is better
-    predictions of what was not measured ▶ Outlook.gain     that the next batch is expected to bring
+    predictions of unmeasured candidates ▶ Outlook.gain     that the next batch is expected to bring
 
 How close together the fastest lie says how much faster another may be: nine within one percent of each other
 are the end of a task, nine that are one percent apart from one to the next are not. A task is finished with
@@ -9,7 +9,7 @@ confidence when its fastest are crowded and the last QUIET_BATCHES batches toget
 WORTHWHILE.
 
 Less is nothing: it was lucky. In 26 histories of 40 to 80 trials (search tasks and networks, two busy cores,
-2026-11) what was best at the end seemed 6 % faster than what had been best on the way, on average over
+2026-11) the best at the end seemed 6 % faster than the best on the way, on average over
 batches; timed again side by side it was 2.6 %. Judged by these new times (benchmarks/stopping.py --again) the
 rule was right for 13 of the 13 tasks of which it spoke, and saves 13 % of 64 trials. Four batches that
 brought less than 1 % each, and a chance of 0.15: 4 of 4, and 2 % (of 50 others, earlier, 20 of 21 and 10 %).
@@ -17,7 +17,7 @@ Three quiet batches without a crowd: 19 of 20, and 25 %, with 12 % left in the o
 these; on six measured spaces, three seeds each, on which nothing was chosen, it was right for 12 of 14 and
 saves 33 %, the older one for 6 of 8 and 7 %. Knowing the future would save 71 % of the histories' trials.
 
-What the cost model promises has no say in that: by the times of 35 histories, its expected gain told batches
+The cost model's promise is not used here: by the times of 35 histories, its expected gain separated batches
 after which 2 % were left from others worse than the number of trials alone (area under the curve 0.59 to 0.61
 against 0.69; crowd and quiet batches 0.65).
 Source of the tail: the exponential excess of extreme-value theory (Pickands, 1975; Gumbel's case).
@@ -38,21 +38,21 @@ WORTHWHILE = 0.02  # relative gain for which one would go on
 UNLIKELY = 0.3  # chance of it at which one stops
 QUIET_BATCHES = 3
 TAIL = 8  # of the fastest told: a batch
-FINEST = 1e-4  # mean distance of equal times, as a logarithm: no clock tells less
+FINEST = 1e-4  # mean distance of equal times, as a logarithm: no clock is finer
 STEPS = 64  # of the integral over gains
 LARGEST = 0.7  # gain of one batch that is thought of, as a logarithm: half of the time
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is believed to be left in a task."""
+    """The estimated gain that is left in a task."""
 
     chance: float  # that as many trials again find a candidate which is better than the best by WORTHWHILE
     gain: float  # expected relative improvement of the best by the next batch
 
 
 def outlook(p: Prediction, told_s: Sequence[float], count: int) -> Outlook:
-    """The outlook after times of `told_s`, in any order, for batches of `count`; `p` is of what is left."""
+    """The outlook after times of `told_s`, in any order, for batches of `count`; `p`: predictions for the rest."""
     best_s = min(told_s)
     return Outlook(chance_of_more(told_s), expected_gain(p, best_s, count)) if len(p) else Outlook(0.0, 0.0)
 

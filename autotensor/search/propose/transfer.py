@@ -1,13 +1,13 @@
-"""Transfer: schedules that were fast elsewhere, re-fitted to this task and asked before anything is drafted.
+"""Transfer: schedules that were fast elsewhere, re-fitted to this task and proposed before any draft.
 
     log ──▶ workloads of one family (the same computation but for its sizes), nearest first
         ──▶ the best traces of each ──refit──▶ candidates of this task's own sketches
 
-A trace knows which steps made it, so it is matched with a sketch step by step; where the sketch has a hole,
-the trace says what was decided there, and the nearest option that is legal here is taken. The workload itself
-is its own nearest: what other runs measured of it is asked again, too, and not taken as told, since times of
-another day are not comparable and the code that a trace compiles to may have changed.
-Source: transfer-tuning (Gibson and Cano, PACT 2022).
+A trace holds the steps that made it, so it is matched with a sketch step by step; where the sketch has a
+hole, the trace says what was decided there, and the nearest option that is legal here is taken. The workload
+itself is its own nearest: candidates that other runs measured are measured again, since times of another day
+are not comparable and the code that a trace compiles to may have changed. Source: transfer-tuning (Gibson and
+Cano, PACT 2022).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shape:
     sizes: tuple[float, ...]  # logarithms of the extents, in order of stages and axes
 
     def distance(self, other: Shape) -> float:
-        """Of two in one family: by how many doublings all extents differ."""
+        """The distance of two in one family: the doublings by which all extents differ."""
         return sum(abs(a - b) for a, b in zip(self.sizes, other.sizes, strict=True))
 
 
@@ -154,7 +154,7 @@ def _doublings(a: int, b: int) -> float:
 
 
 def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, int]] | None:
-    """What stands at the places of numbers in two steps of equal form; None where the forms differ."""
+    """The values at the places of numbers in two steps of equal form; None where the forms differ."""
     out: list[tuple[Any, int]] = []
     for a, b in _places(mine, theirs):
         if isinstance(a, dict) or _is_number(a):
