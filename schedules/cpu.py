@@ -6,8 +6,8 @@
 The values of the class are those of Zen 4, where most were measured; other records say what differs. Next to
 each stands what was measured, on which processor, and when; *chosen* was not measured. A processor without a
 record takes the nearest one by `distance`. `autotensor doctor --characterise` measures a machine and prints
-its record. Numbers that are no matter of the processor (shapes on offer, how the search is led, how sums are
-rounded, what GPUs want) stand where they are used.
+its record. Numbers that do not depend on the processor (shapes on offer, settings of the search, rounding of
+sums, limits of GPUs) stand where they are used.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
-    """What Winograd's convolution costs: 32 registers of 512 bits, one whole one multiplied a cycle."""
+    """The cost of Winograd's convolution: 32 registers of 512 bits, one whole one multiplied a cycle."""
 
-    vectors: int = 1  # that a core multiplies a cycle; one is what `sure` was fitted to (Zen 4, 2026-11)
+    vectors: int = 1  # that a core multiplies a cycle; `sure` was fitted for one (Zen 4, 2026-11)
     # FMAs for a scalar or a vector of a step, which only large tiles hide (Zen 4, 2026-11)
     operand: float = 0.0
     scale: float = 1.0  # so that the best tile comes to the 0.9 of peak that was seen (Zen 4, 2026-11)
@@ -106,7 +106,7 @@ class Cpu:
     called: float = 8.0  # operations that a function of a number (tanh) counts for (chosen, 2026-11)
 
     # cycles to fetch a line that another core has written, while others are on their way; fitted to products
-    # in networks, made with what stands in front of them and after it (Xeon, 2026-11)
+    # in networks, together with the stages in front of them and behind them (Xeon, 2026-11)
     line: float = 20.0
 
     # -- caches
@@ -202,7 +202,7 @@ class Cpu:
     # of registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
     window_share: float = 0.65
     window_crowded: float = 0.35  # the same where lines of a tile push each other out of L1 (Zen 4, 2026-11)
-    # vectors that a tile may hold; four are left to what is computed beside. Tiles that wanted more had 5 to
+    # vectors that a tile may hold; four are left to other values. Larger tiles had 5 to
     # 350 moves to or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3,
     # 3x3/2, 5x5, pooling 3x3/2; Zen 4, 2026-11)
     window_held: float = 28.0
@@ -226,13 +226,13 @@ class Cpu:
     stencil_rows: int = 4
 
     # -- the prior
-    prior_fine: float = 5e-6  # seconds of pieces that overlap with what is around them (chosen, 2026-11)
+    prior_fine: float = 5e-6  # seconds of pieces that overlap with others around them (chosen, 2026-11)
     prior_step: float = 0.5  # cycles per innermost iteration besides FMAs and loads (Zen 4, 2026-11)
     # cycles of a load besides FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
     prior_load: float = 0.6
     # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
     prior_spilled: float = 2.5
-    prior_overlap: float = 0.3  # of what is not the bottleneck, still felt (chosen, 2026-11)
+    prior_overlap: float = 0.3  # share of the other parts' times that is still felt (chosen, 2026-11)
     # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
     prior_crowded: float = 4.0
     # the same for a vector of a window: others are on their way meanwhile (Zen 4, 2026-11)
@@ -274,12 +274,12 @@ XEON = replace(
 )
 # Mean loss of Winograd's choice against the best option that was measured, weights warm, seven layers of 56,
 # 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2 cores: 4 % (10 % while blocks by columns were counted
-# like blocks by tiles: 28x28x512 on one core 8.1, now 6.1 ms, the best 5.9). What comes from L2 and memory
+# like blocks by tiles: 28x28x512 on one core 8.1, now 6.1 ms, the best 5.9). Data from L2 and memory
 # costs twice as many products as on Zen 4. Direct kernels take 7 % more than their count, so that 1.03 of
 # `sure` stands for 1.1 (Zen 5, 2026-11)
 ZEN5 = replace(
     XEON,
-    name="zen5",  # LLVM's name also stands for laptop parts that halve registers, which are not told apart
+    name="zen5",  # LLVM's name also stands for laptop parts that halve registers
     archs=("znver5",),  # (Zen 5, 2026-11)
     cache_bytes=(48 << 10, 1 << 20, 32 << 20),  # (Zen 5, 2026-11)
     dots=(("vpdpb", 4.0), ("vdpbf16ps", 1.9)),  # (Zen 5, 2026-11)
@@ -329,10 +329,10 @@ WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
 
 def register(cpu: Cpu) -> Cpu:
-    """Makes a record known, in place of ours for its processors; before schedules are asked for.
+    """Registers a record, in place of ours for its processors; before schedules are made.
 
-    Raises TargetError for what is not a record, when another one has its name, when one from outside is for
-    the same processor, and when a processor of ours has other vectors.
+    Raises TargetError for an object that is not a record, when another one has its name, when one from
+    outside is for the same processor, and when a processor of ours has other vectors.
     """
     if not isinstance(cpu, Cpu):
         raise TargetError(f"{cpu!r} is not a record of a processor.", fix="Make one: replace(ZEN4, name=…).")

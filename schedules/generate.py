@@ -59,7 +59,7 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     """All sketches that the rules make for a computation, in the rules' order of preference. Never empty.
 
     Where a GPU target's blocks are iterations on a processor's cores, they are that processor's sketches.
-    Those of the last computations are kept: tuning a model asks four times for each of its tasks.
+    Those of the last computations are kept: tuning a model needs them four times for each of its tasks.
     """
     return _generated(dag, target.processor(), rules())
 
@@ -126,7 +126,7 @@ def _expand(
     last_call: bool,
     rules: tuple[SketchRule, ...],
 ) -> Iterator[_Partial]:
-    """What the first rule that answers makes of a stage, in its order; made when asked for."""
+    """The extensions of the first rule that answers for a stage, in its order, as a generator."""
     done, seen = current.done | {stage.name}, current.seen
     if any(place.stage == stage.name for place in current.inside):
         target = target.with_threads(1)
@@ -162,7 +162,7 @@ def _expand(
 def _answers(
     rule: SketchRule, current: _Partial, seen: State, stage: Stage, target: Target
 ) -> Iterator[tuple[Extension, State]]:
-    """The rule's extensions, each with what it leads to. seen: `current.seen`.
+    """The rule's extensions, each with the resulting state. seen: `current.seen`.
 
     A rule that raises, or whose steps cannot be applied, answers no more: a default always runs, and a rule
     only makes it faster. AUTOTENSOR_STRICT=1 raises instead.
@@ -181,9 +181,9 @@ def _answers(
 
 
 def _placed(e: Extension, stage: str, current: _Partial) -> Extension:
-    """The extension with its stages where they are to go, unless it has places of its own for them.
+    """The extension with its stages at their given places, unless it has places of its own for them.
 
-    Who reads them is there before. Loops in there are one core's.
+    Their readers are there before. Loops in there run on one core.
     """
     own = {s.stage for s in e.steps if isinstance(s, ComputeAt | Inline)}
     decided = {*e.done, *(() if e.onward else (stage,))} - own
@@ -191,8 +191,8 @@ def _placed(e: Extension, stage: str, current: _Partial) -> Extension:
     if not mine or not e.steps:
         return e
     steps: list[Step] = [s for s in e.steps if not isinstance(s, Parallel)]
-    for p in filter(current.is_open, mine):  # producers first: who reads them comes to stand in front
-        # before its loops, but behind what makes stages of a stage and wants it at root
+    for p in filter(current.is_open, mine):  # producers first: their readers' steps are put in front
+        # before its loops, but behind steps that make stages of a stage and need it at root
         its = (n for n, s in enumerate(steps) if _of(s) == p.stage and not isinstance(s, CacheWrite))
         steps.insert(next(its, len(steps)), p)
     return replace(e, steps=(*_readers({p.stage for p in mine}, current), *steps))
@@ -228,8 +228,8 @@ def _applied(state: State, steps: tuple[Step, ...]) -> State:
 
 
 def default_trace(dag: ComputeDAG, target: Target) -> Trace:
-    """What is used when nothing was ever measured: the first sketch with its rules' own choices; a plug-in's
-    target has a rule of its own."""
+    """The schedule without any measurement: the first sketch with its rules' own choices; a plug-in's target
+    has a rule of its own."""
     brought = plugin(target.kind)
     if brought is not None:
         made: Trace = Trace() if brought.default is None else brought.default(dag, target)

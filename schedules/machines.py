@@ -18,7 +18,8 @@ from autotensor.base.machine import HostMachine
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import needs
 
-# What schedules are built on. Others (dot products of int8, bfloat16) change the code of single operations.
+# Features that schedules depend on. Others (dot products of int8, bfloat16) change the code of operations
+# only.
 VECTORS = frozenset(
     (
         *("sse4.1", "avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq"),
@@ -46,7 +47,7 @@ class Verdict:
 
 
 def fit(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> Verdict:
-    """What records of machine `theirs`, made for `their_target`, are worth on ours for our target."""
+    """The use of records of machine `theirs`, made for `their_target`, on ours for our target."""
     reason = _unlike(theirs, their_target, ours, our_target)
     if reason:
         return Verdict(Fit.REFUSED, reason)
@@ -55,7 +56,7 @@ def fit(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target
 
 
 def identity(m: HostMachine) -> tuple[object, ...]:
-    """What two machines of one class have in common; names and steppings vary with the hypervisor.
+    """The facts that two machines of one class share; names and steppings vary with the hypervisor.
 
     >>> a, b = HostMachine("AMD EPYC (25/17/1)", (), 2, ()), HostMachine("AMD EPYC 9R14 (25/17/2)", (), 2, ())
     >>> identity(a) == identity(b)
@@ -84,7 +85,7 @@ def _unlike(theirs: HostMachine, their_target: Target, ours: HostMachine, our_ta
 
 
 def _not_the_same(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> str:
-    """What tells the two apart; "" when nothing does."""
+    """The difference between the two; "" when there is none."""
     if _model(theirs.cpu_model) != _model(ours.cpu_model):
         return f"measured on {theirs.cpu_model}"
     if _usable(theirs.features) != _usable(ours.features):
@@ -107,5 +108,5 @@ def _model(cpu: str) -> str:
 
 
 def _usable(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that generated code may use: `needs` is what decides about objects, too."""
+    """Those that generated code may use: `needs` decides about objects, too."""
     return needs(Target("llvm", features=",".join(f"+{f}" for f in features)))

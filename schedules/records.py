@@ -82,7 +82,7 @@ def merged(old: TunedClass, new: Iterable[TunedRecord], targets: Mapping[str, Ta
 
 
 def better(known: TunedRecord, new: TunedRecord) -> TunedRecord:
-    """Of two records the one to keep. One that beat another default than the newer did is out of date."""
+    """The one of two records to keep. One that beat another default than the newer did is out of date."""
     if known.default != new.default:
         return max(known, new, key=lambda r: r.date)
     return new if new.ratio < known.ratio else known
@@ -148,7 +148,7 @@ _TARGET = ("kind", "arch", "num_cores", "vector_bytes", "vector_registers", "num
 
 
 def _target_to_json(t: Target) -> dict[str, Any]:
-    """What the fingerprint rule looks at; the rest is the machine's."""
+    """The fields that the fingerprint rule compares; the rest is the machine's."""
     return {name: getattr(t, name) for name in _TARGET}
 
 

@@ -4,11 +4,11 @@ A rule looks at one stage of a partly scheduled state and answers with extension
 does not apply. Rules are tried in the order of a table (`RULES` of schedules/rules); the first that answers
 decides the stage. An answer may be a generator: a default schedule takes the first extension only.
 
-A rule from outside says which one it stands beside. Where that puts it does not depend on what was imported
-first: two that want the same place are an error.
+A rule from outside names the rule before or behind which it stands. Its place does not depend on the order of
+imports: two rules for the same place are an error.
 
     @sketch_rule("mine", before="tile_cpu")      … split_k, mine, tile_cpu …
-    [project.entry-points."autotensor.rules"]    of a package: its function, found before rules are asked
+    [project.entry-points."autotensor.rules"]    of a package: its function, found before rules run
     mine = "their_module:mine"
 """
 
@@ -34,8 +34,8 @@ class Extension:
 
     `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
     untouched. `stays` are stages that keep loops of their own: no rule may inline them any more. `onward`
-    stands for what the rules behind this one make of the stage, after the steps. `again` are stages that the
-    steps have made anew, and that all rules are asked of. `inside` puts stages into loops of this one; the
+    stands for the extensions of the rules behind this one, after the steps. `again` are stages that the
+    steps have made anew, which go through all rules. `inside` puts stages into loops of this one; the
     rules then give them loops as on one core.
     """
 
@@ -100,7 +100,7 @@ def sketch_rule(
 
 @lru_cache(maxsize=1)
 def bring() -> None:
-    """Imports the rules of installed packages, once. Raises ScheduleError for what is none."""
+    """Imports the rules of installed packages, once. Raises ScheduleError for other objects."""
     for name in BROUGHT.names():
         BROUGHT.get(name)
 

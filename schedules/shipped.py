@@ -1,15 +1,15 @@
-"""Schedules that come with the package: what tuning found on machines that we could measure.
+"""Schedules that come with the package, from tuning on machines that we could measure.
 
     schedules/tuned/<class of machines>/schedules.jsonl      a header, then one record a line
                                         cost_model.json.gz   what the cost model learned there
 
     offers(workload key, target)  ─fingerprint rule─▶  exact: `untuned` may use it at once
                                                        compatible: `seeds` of a tuning run, measured like any
-                                                       refused: only told of
+                                                       refused: only reported
 
 A record names the default schedule that it beat by its hash. Where today's rules make another default, the
 race says nothing about that one, and the record is a seed only; where they make the record's own trace, it
-has nothing to add. Nothing is read before somebody asks, and then only the files of machines that fit.
+has nothing to add. Files are read at the first use, and only those of machines that fit.
 AUTOTENSOR_NO_SHIPPED=1 turns all of it off.
 """
 
@@ -56,7 +56,7 @@ def offers(
     place: Path | None = None,
     here: HostMachine | None = None,
 ) -> tuple[Offer, ...]:
-    """What is shipped for a workload, best first; with `refused` also what cannot be used here.
+    """The shipped records of a workload, best first; with `refused` also those that cannot be used here.
 
     Empty when AUTOTENSOR_NO_SHIPPED is set.
     """
@@ -77,7 +77,7 @@ def offers(
 def untuned(
     workload: Workload, target: Target, default_hash: str, *, place: Path | None = None
 ) -> tuple[Offer, Trace] | None:
-    """What may be used here without measuring, with its trace; None when there is nothing.
+    """The record that may be used here without measuring, with its trace; None when there is none.
 
     That is a record of this class of machines that beat today's default, `default_hash`, whose trace still
     applies. Its verification is the one of the machine that it comes from; a tuning run makes its own.
@@ -102,7 +102,7 @@ def seeds(workload: Workload, target: Target, default_hash: str, *, place: Path 
 
 
 def applicable(record: TunedRecord, workload: Workload) -> Trace | None:
-    """The record's trace, if this version still knows its steps and they apply to the workload."""
+    """The record's trace, if this version still has its steps and they apply to the workload."""
     try:
         trace = Trace.from_json(record.trace)
         trace.replay(workload.dag)

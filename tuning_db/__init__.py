@@ -3,7 +3,7 @@
     with tuning_db.connect("log.db") as log:
         log.best(workload_key, target_key, fingerprint)
 
-Self-contained: knows strings, numbers and times, and imports nothing of autotensor. Start reading at
+Self-contained: it handles strings, numbers and times, and imports nothing of autotensor. Start reading at
 `contract.py` (the verbs), then `records.py` (what goes in and out). Importing this package loads no
 database library; `connect` does.
 """

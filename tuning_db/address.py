@@ -31,7 +31,7 @@ def shown(address: str) -> str:
 
 
 def _parts(rest: str) -> tuple[str, str, str, str]:
-    """What stands behind the ://, as user and password, @, host and database, query.
+    """The part behind the ://, as user and password, @, host and database, query.
 
     >>> _parts("ada:p?q@host/log"), _parts("host/log?user=ada")
     (('ada:p?q', '@', 'host/log', ''), ('', '', 'host/log', 'user=ada'))

@@ -51,7 +51,7 @@ from tuning_db.records import (
 )
 from tuning_db.values import Json, now
 
-LEASE_S = 60.0  # an owner of a session who is not heard of for so long is taken for dead
+LEASE_S = 60.0  # an owner of a session that renews nothing for so long is taken for dead
 
 
 def nobody_is(owner: str) -> bool:
@@ -108,7 +108,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def put_run(self, run: Run) -> str:
-        """Store what was asked for; of a known run, model, tasks, tags and note are replaced unless empty."""
+        """Store a run's request; of a known run, model, tasks, tags and note are replaced unless empty."""
 
     @abstractmethod
     def workloads(self) -> tuple[Workload, ...]: ...
@@ -134,7 +134,7 @@ class TrialStore(ABC):
     @abstractmethod
     def runs(self) -> tuple[Run, ...]: ...
 
-    # --- sessions: who works on what ---
+    # --- sessions: their trials and owners ---
 
     def start_session(
         self,
@@ -219,7 +219,7 @@ class TrialStore(ABC):
 
         A round that is known gets the new notes (a resumed session starts it again); a candidate that is
         known counts one more attempt; candidates whose trial is stored are left out. Raises StoreError, and
-        stores nothing, if the session now belongs to another than `owner` ("": nobody asks).
+        stores nothing, if the session now belongs to another than `owner` ("": not checked).
         """
 
     @abstractmethod
@@ -279,7 +279,7 @@ class TrialStore(ABC):
         """Trials in order of storing, only those with an id above `after` (to read what is new).
 
         limit: at most so many, the first ones, or the last ones if `newest`. before: only those that were
-        created before (to read what a run knew when it began).
+        created before (to read a run's knowledge at its beginning).
         """
 
     @abstractmethod
@@ -312,11 +312,11 @@ class TrialStore(ABC):
 
     @abstractmethod
     def standing(self, workload_key: str, target_key: str, machine_fingerprint: str) -> Standing | None:
-        """What is used of a task on this machine; None if it was never raced."""
+        """The winner in use of a task on this machine; None if it was never raced."""
 
     @abstractmethod
     def standings(self, machine: str | None = None, target: str | None = None) -> tuple[Standing, ...]:
-        """What is used, of every task."""
+        """The winners in use, of every task."""
 
     @abstractmethod
     def overtaken(self, machine: str, share: float) -> frozenset[tuple[str, str]]:
@@ -378,8 +378,8 @@ class TrialStore(ABC):
     def finalists(
         self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
     ) -> tuple[TrialRecord, ...]:
-        """Of every task on every machine, the verified trial that this run, these versions of the sources or
-        this machine came to: the fastest of the last race, without one the fastest of all.
+        """The verified trial that this run, these versions of the sources or this machine came to, of every
+        task on every machine: the fastest of the last race, without one the fastest of all.
 
         Races inside a model do not count. Cost: reads the trials of a run or machine; by code, of the log.
         """
@@ -404,7 +404,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def applications(self, trial: int) -> tuple[str, ...]:
-        """What a trial was built into, oldest first."""
+        """The files that a trial was built into, oldest first."""
 
     @abstractmethod
     def put_applications(self, applications: Sequence[Application]) -> None:
@@ -415,13 +415,13 @@ class TrialStore(ABC):
 
     @abstractmethod
     def all_applications(self) -> tuple[Application, ...]:
-        """What all trials were built into, oldest first."""
+        """The files that all trials were built into, oldest first."""
 
     # --- the log itself ---
 
     @abstractmethod
     def rows(self, query: str, values: Mapping[str, Any], count: int) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Rows of a SELECT in batches of `count`, as the database has them (frames.py asks)."""
+        """Rows of a SELECT in batches of `count`, as the database has them (for frames.py)."""
 
     @abstractmethod
     def ask(self, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -436,7 +436,7 @@ class TrialStore(ABC):
     def merge(self, source: TrialStore) -> tuple[int, int]:
         """Add everything in another log; gives the trials that were new, and those that were looked at.
 
-        What was merged of it before is not looked at again. Raises StoreError if it is this very log, or
+        Trials that were merged before are not looked at again. Raises StoreError if it is this very log, or
         holds another workload under a key of this one.
         """
 
@@ -450,16 +450,17 @@ class TrialStore(ABC):
     ) -> tuple[Pruned, ...]:
         """Delete trials that nothing needs; gives each workload's trials, and how many of them went.
 
-        What stays: the `keep` fastest verified ones of every task on every machine, all races, what stands or
-        was built into something, sessions without an end, an example of every kind of failure, whatever these
-        makers made, the newest trial, and all that any of these was made from. before: only older ones go.
-        dry_run: nothing is deleted. Killed in the middle, the log is whole, and pruning again goes on.
+        These stay: the `keep` fastest verified ones of every task on every machine, all races, winners in
+        use, trials that were built into a file, sessions without an end, an example of every kind of failure,
+        whatever these makers made, the newest trial, and all that any of these was made from. before: only
+        older ones go. dry_run: nothing is deleted. Killed in the middle, the log is whole, and pruning again
+        goes on.
         Raises StoreError for a `keep` below one.
         """
 
     @abstractmethod
     def compact(self) -> tuple[int, int]:
-        """Give back the space of what was deleted; gives the bytes before and after.
+        """Give back the space of deleted rows; gives the bytes before and after.
 
         Others wait until it is done. Cost: writes all of the log anew.
         """

@@ -1,9 +1,9 @@
-"""What each column of a tuning log means, and in which unit: `autotensor db schema`, and docs/tuning-log.md.
+"""The meaning and unit of each column of a tuning log: `autotensor db schema`, and docs/tuning-log.md.
 
     described() ──▶ Described("trial", "median_s", "s", "median of the samples; …"), …
 
 Columns that refer to other tables are described by their foreign keys, those that many tables have by
-`EVERYWHERE`. Units: s, FLOP, B; 1 for what is counted; JSON, UTC (an instant as ISO 8601 text), yes/no; none
+`EVERYWHERE`. Units: s, FLOP, B; 1 for counts; JSON, UTC (an instant as ISO 8601 text), yes/no; none
 for text.
 """
 

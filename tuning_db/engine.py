@@ -30,7 +30,7 @@ from tuning_db.address import shown, without_passwords
 from tuning_db.errors import StoreError
 from tuning_db.sentences import BUSY_TIMEOUT_S, FOREIGN_ERRORS, damaged, explain, is_busy, newer
 
-TURN_S = 0.002  # a writer asks again after so long on average; a batch of trials takes about as long
+TURN_S = 0.002  # a writer tries again after so long on average; a batch of trials takes about as long
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
 IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of a log that nothing is kept of
 SQLITE_MAGIC = b"SQLite format 3\x00"
@@ -51,8 +51,8 @@ NETWORK_FILE_SYSTEMS = (
 class Opened:
     """An open database: all three share one pool and differ in how a transaction begins.
 
-    What `mark` wrote to a file, a power cut may take back; a crash of this process does not. On a server it
-    is a write as any: the server may crash, and this process live on.
+    A power cut may undo writes of `mark` to a file; a crash of this process does not. On a server `mark` is a
+    write as any: the server may crash, and this process live on.
     """
 
     write: Engine
@@ -68,7 +68,7 @@ class Opened:
 
 
 def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
-    """The engines of a database at a path or URL. Raises StoreError for what cannot be a tuning log."""
+    """The engines of a database at a path or URL. Raises StoreError unless it can be a tuning log."""
     address = os.fspath(url_or_path)
     place, file = shown(address), None
     if address in IN_MEMORY:
@@ -97,7 +97,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
             f"no driver for '{place}' is installed ({without_passwords(str(error), address)}).",
             "Install it, e.g. psycopg.",
         ) from error
-    except ArgumentError as error:  # the URL is well formed, but nobody knows its kind of database
+    except ArgumentError as error:  # the URL is well formed, but its kind of database is unknown
         raise StoreError(
             f"'{place}' names no kind of database that is known here.",
             "Write sqlite:///path or postgresql://…",
@@ -129,7 +129,7 @@ def file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engine
 
 
 def readonly_uri(file: Path) -> str:
-    """What SQLite opens a file by that it shall only read."""
+    """The URI by which SQLite opens a file for reading only."""
     # a WAL file needs a -shm file next to it, which cannot be made in some folders
     still = not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file)
     return f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
@@ -168,7 +168,7 @@ def _sqlite_engine(connect: Callable[[], sqlite3.Connection], pool_size: int, ma
 
 
 def _begin_writing(connection: Connection, durable: bool) -> None:
-    """Takes the write lock: whoever asks first after it is free gets it, and all ask equally often.
+    """Takes the write lock: the first writer that tries after it is free gets it, and all try equally often.
 
     FULL: 2,100 commits/s, and a power cut loses nothing. NORMAL: the last of them may be undone by one.
     """

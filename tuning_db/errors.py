@@ -1,7 +1,7 @@
 """The one exception that leaves this package.
 
 Whatever goes wrong underneath (SQLite, a driver, the disk, a damaged row), a caller sees a `StoreError`:
-one sentence that names the file and what happened, and one that says how to mend it. The cause stays
+one sentence that names the file and what happened, and one with advice. The cause stays
 reachable as `__cause__`.
 """
 

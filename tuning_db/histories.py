@@ -64,7 +64,7 @@ class HistoryVerbs(Transactions):
 
 
 def _chapters(by: Any) -> Any:
-    """The groups of the workload whose key is `wanted`, in the order in which they began."""
+    """The groups of the workload with the key `wanted`, in the order in which they began."""
     t = m.Trial
     trials = (
         select(

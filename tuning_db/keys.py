@@ -49,7 +49,7 @@ class KnownSketch:
 
 @dataclass(slots=True)
 class Keys:
-    """What one store knows. Threads may share it: every entry is written whole, and all write the same."""
+    """The row ids that one store has read. Threads may share it: entries are written whole, and are equal."""
 
     place: str
     _ids: dict[tuple[type[m.Base], str], int] = field(default_factory=dict)

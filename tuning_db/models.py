@@ -9,9 +9,9 @@
              ▲
          standing: what is used       task_count: how many there are      merged: what came from other logs
 
-Every column that may ever be wanted is here: what was not recorded cannot be added afterwards. JSON is text,
-times are ISO 8601 in UTC, so that any SQL shell can read the file. What is looked up by task is an index
-whose order is the answer's; what would have to be counted is kept in `task_count`.
+Every column that may ever be useful is here: facts that were not recorded cannot be added afterwards. JSON is
+text, times are ISO 8601 in UTC, so that any SQL shell can read the file. Lookups by task use an index whose
+order is the answer's; counts are kept in `task_count`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ VERIFIED = "verdict AND status = 'OK'"
 
 
 class Log(Base):
-    """One row: this log's own name, so that a merge knows what it has read of it."""
+    """One row: this log's own name, so that a merge finds the part that it has read."""
 
     __tablename__ = "log"
     id: Mapped[RowId]

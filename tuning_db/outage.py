@@ -39,7 +39,7 @@ def is_away(error: BaseException) -> bool:
 
 
 class Outage:
-    """What all threads of a store know of their server: since when it is away."""
+    """The time since when a store's server is away, shared by all threads."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}  # empty while it answers; each use is one step for all threads

@@ -32,7 +32,7 @@ def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:
 
 
 def unpack(residency: str | None, text: str | None) -> tuple[Sample, ...]:
-    """What `pack` was given. Raises ValueError or TypeError for anything else."""
+    """The argument of `pack`. Raises ValueError or TypeError for other text."""
     if text is None:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Queries and rows of the store in SQL: what is asked, and how rows become records.
+"""Queries and rows of the store in SQL, and how rows become records.
 
 TRIALS           a select of the trial table alone; `trials_from` gives the records of its rows
 SESSIONS         a select whose rows `session_from` makes records of
@@ -81,7 +81,7 @@ def conditions(
     session: str | None = None,
     statuses: tuple[Status, ...] | None = None,
 ) -> list[Any] | None:
-    """What restricts a select of this table to rows with these keys; None if one of them is not stored."""
+    """Conditions that restrict a select of this table to these keys; None if a key is not stored."""
     wanted = (
         (m.Workload, "workload_id", workload),
         (m.Target, "target_id", target),
@@ -105,7 +105,7 @@ def fastest(
 ) -> tuple[TrialRecord, ...]:
     """The `k` fastest verified trials of a task on one machine, with different traces.
 
-    One trace may occur in many sessions: so a few more are asked for, and more again if they were too few.
+    One trace may occur in many sessions: so a few more rows are read, and more again if they were too few.
     """
     where = conditions(c, keys, m.Trial, workload, target, machine)
     if where is None or k <= 0:
@@ -125,7 +125,7 @@ def fastest(
 
 @cache
 def insert(dialect: str, table: Any) -> Any:
-    """INSERT of a row unless it is there: SQLite and PostgreSQL spell ON CONFLICT alike, others have none."""
+    """INSERT of a row unless it is there: SQLite and PostgreSQL share ON CONFLICT, others have none."""
     return _insert(dialect, table).on_conflict_do_nothing()
 
 
@@ -251,7 +251,7 @@ def row_of(record: Any) -> dict[str, Any]:
 
 
 def columns_of(record: type[Any], table: type[m.Base]) -> Any:
-    """The query for what `row_of` put there."""
+    """The query for a row that `row_of` wrote."""
     return select(*(getattr(table, name) for name in record.__dataclass_fields__))
 
 

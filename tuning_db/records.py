@@ -24,7 +24,7 @@ from tuning_db.values import Json, as_utc, canonical_json, freeze, now, printabl
 
 
 class Status(StrEnum):
-    """What became of a trial. Only OK carries a time; every failure is a row all the same."""
+    """The outcome of a trial. Only OK has a time; every failure is a row too."""
 
     OK = "OK"
     INVALID_SCHEDULE = "INVALID_SCHEDULE"
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 
 class SessionKind(StrEnum):
-    """What a session's trials were measured for."""
+    """The purpose of a session's trials."""
 
     SEARCH = "search"  # candidates of a run of the tuner
     RACE = "race"  # known candidates of a task again, side by side
@@ -53,7 +53,7 @@ RACES = (SessionKind.RACE, SessionKind.MODEL)  # kinds whose trials may be compa
 
 
 class Conditions(StrEnum):
-    """What else happened while a trial was measured."""
+    """The circumstances in which a trial was measured."""
 
     ALONE = "alone"
     BESIDE = "beside"  # others timed or compiled meanwhile
@@ -78,7 +78,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """What code is made for; `text` is JSON and includes the thread count."""
+    """A target of compilation; `text` is JSON and includes the thread count."""
 
     key: str
     text: str
@@ -149,7 +149,7 @@ class Code:
 
     @property
     def label(self) -> str:
-        """What people call it: the commit; the key, where there were changes; the version without either."""
+        """Its name for people: the commit; the key, where there were changes; the version without either."""
         return (self.key if self.dirty else self.commit_sha) or self.version
 
 
@@ -166,7 +166,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was asked for, as people call it: one model or one computation, however often it was continued.
+    """A request, as people see it: one model or one computation, however often it was continued.
 
     `tasks`: one entry for each, `{"workload": key, "target": key, "weight": …, "name": …}`.
     """
@@ -188,7 +188,8 @@ class Run:
 class Session:
     """The trials of one run on one machine for one purpose.
 
-    `run_key` names what was asked, so that the same command finds it again. Who works on it holds a lease.
+    `run_key` names the request, so that the same command finds it again. The process that works on it has a
+    lease.
     """
 
     id: str
@@ -215,7 +216,7 @@ class Session:
         _set(self, "lease_until", None if self.lease_until is None else as_utc(self.lease_until))
 
     def held(self, at: datetime) -> bool:
-        """Whether somebody works on it at this instant, as far as the log knows."""
+        """Whether a process works on it at this instant, by the lease in the log."""
         return bool(self.owner) and self.lease_until is not None and self.lease_until > at
 
 
@@ -239,7 +240,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to who may work on a run: `session` as it is now, `mine` if it is the one who asked."""
+    """The answer to a claim on a run: `session` as it is now, `mine` if the claim was granted."""
 
     session: Session
     mine: bool
@@ -413,9 +414,9 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is used of a task on a machine, as its last race decided.
+    """The winner in use of a task on a machine, by its last race.
 
-    `trial` is the winner's row in that race; None: the race was stored and nobody said who won.
+    `trial` is the winner's row in that race; None: the race was stored without a winner.
     """
 
     workload: str
@@ -436,7 +437,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What a trial was built into: a model file, a library. The trial is named as in every log."""
+    """A use of a trial: a model file, a library. The trial is named as in every log."""
 
     session: str
     workload: str
@@ -465,7 +466,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class TaskCount:
-    """How many trials a task has on a machine, by status and by what failures have in common."""
+    """How many trials a task has on a machine, by status and signature of failure."""
 
     workload: str
     target: str
@@ -476,7 +477,7 @@ class TaskCount:
 
 
 class By(StrEnum):
-    """What the trials of a task are grouped by."""
+    """The fields by which trials of a task are grouped."""
 
     SESSION = "session"
     DAY = "day"
@@ -505,7 +506,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What became of a workload's trials when a log was pruned, or would."""
+    """The fate of a workload's trials when a log is pruned."""
 
     workload: str
     name: str
@@ -555,7 +556,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `TrialStore.check` found; a healthy log has no problems."""
+    """The result of `TrialStore.check`; a healthy log has no problems."""
 
     schema_version: int
     trials: int

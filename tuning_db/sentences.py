@@ -1,4 +1,4 @@
-"""What is said when a database fails: one sentence for whatever came from below, and how to mend it."""
+"""Messages for failures of a database: one sentence for any error from below, and advice."""
 
 from __future__ import annotations
 

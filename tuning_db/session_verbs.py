@@ -137,7 +137,7 @@ class SessionVerbs(Transactions):
     def runs(self) -> tuple[Run, ...]:
         return self._all(Run, columns_of(Run, m.Run).order_by(m.Run.id))
 
-    # --- sessions: who works on what ---
+    # --- sessions: their trials and owners ---
 
     def put_session(self, session: Session) -> bool:
         def work(c: Connection) -> bool:

@@ -1,8 +1,8 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
 Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
-`session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. What several
-verbs ask, and how rows become records, is in `queries.py`; how many trials are written at once in
+`session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. Shared
+queries, and how rows become records, are in `queries.py`; how many trials are written at once in
 `batches.py`; nothing of SQLAlchemy leaves these files. Keys are turned into row ids inside a transaction,
 and remembered (`keys.py`).
 """
@@ -437,7 +437,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
         return self._alone(compact)
 
     def _alone(self, work: Callable[[Opened], T]) -> T:
-        """What makes its own transactions."""
+        """Runs work that makes its own transactions."""
         if self._closed:
             raise closed(self.place)
         try:
@@ -484,7 +484,7 @@ def _counts(c: Connection) -> set[tuple[Any, ...]]:
 
 
 def _counted(c: Connection) -> set[tuple[Any, ...]]:
-    """What `task_count` should say."""
+    """The right contents of `task_count`."""
     t = m.Trial
     names = (t.workload_id, t.target_id, t.machine_id, t.status, t.error_signature)
     return {tuple(row) for row in c.execute(select(*names, func.count()).group_by(*names))}

@@ -57,7 +57,7 @@ def canonical_json(value: Json) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what a database cannot hold (NUL, lone surrogates of undecodable bytes) spelled out.
+    """The text with characters that a database cannot hold (NUL, lone surrogates) spelled out.
 
     >>> printable("a\\x00b\\udcff")
     'a\\\\x00b\\\\udcff'
@@ -66,7 +66,7 @@ def printable(text: str) -> str:
 
 
 def error_signature(error: str | None) -> str:
-    """What two occurrences of one failure have in common: the first line, numbers and addresses blanked.
+    """The text that two occurrences of one failure share: the first line, numbers and addresses blanked.
 
     >>> error_signature("kernel 'k' needs 66560 bytes at 0x7f3a\\nmore")
     "kernel 'k' needs # bytes at #"

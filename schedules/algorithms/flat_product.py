@@ -8,9 +8,9 @@
               C[n, y, x, o]    = C.flat[m, o]
 
 Axes that one operand alone has are its rows or columns, those of both are batches: convolutions, batched and
-transposed products are all of this form. Nothing of it need be in memory: the first two are what a block
-copies, the last is where it writes. Terms stay; sums of 16 bits are taken in float32 and rounded once.
-Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
+transposed products are all of this form. None of these stages needs memory of its own: the first two are a
+block's copies, the last is the array that it writes. Terms stay; sums of 16 bits are taken in float32 and
+rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def roles(op: StageOp) -> Operands | None:
 
 
 def _operands(op: StageOp) -> tuple[Load, Load] | None:
-    """What is multiplied in a sum of float32, or of the operands' own type."""
+    """The factors of a sum in float32, or in the operands' own type."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1:
         return None
     match op.bodies[0]:
@@ -89,7 +89,7 @@ def _operands(op: StageOp) -> tuple[Load, Load] | None:
 
 
 def flat_product(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The four stages; None for what is no product of 16-bit floats."""
+    """The four stages; None for a stage that is not a product of 16-bit floats."""
     op = stage.op
     r = roles(op)
     if r is None:

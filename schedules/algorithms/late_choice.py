@@ -5,7 +5,7 @@
         ──▶   P.all[i, j] = Σ_k A[i, k] * A[j, k]
               P[i, j]     = select(j <= i, P.all[i, j], 0)
 
-It holds of any reduction, for what it begins with stays where nothing joins it. Where the choice fails, all
+It holds for any reduction, since its initial value stays where nothing joins it. Where the choice fails, all
 terms must be safe to read; lowering leaves out tiles of the sum that no choice takes (`skip_unread`).
 """
 

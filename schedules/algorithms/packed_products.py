@@ -46,12 +46,12 @@ def form_of(dot: DotInstruction) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """What was found in a stage: `x[…, each*v + e]` times number e of byte `w[…, v]`."""
+    """The product found in a stage: `x[…, each*v + e]` times number e of byte `w[…, v]`."""
 
     x: Load
     w: Load
     bits: int  # of a number
-    rows: tuple[IterDef, ...]  # axes that w is read at, beside
+    rows: tuple[IterDef, ...]  # other axes of w's index
     bytes: IterDef  # the axis v
 
     @property

@@ -3,12 +3,12 @@
     S[i] = Σ_k w(i, k)               S[i], T[i] = Σ_k (w, w * y[k])     with w = w(i, k), evaluated once
     T[i] = Σ_k w(i, k) * y[k]  ──▶
 
-Siblings run over the same extents, axis by axis, and none needs what another gives. Each keeps its reducer,
-its terms and their order, so that results stay what they were. The last one takes the others in; who reads
-them comes behind it.
+Siblings run over the same extents, axis by axis, and none needs another's result. Each keeps its reducer, its
+terms and their order, so that results do not change. The last one takes the others in; readers of the others
+come behind it.
 
-What counts as shared is what an element has for itself: neither another element nor another term has it too.
-An operand of a product serves many elements, and register tiles share it better.
+Only work that belongs to one element counts as shared: no other element and no other term needs it. An
+operand of a product serves many elements, and register tiles share it better.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
 
 
 def own_work(op: StageOp) -> frozenset[Expr]:
-    """What is evaluated and loaded for one term of one element alone: what depends on every axis longer than
-    1, and on the term."""
+    """Operations and loads for one term of one element alone: they depend on every axis longer than 1, and on
+    the term."""
     axes = {a.var for a in op.axes if a.extent > 1}
     terms = {a.var for a in op.reduce_axes}
     candidates = (*evaluated(op.bodies), *op.loads())
@@ -74,7 +74,7 @@ def own_work(op: StageOp) -> frozenset[Expr]:
 
 
 def _can_join(state: State, stage: Stage) -> bool:
-    """Whether it is a reduction that nobody has decided anything of, and that wants all its terms."""
+    """Whether it is a reduction without any decision yet, which needs all its terms."""
     op = stage.op
     if op.combiner is None or stage.touched or not isinstance(stage.place, Root) or state.attached(op.name):
         return False

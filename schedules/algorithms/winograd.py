@@ -151,7 +151,7 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
     return build
 
 
-@lru_cache(maxsize=64)  # every sketch and every trace of a convolution asks for them
+@lru_cache(maxsize=64)  # every sketch and every trace of a convolution uses them
 def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
     *outer, h, w, c = op.axes

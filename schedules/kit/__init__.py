@@ -1,1 +1,1 @@
-"""What several sketch rules share: questions about stages, tiles, costs, and steps."""
+"""Tools that several sketch rules share: questions about stages, tiles, costs, and steps."""

@@ -9,9 +9,9 @@
       epilogue: bias, activation; store
 
 A cut's rows of the moving operand are read in long runs, once from memory, and used by all row tiles while
-they are in the cache. That is what products of few rows want, a vector times a matrix above all: they are as
-fast as memory. And what long reductions to a small square want, whose panels L2 does not hold; there cores
-divide the rows.
+they are in the cache. This suits products of few rows, a vector times a matrix above all: they are as fast as
+memory. It also suits long reductions to a small square, whose panels L2 does not hold; there cores divide the
+rows.
 Source: Goto and van de Geijn (TOMS 2008), the loop over kc; without packing.
 """
 

@@ -1,4 +1,4 @@
-"""What a term of a reduction costs in a register tile: per accumulator, per row and per vector.
+"""The cost of a term of a reduction in a register tile: per accumulator, per row and per vector.
 
     acc[row, vector] += select(m[row, k] > 0, a[row, k] * b[k, vector], 0)
 
@@ -29,7 +29,7 @@ DIVISION = 4.0  # operations that a division or a square root counts for (chosen
 
 @dataclass(frozen=True, slots=True)
 class BodyWork:
-    """Operations of one step. Loads count as operations of the memory's units, which work beside."""
+    """Operations of one step. Loads count as operations of the memory's units, which work in parallel."""
 
     both: float = 1.0  # for each accumulator
     row: float = 0.0  # for each row, besides loads
@@ -141,7 +141,7 @@ def vector_operations(e: Expr, called: float) -> float:
 
 
 def is_whole(e: Expr) -> bool:
-    """Whether it is arithmetic of whole numbers: the scalar units do that beside."""
+    """Whether it is arithmetic of whole numbers: the scalar units do that in parallel."""
     return e.dtype.is_int and not isinstance(e, Call)
 
 

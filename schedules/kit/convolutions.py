@@ -1,4 +1,4 @@
-"""What a convolution is: roles of the axes of a sum of products of windows over data and constant weights.
+"""Convolutions: roles of the axes of a sum of products of windows over data and constant weights.
 
     conv[n, i, p, c] = Σ_{t, k} x[n, i + (p + 1)//2 - t, k] * taps[p, t, k, c]
          rows: n, i      others: p      vector: c      windows: i → t      phases: i → p
@@ -24,7 +24,7 @@ from schedules.kit.stage_analysis import Digit, Read, constants, digits, packabl
 
 @dataclass(frozen=True, slots=True)
 class ConvRoles:
-    """What each axis does."""
+    """The role of each axis."""
 
     op: StageOp
     vector: IterDef  # output channels

@@ -56,7 +56,7 @@ def is_sum_of_products(op: StageOp) -> bool:
 
 
 def factors(op: StageOp) -> tuple[Load, Load] | None:
-    """What the two factors of each term are loaded from."""
+    """The loads of the two factors of each term."""
     match op.bodies[0]:
         case Binary(Op.MUL, a, b):
             left, right = widened(a), widened(b)

@@ -1,4 +1,4 @@
-"""What the GPU rules share: threads of a block, and loops bound to a grid.
+"""Tools of the GPU rules: threads of a block, and loops bound to a grid.
 
 bind_flat("C", axes, threads)       C's spatial loops as one, cut into blocks of so many threads
 

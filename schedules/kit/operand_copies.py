@@ -38,7 +38,7 @@ class Supply(enum.Enum):
 
 
 def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
-    """What a rule takes without measuring."""
+    """A rule's choice without measuring."""
     if not roles.direct:
         return Supply.DIRECT
     cpu, rows, tile = cpu_of(target), roles.outer * roles.inner, best_tile(roles, target)

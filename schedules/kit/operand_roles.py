@@ -1,4 +1,4 @@
-"""Who does what in a register-tiled product: the vector axis, the row axes, and what becomes of each operand.
+"""Roles in a register-tiled product: the vector axis, the row axes, and the treatment of each operand.
 
     C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j]      vector j   rows (i,)   others (b,)
                                                   moving B (runs along j)   standing A (broadcast)
@@ -25,7 +25,7 @@ NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What each axis and operand of the anchor does in the kernel."""
+    """The role of each axis and operand of the anchor in the kernel."""
 
     vector: IterDef
     rows: tuple[IterDef, ...]  # tiled, outer to inner: one or two, or none

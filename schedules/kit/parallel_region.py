@@ -1,4 +1,4 @@
-"""Which kernels are too small for a parallel region, and what a region costs: asked by every rule.
+"""Which kernels are too small for a parallel region, and the cost of a region: used by every rule.
 
     divided("C", "i.0", op, lanes, target)              (Parallel("C", "i.0"),); () if one thread is as fast
     divided_as_one("C", ("i", "j"), op, lanes, target)  (Fuse(i, j), Parallel("C", "(i*j)")), or ()
@@ -54,7 +54,7 @@ def is_worth_cutting(work: float, target: Target) -> bool:
 
 
 def cycles(op: StageOp, lanes: int, target: Target) -> float:
-    """Of one core: its operations in vectors of `lanes`, or what it reads and writes if that takes longer."""
+    """Cycles on one core: operations in vectors of `lanes`, or reads and writes if these take longer."""
     cpu = cpu_of(target)
     operations = op.points() / lanes * (cpu.called if is_expensive(op) else 1.0)
     arrays = (*op.reads(), *op.buffers)

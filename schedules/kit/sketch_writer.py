@@ -1,4 +1,4 @@
-"""What rules with a class of their own write a sketch with: its steps and holes, in the order of writing.
+"""A base for rules with a class of their own: it collects a sketch's steps and holes, in order.
 
 class _MySketch(SketchWriter):
     def build(self) -> Extension:

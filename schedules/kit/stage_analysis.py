@@ -234,7 +234,7 @@ def untouched(stage: Stage) -> bool:
 def epilogue(state: State, stage: Stage) -> Stage | None:
     """The one root stage that consumes the stage's result point by point; None if there is no such stage.
 
-    Nor is there one for an output, which is wanted whole.
+    An output has none either, since it is needed whole.
     """
     consumers = state.consumers(stage)
     if len(consumers) != 1 or isinstance(consumers[0].place, Inlined) or state.is_output(stage):

@@ -23,8 +23,8 @@ MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few row
 MAX_ROWS = 30
 STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
 SHORT = 8  # extent of the last reduction axis up to which as many as may be are
-# registers, of 32, that steps written out want besides a tile, its vectors and two scalars: LLVM moves loads
-# of the next step ahead. Of 28 sums one then went through the stack, of 27 up to 15, of 26 none (2026-11)
+# registers, of 32, that steps written out need besides a tile, its vectors and two scalars: LLVM moves loads
+# of the next step ahead. With 28 sums one went through the stack, with 27 up to 15, with 26 none (2026-11)
 AHEAD = 1
 
 
@@ -86,7 +86,7 @@ def written_out(extent: int, target: Target) -> int:
 def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
     """Whether steps written out, of a reduction of this extent, take registers that a tile needs itself.
 
-    Of 16 none can be spared.
+    Processors with 16 registers can spare none.
     """
     if target.vector_registers <= 16 or written_out(extent, target) == 1:
         return False
@@ -104,7 +104,7 @@ def _balance(rows: int, columns: int, others: int, target: Target) -> float:
     return max(even(columns * others), even(rows * others), scattered * even(rows * columns * others))
 
 
-@lru_cache(maxsize=64)  # every form of a sketch asks for them
+@lru_cache(maxsize=64)  # every form of a sketch uses them
 def tile_options(
     outer: int, inner: int, columns: int, lanes: int, target: Target, work: BodyWork = PRODUCT
 ) -> tuple[Option, ...]:
@@ -162,7 +162,7 @@ def tile_quality(
             found.append(times * cycles if fma else 0.0)
         return tuple(found)
 
-    whole = blocks(th)  # once: a tile is asked for thousands of times, and there may be hundreds of rows
+    whole = blocks(th)  # once: this is called thousands of times, and there may be hundreds of rows
     total = 0.0
     for part in (*(whole * (outer // th)), *(blocks(outer % th) if outer % th else ())):
         total += part
@@ -173,7 +173,7 @@ def tile_quality(
 
 
 def held(vectors: int, work: BodyWork) -> int:
-    """Registers that a step wants besides the sums of a tile: values of its vectors, and those of a row."""
+    """Registers that a step needs besides the sums of a tile: values of its vectors, and those of a row."""
     return vectors * max(1, work.vectors_held) + max(1, work.rows_held)
 
 

@@ -1,4 +1,4 @@
-"""What Winograd's convolution takes, in cycles, roughly: by it the rule chooses sizes and what comes first.
+"""Rough cycles of Winograd's convolution, by which the rule chooses sizes and the first sketch.
 
 option (tile rows of a block, tiles across, register rows, register columns, vectors, panel width)
 """
@@ -63,7 +63,7 @@ class Variant:
 
 
 def direct_cycles(p: Problem) -> float:
-    """What the direct convolution takes, if it skips a border of one pixel of padding and is perfect."""
+    """Cycles of the direct convolution, if it skips a border of one pixel of padding and is perfect."""
     inside = (1 - 2 / (3 * p.h)) * (1 - 2 / (3 * p.w))
     weights = 9 * p.taps * p.k * p.c
     return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / p.costs.memory)

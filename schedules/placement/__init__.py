@@ -1,1 +1,1 @@
-"""Where stages of a pipeline are computed: who reads whom at how many points, costs, the cheapest."""
+"""Places where stages of a pipeline are computed: reads between stages, costs, the cheapest places."""

@@ -1,11 +1,11 @@
-"""What stands in front of a product, computed with it: each block of rows on the core that multiplies it.
+"""Stages in front of a product, computed with it: each block of rows on the core that multiplies it.
 
     for blocks of rows, divided among cores:
       the stages in front, as much as the block needs      a depthwise convolution, a normalised row, a sum
       the product of these rows
 
-What is handed on then stays in a core's own cache, and costs no parallel region of its own. In return
-cores divide nothing but rows. What blocks overlap in is no part of it: they would compute it again.
+Their results then stay in a core's own cache, and cost no parallel region of their own. In return cores
+divide nothing but rows. Stages whose blocks overlap are left out: the overlap would be computed again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Front:
 
     @cached_property
     def line(self) -> Roles:
-        """The product of what blocks are made of: of a line of pixels, or of any rows.
+        """The product of a block's unit: of a line of pixels, or of any rows.
 
         Any rows where they are not pixels, where cores cannot divide the lines evenly, or where a line is not
         divided by any register tile.
@@ -120,7 +120,7 @@ class Front:
 
     @cached_property
     def _cycles(self) -> dict[int, float]:
-        """Of every size of blocks."""
+        """The cycles for every size of blocks."""
         return {rows: self.inside(rows) for rows in self.sizes}
 
     @cached_property
@@ -225,7 +225,7 @@ class Front:
         return sum(tiling.bytes[name] for name in {b.name for op in self.stages for b in op.reads()} - made)
 
     def _tiling(self, rows: int) -> Tiling:
-        """What blocks of so many rows need."""
+        """The boxes that blocks of so many rows need."""
         ones = {a.name: 1 for a in self.roles.others} | {self.roles.rows[0].name: rows}
         lanes = lanes_of(self.product, self.target)
         group = Group((*self.stages, self.product), lanes, self.target)
@@ -238,7 +238,7 @@ def _whole_tiles(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def front_of(state: State, stage: Stage, roles: Roles, target: Target) -> Front | None:
-    """What may be computed for each block of a product's rows; None where there is nothing."""
+    """The stages that may be computed for each block of a product's rows; None without any."""
     if not roles.rows:
         return None
     standing = {r.load.buffer for r in roles.standing}

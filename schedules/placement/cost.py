@@ -33,7 +33,7 @@ Steps = tuple[str, int]  # along which axis of the last stage, and how many of i
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the stages in front of a last one are computed; who is in no set is computed whole."""
+    """Where the stages in front of a last one are computed; a stage in none of the sets is computed whole."""
 
     inlined: frozenset[str]
     tiled: frozenset[str]  # inside a tile of the last stage
@@ -61,7 +61,7 @@ def nodes(op: StageOp) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What costs are counted of."""
+    """The stages whose costs are counted."""
 
     order: tuple[StageOp, ...]  # producers first; the last one is the host
     lanes: int
@@ -121,9 +121,9 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
 
 
 def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:
-    """Cycles of a vector of a stage's elements: its own operations, those of what is inlined, loads, for each
-    of its terms, and a store; what rows written together have in common is counted once. reads: at which
-    points, by `points_read`."""
+    """Cycles of a vector of a stage's elements: its own operations, those of inlined stages, loads, for each
+    of its terms, and a store; work that rows written together share is counted once. reads: the points, by
+    `points_read`."""
     if reads is None:
         return inf
     called, terms = cpu_of(group.target).called, prod(a.extent for a in op.reduce_axes)

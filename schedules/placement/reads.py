@@ -16,7 +16,7 @@ from math import prod
 from autotensor.schedule.extents import Access, access
 from autotensor.te.dag import StageOp
 
-MOST_POINTS = 400  # of one stage that are told apart; more are too many to be computed on the way
+MOST_POINTS = 400  # of one stage that are distinguished; more are too many to be computed on the way
 WRITTEN_OUT = 32  # terms of a reduction that are written out in code
 
 
@@ -62,7 +62,7 @@ def itself(op: StageOp) -> Points:
 def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[StageOp]) -> Reads | None:
     """Buffers that an evaluation of `stored` reads, with the points; of inlined stages by their names too.
 
-    order: all stages, producers first. None where there are more points than are told apart.
+    order: all stages, producers first. None where there are more than MOST_POINTS.
     """
     made = {b.name: op for op in order for b in op.buffers}
     at: dict[str, Points] = {stored.name: itself(stored)}
@@ -83,7 +83,7 @@ def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[Stage
 
 
 def of_all_terms(op: StageOp, seen: Reads) -> Reads:
-    """What the terms of a reduction read together, where all are written out; else what was seen of one.
+    """The points that all terms of a reduction read, where they are written out; else those of one term.
 
     x[i + k] of three terms k: x[i], x[i + 1], x[i + 2]
     """

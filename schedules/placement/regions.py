@@ -1,4 +1,4 @@
-"""What a tile of a pipeline's last stage needs of every stage and input in front of it, per dimension.
+"""The region of every stage and input that a tile of a pipeline's last stage needs, per dimension.
 
     out[64 rows] ──▶ by[64 rows] ──▶ bx[66 rows] ──▶ in[66 rows]
 
@@ -89,7 +89,7 @@ def _middle(extent: int, size: int) -> Side:
 
 
 def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
-    """What an index touches of a dimension."""
+    """The part of a dimension that an index touches."""
     form = access(index)
     if form is not None and form.is_sum and form.steps.keys() <= ranges.keys():
         ends = [(k * ranges[a][0], k * ranges[a][1]) for a, k in form.steps.items()]

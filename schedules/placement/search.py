@@ -78,7 +78,7 @@ def strips_of(group: Group) -> list[tuple[tuple[int, ...], Steps]]:
 
 
 class Places:
-    """Plans of one group, with what is known of each."""
+    """Plans of one group, with their known costs."""
 
     def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
         """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole", and
@@ -137,7 +137,7 @@ class Places:
         return sorted(found.values(), key=lambda p: p.cycles)
 
     def plain(self) -> Placed:
-        """What the cheapest tile costs with all inlined that can be, and sums computed whole."""
+        """The cost of the cheapest tile with all stages inlined that can be, and sums computed whole."""
         where = {n: "inline" if "inline" in free else "whole" for n, free in self.free.items()}
         found = ((self.cost(where, t), t) for t in self._tilings)
         cost, tiling = min(found, key=lambda x: x[0])

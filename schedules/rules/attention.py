@@ -8,7 +8,7 @@
                             out = mixed / total
 
 All scores of a block are kept (32 queries × 1000 keys are 128 KiB): the running maximum that others use to
-avoid that costs more than it saves until a block's scores leave the second-level cache. Of causal attention,
+avoid that costs more than it saves until a block's scores leave the second-level cache. In causal attention,
 loops over keys end with the last key that a block of queries sees (pragmas `skip_zeros` and `skip_unread`).
 Source: Dao et al., "FlashAttention" (2022), for the blocks; the orientation is ours.
 """
@@ -126,7 +126,7 @@ def _producers(state: State, stage: Stage | None) -> list[Stage]:
 
 
 def _is_whole(state: State, chain: Chain) -> bool:
-    """Whether the chain's stages are free, and nobody else reads what is between them."""
+    """Whether the chain's stages are free, and no other stage reads their intermediate results."""
     inside = set(chain.names)
     stages = [state.stage(n) for n in chain.names]
     return all(

@@ -10,11 +10,11 @@ the weights do not have; its channels are the vector axis. Its rows are tiled as
           for kernel rows: if the row is not padding:
             for kernel columns (written out): for channels: acc += broadcast(x) × weights, but for padding
 
-Padding is not copied. Of a kernel axis whose data axis is not tiled a test is left; one whose data axis is
-tiled is written out, and the loop over tiles is cut, so that at the image's edge smaller tiles do the work.
+Padding is not copied. A kernel axis whose data axis is not tiled keeps a test; one whose data axis is tiled
+is written out, and the loop over tiles is cut, so that at the image's edge smaller tiles do the work.
 
 The result may be read through `joined` axes (h // 2 and h % 2 of a transposed convolution in phases, groups
-of channels): then loops of the reader carry the tiles all the same, for both are digits of its axes.
+of channels): then loops of the reader carry the tiles all the same, since both are digits of its axes.
 Source: Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
 (SC 2018); phases: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016).
 """

@@ -65,7 +65,7 @@ def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
 
 
 def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[Way]:
-    """Where channels come first: data and result are transposed, the latter by what reads it, if that may."""
+    """Where channels come first: data and result are transposed, the latter in its reader where possible."""
     if not isinstance(stage.place, Root) or state.attached(stage.name):
         return
     if ALGORITHMS.get(CHANNELS_LAST).stages(state, stage) is None:

@@ -43,7 +43,7 @@ def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _operations(op: StageOp, target: Target) -> float:
-    """Of a term as it is written; in register tiles what is the same for a row or a vector is made once."""
+    """The operations of a term as written; in register tiles values of a row or vector are made once."""
     if not op.axes:
         return distinct_operations(op.bodies[0]) + op.joins() - fused_joins(op)
     return body_work(op, op.axes[-1].name, target).both

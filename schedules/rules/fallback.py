@@ -1,4 +1,4 @@
-"""What always works: outer loops in parallel, everything else as written."""
+"""The schedule that always works: outer loops in parallel, everything else as written."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _build(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Exten
     written = [names[p] for p in conv.phases[column.name] if p in names]
     outside = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
     outside = [*conv.unseen(state.stage(host).op), *outside, f"{names[row.name]}.0"]
-    # a single channel may be no loop of the host's: it is then among those in which none of ours is found
+    # a single channel may have no loop in the host
     channels = [names[channel.name]] if channel.name in names else []
     *inside, place, tiled = inside
     steps.append(Reorder(host, (*outside, *written, *inside, place, tiled, *channels)))

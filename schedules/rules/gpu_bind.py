@@ -1,4 +1,4 @@
-"""What always works on a GPU: a thread for every element of the result, reductions as loops inside it.
+"""The schedule that always works on a GPU: a thread for every element, reductions as loops inside it.
 
 C[i, j] = f(Σ_k …)     ──▶     for ((i*j).0 → blockIdx.x): for ((i*j).1 → threadIdx.x):
                                   s = Σ_k …;  C[i, j] = f(s)

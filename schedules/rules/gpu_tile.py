@@ -48,7 +48,7 @@ MOST_TILES = 160  # options of one hole
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What is tiled: columns along the last axis, rows along the one before that reuses something."""
+    """The tiled axes: columns along the last axis, rows along the one before that reuses something."""
 
     op: StageOp
     column: IterDef

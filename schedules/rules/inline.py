@@ -5,9 +5,9 @@ Padding in front of a reduction is left to the rule of that reduction, which dec
 is cut where the expression would be nested too deep.
 
 A product reads each element of its operands hundreds of times, once for each tile, and several readers each
-compute what vanishes into them: there a stage is inlined or computed whole by what the two cost (`_inlined`,
-`_stored`), and the other is offered behind, unless it seems many times as slow. What one pipeline of stencils
-alone reads is placed by a rule of its own (`pipeline.py`).
+compute a stage that is inlined into them: there it is inlined or computed whole by the costs of both
+(`_inlined`, `_stored`), and the other is offered behind, unless it seems many times as slow. A stage that
+only one pipeline of stencils reads is placed by a rule of its own (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from schedules.registry import Extension
 
 HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
 # times as slow it may seem to inline a stage of several readers, whose rows share what they compute: the
-# count does not see that. Of 140 drawn programs 13 are 1.04 to 5.8 times as fast with 2 as with 8, two 0.86
+# count does not see that. 13 of 140 drawn programs are 1.04 to 5.8 times as fast with 2 as with 8, two 0.86
 # and 0.99 times; with 1 five are slower (Zen 3, 2026-11)
 SURE = 2.0
 # results of a product for which a tile evaluates an operand's element once: of a row, next to the lanes of

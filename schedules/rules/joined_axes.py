@@ -1,4 +1,4 @@
-"""A stage that joins two axes of a reduction into one waits: the reduction's rule wants its loops as host.
+"""A stage that joins two axes of a reduction into one waits: the reduction's rule takes its loops as host.
 
 joined[h, c] = conv[h // 2, h % 2, c]          phases of a transposed convolution, groups of channels
 

@@ -1,7 +1,7 @@
 """Symmetric reductions: one half is made and the other one read from it, or both are made.
 
-What the half saves grows with the terms; reading it across costs the same for every result. So the half comes
-first where terms are many.
+The saving by the half grows with the terms; reading it across costs the same for every result. So the half
+comes first where terms are many.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """The inner sum by a dot instruction: the algorithm, and the stage that unpacks numbers beside it."""
+    """The inner sum by a dot instruction: the algorithm, and the stage that unpacks its numbers."""
 
     dot: DotInstruction
     algorithm: UseAlgorithm

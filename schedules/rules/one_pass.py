@@ -39,7 +39,7 @@ from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors
 FEWER = 4  # times as many terms as results of all threads (chosen, 2026-11)
-SHORT = 4  # terms or elements: so few are looked at faster than they are told apart
+SHORT = 4  # terms or elements: so few are compared faster than ranked
 
 
 def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

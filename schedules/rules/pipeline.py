@@ -76,7 +76,7 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     free = tuple((o.name, _places(state, state.stage(o.name))) for o in group.order[:-1])
     plain, found = _plans(group, free)
     plans = [p for p in found if p.plan != plain.plan and not p.plan.steps]
-    sliding = [p for p in found if p.plan.steps][:SLIDING]  # of these some may be no good
+    sliding = [p for p in found if p.plan.steps][:SLIDING]  # some of these may not be applicable
     apart = [p for p in plans if not p.plan.tiled]
     most = max(1, min(PLANS, MOST_PLACES // len(group.order)))
     cheap = sorted((*plans[:most], *sliding), key=lambda p: p.cycles)
@@ -140,7 +140,7 @@ def _is_open(state: State, stage: Stage) -> bool:
 
 
 def _reads_around(reader: StageOp, op: StageOp) -> bool:
-    """Whether one point of the reader takes several points of `op`: at places told, or in a window."""
+    """Whether one point of the reader takes several points of `op`: by several loads, or in a window."""
     mine = [r for r in reads(reader) if r.load.buffer in op.buffers]
     terms = {a.name for a in reader.reduce_axes}
     return len(mine) > 1 or any(

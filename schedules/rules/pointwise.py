@@ -66,8 +66,8 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
 
 
 def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
-    """Whether all axes may be one: so the stage reads, and so does what may still be inlined into it, or by
-    whole vectors of a row."""
+    """Whether all axes may be fused into one: the stage, and all stages that may still be inlined into it,
+    read along one row, or by whole vectors of a row."""
     if not walks_one_row(op):
         return False
     whole = op.axes[-1].extent % lanes == 0

@@ -150,7 +150,7 @@ class _Steps(SketchWriter):
         return [f"{axis.name}.1", f"{axis.name}.2"]
 
     def _inner(self, op: StageOp) -> None:
-        """Loops of what a step computes on its way: sums of several vectors at a time."""
+        """Loops of a step's intermediate stages: sums of several vectors at a time."""
         name, lanes = op.name, lanes_of(op, self.target)
         if not self.vectors or not op.axes or op.axes[-1].extent < lanes:
             return

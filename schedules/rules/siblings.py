@@ -3,9 +3,9 @@
     weights = Σ w(i, j, a, b)                         two windows, in which each weight is computed twice
     values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results
 
-Asked before anything is decided, of all stages at once: what stands behind them is placed by what there is
-then. As one comes first where it seems to pay: by the operations of a term, and the loads, of which each is
-counted once. Joined, each sum has fewer registers, and fewer rules apply.
+The rule runs before any decision, on all stages at once: later stages are placed by the result. The joined
+form comes first where it seems to pay: by the operations of a term, and the loads, each counted once. Joined,
+each sum has fewer registers, and fewer rules apply.
 """
 
 from __future__ import annotations

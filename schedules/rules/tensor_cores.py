@@ -116,7 +116,7 @@ class _TensorCoreSketch(SketchWriter):
         return lane
 
     def _sums(self, anchor: Stage, tile: str) -> str:
-        """The reduction in turns of copies; gives the loop over turns."""
+        """Cuts the reduction into turns, each with its copies; gives the loop over turns."""
         (k,) = (a.name for a in anchor.op.reduce_axes)
         spatial = [a.name for a in anchor.op.axes]
         self.split(anchor.name, k, Ref(tile, 5), DEPTH)
@@ -171,7 +171,7 @@ class _TensorCoreSketch(SketchWriter):
         )
 
     def _bytes(self, o: Option) -> int:
-        """What one turn copies."""
+        """The bytes that one turn copies."""
         wm, wn, mi, ni, _, steps = o
         return (wm * mi * ROWS + wn * ni * COLUMNS) * steps * DEPTH * self.r.rows.dtype.bytes
 

@@ -10,8 +10,8 @@ reused):
         epilogue: bias, residual, activation; store
 
 Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
-loops; large ones into panels of one vector's width, which are read side by side. Of others a panel may be
-copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that what is read stays in
+loops; large ones into panels of one vector's width, which are read side by side. A panel of other operands
+may be copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that its rows stay in
 the cache (`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller kernels or under masks.
 Padding in front is copied per block, or beforehand. Source: Goto and van de Geijn, "Anatomy of
 high-performance matrix multiplication" (TOMS 2008), without packing of A; Georganas et al., "Anatomy of
@@ -96,7 +96,7 @@ def tiled(
     pads = padding_in_front(state, op)
     way = supply(op, roles, target) if not pads else Supply.DIRECT
     if way is Supply.BLOCKED and read_by_choice(state, stage):
-        way = Supply.DIRECT  # parts of sums are made for all places, wanted or not
+        way = Supply.DIRECT  # parts of sums are made for all places, also unread ones
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
@@ -140,11 +140,11 @@ def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, alo
 def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
     """Whether rows of the result should rather be written from end to end, not a panel's width at a time.
 
-    So it is in a product of few steps with rows of a page and more. And where results, with what an epilogue
-    reads next to them, are more than L2 keeps and more than the rows that they are made of: whole rows go to
-    and fro at the pace of memory. For that the panels are read once for every tile of rows, and must stay in
-    L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as fast, 3136x64x256
-    with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 alike.)
+    This holds for a product of few steps with rows of a page and more. It also holds where results, with the
+    arrays that an epilogue reads next to them, are larger than L2 and than the rows that they are made of:
+    whole rows go to and fro at the pace of memory. For that the panels are read once for every tile of rows,
+    and must stay in L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as
+    fast, 3136x64x256 with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 1.0 x.)
     """
     op, cpu, l2 = stage.op, cpu_of(target), second_cache(target)
     depth = prod(a.extent for a in op.reduce_axes)
@@ -159,7 +159,7 @@ def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
 
 
 def _panel_bytes(roles: Roles) -> int:
-    """Of the moving operands, all columns of them."""
+    """The bytes of the moving operands, all columns of them."""
     return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
 
 
@@ -210,7 +210,7 @@ class _TileSketch(SketchWriter):
     def _copies(
         self, form: _Form, inner: str, host: str, block: str, column: str
     ) -> Iterator[tuple[str, list[Step]]]:
-        """Names and steps of what is copied inside the host's loops."""
+        """Names and steps of copies inside the host's loops."""
         roles, op = self.roles, self.stage.op
         if form.turned:
             depth = op.reduce_axes[0]
@@ -227,7 +227,7 @@ class _TileSketch(SketchWriter):
     def _pack(self, tile: str) -> None:
         """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops.
 
-        Of an operand that comes from beyond L2 and is read once, panels of one vector's width: a tile then
+        An operand that comes from beyond L2 and is read once has panels of one vector's width: a tile then
         reads as many streams as it has vectors, and the processor fetches ahead in each of them (Sapphire
         Rapids, 2026-11: one row times 11008 x 4096 1.5 x as fast, 16 rows 1.4 x; prefetch instructions add
         nothing).
@@ -321,9 +321,9 @@ class _TileSketch(SketchWriter):
         """Whether a core can keep all columns of the moving operands in half of its L2, and they are less
         than the rows and results.
 
-        Then cores should rather divide rows, as the kernels before and after do: what a core has written is
-        in its own cache, and lines that others write meanwhile need not be asked for. Larger panels are more
-        to bring to each core than what others wrote (49 rows, 160 steps, 960 columns: 1.2 x, Xeon, 2026-11).
+        Then cores should rather divide rows, as the kernels before and after do: a core's results are
+        in its own cache, and lines that others write meanwhile need not be fetched. Larger panels are more to
+        bring to each core than the results of others (49 rows, 160 steps, 960 columns: 1.2 x, Xeon, 2026-11).
         """
         rows = sum(int(r.load.buffer.bytes) for r in self.roles.standing)
         results = sum(int(b.bytes) for b in self.stage.op.buffers)

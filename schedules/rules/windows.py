@@ -11,7 +11,7 @@ columns of the tile whose windows hold it. Padding is not copied: lowering skips
 loops so that the interior runs without tests (`partition`).
 
 Cores divide rows, as the products before and after do: then a core finds in its own cache what it wrote. A
-map of few rows goes by channels, for so do products whose weights are large.
+map of few rows goes by channels, because products with large weights do too.
 Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
 for the reuse of rows and columns.
 """
@@ -50,7 +50,7 @@ MAX_WINDOW = 64  # elements; larger windows are not windows, and unrolled code o
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What each axis does."""
+    """The role of each axis."""
 
     vector: IterDef
     rows: tuple[IterDef, ...]  # spatial axes along which a window slides; the last one or two are tiled
@@ -186,7 +186,7 @@ def _held(rows: int, columns: int, inputs: int, w: Window) -> int:
     """Vectors that a tile has in registers at once: sums, and inputs that wait for other rows of sums.
 
     Each is loaded once, for the first window row that needs it, and waits for the last (one operand of an
-    operation may stay in memory). Of 3 x 4 sums of a 3x3/2 window 39, and 16 of them went to the stack
+    operation may stay in memory). 3 x 4 sums of a 3x3/2 window hold 39, of which 16 went to the stack
     (max_pool2d 112x112x64, Xeon, 2026-11: 1.07 x the time of 3 x 3).
     """
     waiting = rows - 1 if w.down[2] < w.down[1] else 0

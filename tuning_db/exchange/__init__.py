@@ -1,1 +1,1 @@
-"""What leaves a log and comes into it: other logs, JSON Lines, tables for people and models."""
+"""Exchange between a log and other logs, JSON Lines, tables for people and models."""

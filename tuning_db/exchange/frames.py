@@ -30,8 +30,8 @@ JOIN machine m ON m.id = t.machine_id"""
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is selected, and how it is given: as text, word (text with few values), number, count, yes,
-    instant, or a list out of the JSON in it: seconds, references."""
+    """A selected column and its form: text, word (text with few values), number, count, yes, instant, or a
+    list out of its JSON: seconds, references."""
 
     sql: str
     kind: str = "text"
@@ -143,7 +143,7 @@ Where = Mapping[str, Any]  # a value of a column, or several
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows as Arrow, read anew by whoever asks; `batches` gives them one batch after the other."""
+    """Rows as Arrow, read anew at each use; `batches` gives them one batch after the other."""
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]

@@ -4,9 +4,9 @@
     server, memory ──rows, in batches──▶ src_trial ┴─▶ key maps ──▶ INSERT … SELECT, table by table
 
 Row numbers differ between logs, keys do not: so every number goes through a map that its key made. Trials
-come in ranges, each a transaction with lineage and counts; between two of them others get a turn. What was
-merged of a log before is not read again (`merged`), unless the log is not the one that it was then: a copy of
-it went on by itself, say. After a kill, whole ranges are there, the rest and what is used are not; merging
+come in ranges, each a transaction with lineage and counts; between two of them others get a turn. Trials
+that were merged before are not read again (`merged`), unless the log is another one by now: for example, a
+copy of it went on by itself. After a kill, whole ranges are there, the rest and what is used are not; merging
 again completes them, and brings what was stored in the source while this one went on.
 """
 
@@ -149,7 +149,7 @@ def _merge(work: Merging, reached: Reached) -> None:
             new = _trials(work, reached.low, part.high)
         reached.low, reached.new, reached.seen = part.high, reached.new + new, reached.seen + part.n
         if work.into.file is not None:
-            time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
+            time.sleep(2 * TURN_S)  # others that wait for the file try within that time
     if work.streamed:
         with work.transaction(writing=False):
             fill_table(work, m.Trial, USED.format(id="id", src=""))
@@ -177,7 +177,7 @@ def _next_range(work: Merging, low: int, last: int) -> Any:
 
 
 def _map_keys(work: Merging) -> None:
-    """What trials refer to, and for each table the map from the source's numbers to this log's."""
+    """The rows that trials refer to, and for each table the map from the source's numbers to this log's."""
     for table, key, columns, known in KEYED:
         # in order: of two merges at once, none waits for a key of the other in a circle
         _copy(work, table, (key, *columns), f"s.{key}", f"({key}) DO {known}")
@@ -204,7 +204,7 @@ def _map_keys(work: Merging) -> None:
 
 
 def _map(work: Merging, name: str, rows: str) -> None:
-    """A temporary table from numbers of the source to what they are here."""
+    """A temporary table from numbers of the source to those of this log."""
     _empty_map(work, f"map_{name}", "new BIGINT NOT NULL")
     work.run(f"INSERT INTO map_{name} {rows}")
     analyze(work, f"map_{name}")
@@ -244,7 +244,7 @@ def _copy(
 
 # --- trials, and what comes with them ---
 
-# trials that are what is used of a task, or were used by somebody
+# trials that are in use for a task, or were built into a file
 USED = "WHERE {id} IN (SELECT trial_id FROM {src}standing UNION SELECT trial_id FROM {src}apply_event)"
 # the trial `n` of this log that a trial `s` of the source is
 SAME = (
@@ -306,8 +306,8 @@ def _fill_traces(work: Merging, between: str) -> None:
 
 def _map_used(work: Merging) -> None:
     """The trials of the source that are used, where they are here."""
-    # What is streamed holds no others. To say so once more would cost a server half a minute: it takes the
-    # trials that are here for one or two, and would look through all standings for each.
+    # A stream holds no others. A second test would cost a server half a minute: it expects one or two trials,
+    # and would look through all standings for each.
     used = "" if work.streamed else USED.format(id="s.id", src=work.src)
     _map(work, "used", f"SELECT s.id, n.id FROM {work.src}trial s {SAME} {used}")
 

@@ -73,7 +73,7 @@ _RACE, _END, _MODEL = "race:", "race:end:", "race:model"  # how run keys of race
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What a transfer brought: trials that were new, and those that were looked at and found to be known."""
+    """The result of a transfer: trials that were new, and those that were here before."""
 
     new: int
     known: int
@@ -231,7 +231,7 @@ def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
 
 
 def _standings(store: TrialStore) -> list[tuple[Standing, str | None]]:
-    """What is used of each task, and the winner's name in every log."""
+    """The winner in use of each task, and its name in every log."""
     return [(s, None if s.trial is None else store.trial(s.trial).trace_hash) for s in store.standings()]
 
 
@@ -246,7 +246,7 @@ def _trials(store: TrialStore, workload_key: str | None, last: int) -> Iterator[
 
 
 def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
-    """Stores records one by one, by the store's verbs. What is known already is left as it is."""
+    """Stores records one by one, by the store's verbs. Records that are here already stay as they are."""
     new = seen = 0
     runs = {run.key: run for run in store.runs()}
     known_rounds: dict[str, set[tuple[str, str, int]]] = {}  # of sessions that are known
@@ -349,7 +349,7 @@ def _parsed(path: Path) -> Iterator[Record]:
 
 
 def _version_of(path: Path, line: str) -> int:
-    """The version of an export by its first line. Raises StoreError for what is none, or a newer one."""
+    """The version of an export by its first line. Raises StoreError for another file, or a newer version."""
     try:
         header = json.loads(line)
         name, version = header["format"], int(header["version"])

@@ -58,7 +58,7 @@ class Tried:
     decisions: str
     residency: str  # of its samples; "" without any
     spread: float | None  # of its samples: (slowest - fastest) / median; None for fewer than two
-    reference_s: float | None  # median of what was timed beside the samples
+    reference_s: float | None  # median of the reference's times next to the samples
     conditions: str
     signature: str  # of its error
 
@@ -70,7 +70,7 @@ def tried(store: TrialStore, session: str, after: int = 0) -> tuple[Tried, ...]:
 
 
 def parents(store: TrialStore, session: str) -> Mapping[int, tuple[Parent, ...]]:
-    """What trials of a session were made from, by their ids; those made from nothing are left out."""
+    """The parents of a session's trials, by trial id; trials without parents are left out."""
     made: dict[int, tuple[Parent, ...]] = {}
     for rows in store.rows(_PARENTS, {"session": session}, ROWS):
         for child, trace_hash, how, workload in rows:

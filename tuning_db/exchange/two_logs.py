@@ -112,7 +112,7 @@ def _forget(c: Connection, temporary: Collection[str]) -> None:
 
 @contextmanager
 def _blamed(log: Opened) -> Iterator[None]:
-    """Errors in reading a log name it. What may be tried again stays what it is."""
+    """Errors in reading a log name it. Errors after which a retry may work are unchanged."""
     try:
         yield
     except FOREIGN_ERRORS as error:

@@ -1,1 +1,1 @@
-"""What keeps a log small: trials that nobody needs deleted, the space of what went given back."""
+"""Upkeep of a log: unneeded trials are deleted, their space is given back."""

@@ -1,6 +1,6 @@
-"""Give back the space of what went: the file written anew without gaps, a server's tables likewise.
+"""Give back the space of deleted rows: the file written anew without gaps, a server's tables likewise.
 
-Killed in the middle, a log is what it was. Others wait until it is done.
+If it is killed in the middle, the log is unchanged. Others wait until it is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TABLES = tuple(table.name for table in Base.metadata.sorted_tables)
 
 
 def compact(log: Opened) -> tuple[int, int]:
-    """Bytes before and after. A file needs as much free space beside it as it will have."""
+    """Bytes before and after. A file needs as much free space next to it as its new size."""
     return _file(log) if log.is_sqlite else _server(log)
 
 

@@ -27,7 +27,7 @@ from tuning_db.records import Pruned
 
 RANGE = 10_000  # trials in one transaction
 
-# What is kept, one reason each.
+# The trials that are kept, one reason each.
 FASTEST = f"""SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY workload_id, target_id, machine_id
     ORDER BY median_s, id) AS place FROM trial WHERE {VERIFIED}) AS ranked WHERE place <= :keep"""
 IN_SESSIONS = """SELECT t.id FROM session s JOIN trial t ON t.session_id = s.id
@@ -43,7 +43,7 @@ ANCESTORS = """WITH RECURSIVE line(id) AS (SELECT id FROM kept UNION
     JOIN trial a ON a.id = (SELECT MIN(o.id) FROM trial o
         WHERE o.workload_id = COALESCE(p.workload_id, c.workload_id) AND o.target_id = c.target_id
         AND o.machine_id = c.machine_id AND o.trace_hash = p.trace_hash)) SELECT id FROM line"""
-# Of a range of what goes, that which did not come to be needed since that was decided.
+# Those of a range of trials to delete that did not become needed since the decision.
 GONE = f"""SELECT t.id FROM goes g JOIN trial t ON t.id = g.id WHERE g.id > :low AND g.id <= :high
     AND t.id NOT IN ({USED})
     AND t.session_id NOT IN (SELECT id FROM session WHERE ended IS NULL)
@@ -83,7 +83,7 @@ def prune(
                 _delete(c, low, high, newest)
             low = high
             if log.file is not None:
-                time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
+                time.sleep(2 * TURN_S)  # others that wait for the file try within that time
         return found
 
 

@@ -30,7 +30,7 @@ class Mark:
 
     @staticmethod
     def create() -> tuple[Mark, Path]:
-        """A new mark without a candidate, and its file, to be removed when the other process has mapped it."""
+        """A new mark without a candidate, and its file, to be removed once the other process maps it."""
         descriptor, name = tempfile.mkstemp(prefix="mark-", dir=private_folder())
         with os.fdopen(descriptor, "wb") as file:
             file.write(_FORM.pack(NOBODY, 0))
