@@ -9,17 +9,17 @@ import pytest
 from plain_words import COMPILED, ELSEWHERE, counts, places
 
 MOST = {  # pattern → how often it stands in documents and packages; lower it when you rewrite some
-    "begins with Of": 51,
-    "begins with What": 287,
-    "what as object": 244,
-    "for as because": 9,
-    "is no": 34,
-    "who for whoever": 29,
-    "old words": 25,
-    "beside": 36,
-    "mend": 5,
-    "code as people": 412,
-    "so do": 9,
+    "begins with Of": 26,
+    "begins with What": 148,
+    "what as object": 157,
+    "for as because": 4,
+    "is no": 26,
+    "who for whoever": 7,
+    "old words": 16,
+    "beside": 28,
+    "mend": 0,
+    "code as people": 290,
+    "so do": 5,
 }
 
 
