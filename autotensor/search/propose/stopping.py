@@ -52,7 +52,7 @@ class Outlook:
 
 
 def outlook(p: Prediction, told_s: Sequence[float], count: int) -> Outlook:
-    """The outlook after times `told_s`, in any order, for batches of `count`; `p`: predictions for the rest."""
+    """The outlook after times `told_s`, in any order, for batches of `count`; `p` is of the rest."""
     best_s = min(told_s)
     return Outlook(chance_of_more(told_s), expected_gain(p, best_s, count)) if len(p) else Outlook(0.0, 0.0)
 
