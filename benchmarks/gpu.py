@@ -41,7 +41,9 @@ def main(given: list[str] | None = None) -> int:
     out = asked.out or HERE / "results" / ("gpu-rehearsal.json" if asked.rehearse else "gpu.json")
     sys.path[:0] = PATHS
     from card.conduct import Limits, conduct
+    from card.failures import NOT_RUN
     from card.journal import Journal
+    from card.machine import what_is_here
     from card.page import page, report
     from card.stages import STAGES, Setting
 
@@ -70,13 +72,16 @@ def main(given: list[str] | None = None) -> int:
             environment["TMPDIR"] = own
         conduct(setting, journal, stages, limits, environment, tuple(asked.only))
     planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
-    result = report(journal, setting, planted, note)
+    result = report(journal, setting, planted, note, what_is_here())
     out.write_text(json.dumps(result, indent=1, default=str) + "\n")
     out.with_suffix(".html").write_text(page(result))
     for name, stage in result["stages"].items():
         print(f"{name:10} {stage['right']:4} right {stage['failed']:4} failed")
     for f in result["failures"]:
-        print(f"{f['stage']}/{f['item']}: {f['kind']}: {f['what']}")
+        if f["kind"] != NOT_RUN:
+            print(f"{f['stage']}/{f['item']}: {f['kind']}: {f['what']}")
+    for step in result["to_do"]:
+        print(f"To do: {step}")
     print(f"{out}, {out.with_suffix('.html')}")
     return min(100, len(result["failures"]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 
+from autotensor.runtime.device.nvrtc_library import OPTIONS
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.launches import LaunchSpec, launches
 
@@ -37,18 +38,28 @@ def fetch(n, array):
 
 _CUDA = """\
 import cupy
+from cupy.cuda import driver, nvrtc
 
-module = cupy.RawModule(code=SOURCE, options=("-std=c++17",))
+capability = int(cupy.cuda.Device().compute_capability)
+known = max(a for a in nvrtc.getSupportedArchs() if a <= capability)
+own = known // 10 == capability // 10  # else the driver compiles for the card
+program = nvrtc.createProgram(SOURCE, "kernels.cu", (), ())
+try:  # not by RawModule: it would make zeros of the smallest numbers
+    nvrtc.compileProgram(program, (f"--gpu-architecture={'sm' if own else 'compute'}_{known}", *OPTIONS))
+except nvrtc.NVRTCError:
+    raise SystemExit(nvrtc.getProgramLog(program))
+module = cupy.cuda.Module()
+module.load(nvrtc.getCUBIN(program) if own else nvrtc.getPTX(program))
 memory = [cupy.asarray(a) for a in arrays.values()]
 
 
 def launch(kernel, args, grid, block, shared):
     k = module.get_function(kernel)
     if shared > 48 << 10:
-        k.max_dynamic_shared_size_bytes = shared
+        driver.funcSetAttribute(k.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
     first, last = cupy.cuda.Event(), cupy.cuda.Event()
     first.record()
-    k(grid, block, [memory[n] for n in args], shared_mem=shared)
+    k(grid, block, tuple(memory[n] for n in args), shared_mem=shared)
     last.record()
     last.synchronize()
     return cupy.cuda.get_elapsed_time(first, last) * 1e3
@@ -58,7 +69,7 @@ def fetch(n, array):
     array[...] = memory[n].get()
 """
 
-_HOSTS = {"opencl": _OPENCL, "cuda": _CUDA}
+_HOSTS = {"opencl": _OPENCL, "cuda": f"OPTIONS = {OPTIONS!r}\n{_CUDA}"}
 
 _PAGE = '''\
 """{name}, for {target}: kernels and a host to run them."""

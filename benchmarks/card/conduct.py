@@ -1,6 +1,8 @@
 """Stages in children, under limits of time; what happens to a child is noted of the item it was at.
 
-conduct(setting, journal, stages, limits)      goes on from what the journal has
+    conduct(setting, journal, stages, limits)      goes on from what the journal has
+
+Limits are of a child's own time (own_time.py), so that a busy machine fails nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from pathlib import Path
 
 from card.failures import HANG, KILLED, NOT_RUN, TIME_LIMIT
 from card.journal import Journal
+from card.own_time import OwnTime
 from card.stages import Setting, Stage
 
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05  # between two looks at a child
-SIMULATED = 20.0  # times its limits a stage may take where NumPy executes kernels, on cores with other work
+SIMULATED = 20.0  # times its limits a stage may take where NumPy executes kernels
 _NO_TIME = "its stage, or the whole, had no time left; its program shows it alone, perhaps right"
 START_S = 60.0  # a child may take to begin its first item: imports, and the driver's start
 
@@ -42,7 +45,7 @@ def conduct(
     only: tuple[str, ...] = (),
 ) -> None:
     """Runs what is left. only: "stage/item" of the items that are wanted."""
-    until = time.monotonic() + limits.whole_s
+    clock = OwnTime()
     for stage in stages:
         items = [
             i for i in stage.names(setting) if not only or f"{stage.name}/{i}" in only or stage.name == "card"
@@ -52,12 +55,12 @@ def conduct(
             continue
         patience = SIMULATED if setting.small else 1.0
         stage_s, item_s = limits.stage_s or stage.limit_s * patience, limits.item_s or stage.item_s * patience
-        end = min(until, time.monotonic() + stage_s)
+        end = min(limits.whole_s, clock.look() + stage_s)
         while left := _left(journal, stage, items):
-            if time.monotonic() >= end:
+            if clock.look() >= end:
                 _settle(journal, stage, left, TIME_LIMIT, _NO_TIME)
                 break
-            _child(setting, journal, stage, left, end, environment, min(item_s, stage_s))
+            _child(setting, journal, stage, left, clock, end, environment, min(item_s, stage_s))
 
 
 def _left(journal: Journal, stage: Stage, items: list[str]) -> list[str]:
@@ -79,6 +82,7 @@ def _child(
     journal: Journal,
     stage: Stage,
     items: list[str],
+    clock: OwnTime,
     end: float,
     environment: Mapping[str, str],
     item_s: float,
@@ -98,11 +102,11 @@ def _child(
         child.stdin.flush()
     except BrokenPipeError:
         pass  # it ended already: below is said how
-    seen, since, verdict = -1, time.monotonic(), ""
+    seen, since, verdict = -1, clock.look(), ""
     while child.poll() is None and not verdict:
         time.sleep(LOOK_S)
         said = (said + (child.stderr.read() or b""))[-2000:]
-        now, count = time.monotonic(), journal.file.stat().st_size if journal.file.exists() else 0
+        now, count = clock.look(child.pid), journal.file.stat().st_size if journal.file.exists() else 0
         if count != seen:
             seen, since = count, now
         began = journal.begun(stage.name)

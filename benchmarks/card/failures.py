@@ -21,6 +21,8 @@ WRONG, NAN, CAPABILITY, OTHER = "wrong number", "NaN", "another capability", "er
 
 # Words of an error's message, first found first counted.
 _WORDS = (
+    ("compiler missing", ("needs NVRTC",)),
+    ("old driver", ("does not load what NVRTC",)),
     ("driver missing", ("finds no driver", "finds no NVIDIA card", "needs CuPy")),
     ("out of memory", ("bytes of memory left", "OutOfMemory", "cudaErrorMemoryAllocation")),
     ("too few registers", ("registers a thread", "registers in each", "OUT_OF_RESOURCES")),

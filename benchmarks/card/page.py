@@ -6,8 +6,9 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from card.failures import repro_of
+from card.failures import NOT_RUN, repro_of
 from card.journal import Journal
+from card.machine import what_to_do
 from card.stages import STAGES, Setting
 
 _STYLE = """
@@ -20,8 +21,10 @@ pre { background: #f6f6f6; padding: .6rem; overflow: auto }
 """
 
 
-def report(journal: Journal, setting: Setting, planted: str | None, note: str) -> dict[str, Any]:
-    """Stages with their rows, failures with their repros. planted: see `repro`."""
+def report(
+    journal: Journal, setting: Setting, planted: str | None, note: str, here: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Stages with their rows, failures with their repros. planted: see `repro`; here: see machine.py."""
     settled = journal.settled()
     stages: dict[str, Any] = {}
     failures = []
@@ -34,11 +37,14 @@ def report(journal: Journal, setting: Setting, planted: str | None, note: str) -
         found["failed"] += 1
         shown = repro_of(entry, setting, planted)
         failures.append({**{k: v for k, v in entry.items() if k != "status"}, "repro": shown})
+    card = stages.get("card", {}).get("rows", {}).get("card")
     order = {name: n for n, name in enumerate(STAGES)}
     return {
         "note": note,
         "target": setting.target,
-        "card": stages.get("card", {}).get("rows", {}).get("card"),
+        "card": card,
+        "here": here,
+        "to_do": [] if card else what_to_do(here),
         "stages": dict(sorted(stages.items(), key=lambda s: order[s[0]])),
         "failures": failures,
     }
@@ -53,13 +59,22 @@ def page(result: Mapping[str, Any]) -> str:
     ]
     if result["card"]:
         out.append(_table([[k, v] for k, v in result["card"].items()]))
+    if result["to_do"]:
+        steps = "".join(f"<li>{_text(step)}" for step in result["to_do"])
+        out.append(f"<h2>What to do</h2><ul>{steps}</ul>")
+    out += ["<h2>What is on this machine</h2>", _table([[k, v] for k, v in result["here"].items()])]
     counts = [[name, s["right"], s["failed"]] for name, s in result["stages"].items()]
     out += ["<h2>Stages</h2>", _table([["stage", "right", "failed"], *counts])]
-    if result["failures"]:
+    shown = [f for f in result["failures"] if f["kind"] != NOT_RUN]
+    if shown:
         out.append(
             "<h2>Failures</h2><p>Each program runs one item. Please send this page, or the JSON, back.</p>"
         )
-    for f in result["failures"]:
+    if len(shown) < len(result["failures"]):
+        out.append(
+            f"<p>{len(result['failures']) - len(shown)} items were not run: there is no card that fits.</p>"
+        )
+    for f in shown:
         head = f"<h3 class=bad>{_text(f['stage'])}/{_text(f['item'])}: {_text(f['kind'])}</h3>"
         trace = "\n".join(f.get("trace", ()))
         out.append(f"{head}<p>{_text(f['what'])}</p><pre>{_text(f['repro'])}</pre>")

@@ -3,8 +3,9 @@
     PYTHON-WITH-CUPY benchmarks/simulated_card/cupy_facts.py [SOURCE.cu …]
 
 Nothing here needs a driver or autotensor. Compiled functions say their parameters in the first line of their
-docstring. Sources, where given, are compiled by NVRTC with the options that CuPy gives it; what it refuses is
-said.
+docstring; those that do not are called with each name that they might know. What CuPy's own `RawModule` adds
+to the options of NVRTC is said, too. Sources, where given, are compiled by CuPy's names for NVRTC with
+the options of CUDA_OPTIONS (JSON); what it refuses is said.
 """
 
 from __future__ import annotations
@@ -12,26 +13,28 @@ from __future__ import annotations
 import ctypes
 import inspect
 import json
+import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 NAMES = (
-    "RawKernel.__call__",
-    "RawKernel.max_dynamic_shared_size_bytes",
-    "RawKernel.max_threads_per_block",
-    "RawKernel.num_regs",
-    "RawModule",
-    "RawModule.compile",
-    "RawModule.get_function",
     "arange",
     "asarray",
     "cuda.Device",
+    "cuda.Device.compute_capability",
     "cuda.Device.id",
     "cuda.Event",
     "cuda.Event.record",
+    "cuda.Event.synchronize",
+    "cuda.Function.__call__",
+    "cuda.Function.ptr",
     "cuda.Graph.launch",
+    "cuda.Module",
+    "cuda.Module.get_function",
+    "cuda.Module.load",
     "cuda.Stream",
     "cuda.Stream.__enter__",
     "cuda.Stream.__exit__",
@@ -39,11 +42,24 @@ NAMES = (
     "cuda.Stream.end_capture",
     "cuda.Stream.record",
     "cuda.Stream.synchronize",
-    "cuda.compiler.CompileException",
     "cuda.driver.CUDADriverError",
+    "cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
+    "cuda.driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
+    "cuda.driver.CU_FUNC_ATTRIBUTE_NUM_REGS",
+    "cuda.driver.funcGetAttribute",
+    "cuda.driver.funcSetAttribute",
     "cuda.get_current_stream",
     "cuda.get_elapsed_time",
     "cuda.memory.OutOfMemoryError",
+    "cuda.nvrtc.NVRTCError",
+    "cuda.nvrtc.compileProgram",
+    "cuda.nvrtc.createProgram",
+    "cuda.nvrtc.destroyProgram",
+    "cuda.nvrtc.getCUBIN",
+    "cuda.nvrtc.getPTX",
+    "cuda.nvrtc.getProgramLog",
+    "cuda.nvrtc.getSupportedArchs",
+    "cuda.nvrtc.getVersion",
     "cuda.runtime.CUDARuntimeError",
     "cuda.runtime.driverGetVersion",
     "cuda.runtime.getDeviceCount",
@@ -64,6 +80,8 @@ NAMES = (
     "ndarray.shape",
     "ndarray.view",
 )
+# What says nothing of its parameters, and the names that it might take after those that come first.
+ASKED = {"cuda.Function.__call__": (("grid", "block", "args"), ("shared_mem", "stream", "shared_memory"))}
 
 
 def facts_of(root: Any, name: str) -> dict[str, Any] | None:
@@ -82,14 +100,31 @@ def facts_of(root: Any, name: str) -> dict[str, Any] | None:
         return {"kind": "property"}
     if inspect.isclass(found) and issubclass(found, BaseException):
         return {"kind": "exception"}
+    if name in ASKED and not inspect.isfunction(found):
+        return {"kind": "callable", "parameters": _asked(root.cuda.Function, *ASKED[name])}
     return {"kind": "callable", "parameters": _parameters(found)}
+
+
+def _asked(kind: Any, first: tuple[str, ...], more: tuple[str, ...]) -> list[list[str]]:
+    """The names that a call takes; of a wrong type, so that nothing is called."""
+    taken = []
+    for name in (*first, *more):
+        given = dict.fromkeys(first, 0) | {name: 0}
+        try:
+            kind.__new__(kind)(**given)
+        except TypeError as error:
+            if "unexpected keyword" not in str(error):
+                taken.append([name, "positional_or_keyword"])
+    return taken
 
 
 def _parameters(f: Any) -> list[list[str]] | None:
     try:
         given = list(inspect.signature(f).parameters.values())
         out = [[p.name, p.kind.name.lower()] for p in given if p.name not in ("self", "_obj", "_no_init")]
-        if any(k != "var_positional" and k != "var_keyword" for _, k in out) or not (f.__doc__ or "").strip():
+        said = any(k != "var_positional" and k != "var_keyword" for _, k in out)
+        in_python = inspect.isclass(f) and inspect.isfunction(f.__init__)
+        if said or in_python or not (f.__doc__ or "").strip():
             return out
     except (TypeError, ValueError):
         pass
@@ -113,20 +148,45 @@ def _parameters(f: Any) -> list[list[str]] | None:
     return out
 
 
-def compiled_as_cupy_does(files: list[str], arch: str = "80") -> dict[str, str]:
-    """NVRTC's words for each source that it refuses. CuPy asks the driver for nothing but the
-    architecture."""
-    from cupy.cuda import compiler
+def refused_by_nvrtc(files: list[str]) -> dict[str, str]:
+    """NVRTC's words for each source that it refuses, compiled as autotensor does it: by CuPy's names."""
+    from cupy.cuda import nvrtc
 
-    _load_nvrtc()
-    compiler._get_arch_for_options_for_nvrtc = lambda arch=None: (f"-arch=sm_{arch}", "cubin")
+    options = ("--gpu-architecture=sm_80", *json.loads(os.environ["CUDA_OPTIONS"]))
     refused = {}
     for file in files:
+        program = nvrtc.createProgram(Path(file).read_text(), "kernels.cu", (), ())
         try:
-            compiler.compile_using_nvrtc(Path(file).read_text(), ("-std=c++17",), arch)
-        except compiler.CompileException as error:
-            refused[file] = str(error)[:500]
+            nvrtc.compileProgram(program, options)
+            assert nvrtc.getCUBIN(program)[1:4] == b"ELF"
+        except nvrtc.NVRTCError as error:
+            refused[file] = f"{error}: {nvrtc.getProgramLog(program)}"[:500]
+        nvrtc.destroyProgram(program)
     return refused
+
+
+class _Seen(Exception):
+    """Enough is known: nothing need be compiled."""
+
+
+def added_by_raw_module() -> list[str]:
+    """The options that CuPy's own way adds to those that were given, without the folders of its headers."""
+    from cupy.cuda import compiler
+
+    seen: list[str] = []
+
+    def instead(source: str, options: tuple[str, ...], *more: Any) -> None:
+        seen.extend(options)
+        raise _Seen
+
+    for name in ("compile_using_nvrtc", "_compile_using_nvrtc_no_warning"):
+        if hasattr(compiler, name):
+            setattr(compiler, name, instead)
+    compiler._get_arch_for_options_for_nvrtc = lambda arch=None: (f"-arch=sm_{arch}", "cubin")
+    compiler._preprocess = lambda *given: ""
+    with suppress(_Seen):
+        compiler._compile_module_with_cache(f"// {os.urandom(8).hex()}", ("--std=c++17",), arch="80")
+    return [o for o in seen if o != "--std=c++17" and not o.startswith("-I")]
 
 
 def _load_nvrtc() -> None:
@@ -140,8 +200,11 @@ def main() -> None:
     import cupy
 
     found = {"version": cupy.__version__, "names": {name: facts_of(cupy, name) for name in NAMES}}
+    if cupy.__version__ != "stand-in":
+        _load_nvrtc()
+        found["raw_module_adds"] = added_by_raw_module()
     if sys.argv[1:]:
-        found["refused"] = compiled_as_cupy_does(sys.argv[1:])
+        found["refused"] = refused_by_nvrtc(sys.argv[1:])
     print(json.dumps(found, indent=1))
 
 

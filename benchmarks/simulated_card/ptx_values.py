@@ -84,9 +84,8 @@ def _made(name: str, words: list[str], t: str) -> Operation | None:
             f = {"fma": lambda a, b, c: a * b + c, "add": np.add, "sub": np.subtract, "mul": np.multiply}[
                 name
             ]
-            return Operation(
-                _rounding(f, words, t, wide=name == "fma"), (t,) * (3 if name == "fma" else 2), t
-            )
+            f = _rounding(f, words, t, wide=name == "fma")
+            return Operation(_flushed(f) if "ftz" in words else f, (t,) * (3 if name == "fma" else 2), t)
         case "div" | "rem" if t[0] in "su":
             return Operation(_quotient if name == "div" else _remainder, (t, t), t)
         case "shl" | "shr":

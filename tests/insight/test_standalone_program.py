@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.codegen.c import nvrtc
 from autotensor.compiler import compile_trace
 from autotensor.insight.standalone_program import harness
 from autotensor.te.dag import ComputeDAG
@@ -39,5 +41,24 @@ def test_it_runs_without_us(tmp_path: Path) -> None:
     trial = "from autotensor.runtime.device.devices import open_device; open_device('opencl')\n"
     file.write_text(trial + program("opencl"))
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "y (100,) float32 [3. 3. 3. 3. 3. 3. 3. 3.]" in done.stdout
+
+
+@pytest.mark.skipif(nvrtc.library() is None, reason=f"NVRTC is not installed. {nvrtc.INSTALL}.")
+def test_it_runs_on_a_card_of_numpy(tmp_path: Path) -> None:
+    """The stand-in takes what CuPy's wheels take."""
+    file = tmp_path / "harness.py"
+    file.write_text(program("cuda"))
+    root = Path(__file__).parents[2]
+    folders = [root / "benchmarks" / "simulated_card" / "stand_in", root / "benchmarks", root]
+    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert done.returncode == 0, done.stderr
     assert "y (100,) float32 [3. 3. 3. 3. 3. 3. 3. 3.]" in done.stdout

@@ -9,21 +9,18 @@ headers.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes.util import find_library
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from autotensor.base.errors import CodegenError
+from autotensor.runtime.device.nvrtc_library import INSTALL, OPTIONS, library
 from autotensor.runtime.files.object_cache import default_cache, object_key
 
-INSTALL = "Install it with: pip install nvidia-cuda-nvrtc-cu12"
-_OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ptxas-options=-v")
+_OPTIONS = (*OPTIONS, "--ptxas-options=-v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +41,22 @@ class MachineCode:
     resources: dict[str, Resources]  # by kernel
 
 
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
-    """The library from its wheel, or the system's; None if there is none."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for file in sorted(Path(folder).glob("cuda_nvrtc/lib/libnvrtc.so.*")):
-            return ctypes.CDLL(str(file))
-    found = find_library("nvrtc")
-    return ctypes.CDLL(found) if found else None
-
-
 def compile_source(source: str, arch: str) -> MachineCode:
     """Machine code of CUDA source. Raises CodegenError with the compiler's log, or when NVRTC is missing."""
     with _compiled(source, arch) as (nvrtc, program, log):
         return MachineCode(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
 
 
-def ptx_of(source: str, arch: str) -> str:
+def ptx_of(source: str, arch: str, options: Sequence[str] = _OPTIONS) -> str:
     """PTX of CUDA source, "sm_80" being the least it is for. Raises as `compile_source`."""
-    with _compiled(source, arch) as (nvrtc, program, _):
+    with _compiled(source, arch, options) as (nvrtc, program, _):
         return _text(nvrtc, "nvrtcGetPTX", program).decode()
 
 
 @contextmanager
-def _compiled(source: str, arch: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p, str]]:
+def _compiled(
+    source: str, arch: str, options: Sequence[str] = _OPTIONS
+) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p, str]]:
     """A program that NVRTC has compiled, and what it said."""
     nvrtc = library()
     if nvrtc is None:
@@ -78,8 +66,8 @@ def _compiled(source: str, arch: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_vo
         nvrtc, "nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"autotensor.cu", 0, None, None
     )
     try:
-        options = [o.encode() for o in (f"--gpu-architecture={arch}", *_OPTIONS)]
-        status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        given = [o.encode() for o in (f"--gpu-architecture={arch}", *options)]
+        status = nvrtc.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
         log = _text(nvrtc, "nvrtcGetProgramLog", program).decode(errors="replace")
         if status:
             raise CodegenError(f"NVRTC refused a kernel for {arch}: {_first_error(log)}", context=lambda: log)
@@ -154,3 +142,15 @@ def _call(nvrtc: ctypes.CDLL, function: str, *args: object) -> None:
     status = getattr(nvrtc, function)(*args)
     if status:
         raise CodegenError(f"{function} of NVRTC failed with status {status}.")
+
+
+__all__ = [
+    "INSTALL",
+    "MachineCode",
+    "Resources",
+    "compile_source",
+    "library",
+    "ptx_of",
+    "resources",
+    "resources_of",
+]

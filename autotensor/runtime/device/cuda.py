@@ -1,7 +1,8 @@
-"""CUDA through CuPy: kernels as `RawModule`, memory as its arrays, a whole plan as one CUDA graph.
+"""CUDA through CuPy: kernels as its modules, memory as its arrays, a whole plan as one CUDA graph.
 
-Everything here needs a card; its contract and tests are the same as OpenCL's, and no other
-file of autotensor uses CuPy. CuPy compiles with NVRTC and keeps the binaries by the content of the source.
+Everything here needs a card; its contract and tests are the same as OpenCL's, and no other file of autotensor
+uses CuPy. NVRTC compiles with our own options, through the functions that CuPy has for it: `RawModule` would
+add `-ftz=true`, which turns the smallest numbers into zeros. Binaries are kept in the object cache.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import numpy as np
 from autotensor.base.device_identity import DeviceIdentity
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.runtime.arrays import Array
+from autotensor.runtime.device import nvrtc_library
 from autotensor.runtime.device.contract import DeviceCall, Memory, Run
+from autotensor.runtime.files.object_cache import default_cache, object_key
 
 INSTALL = "pip install 'autotensor[cuda12x]'"
 STATIC_SHARED_BYTES = 48 << 10  # a kernel must request more
+VECTOR_BYTES = 16  # the widest access of a kernel: arrays begin at multiples
 
 
 class CudaDevice:
@@ -29,8 +33,9 @@ class CudaDevice:
     alignment = 256
 
     def __init__(self) -> None:
-        """Raises TargetError when CuPy, a driver or a card is missing."""
+        """Raises TargetError when CuPy, NVRTC, a driver or a card is missing."""
         self._cupy = cupy = _cupy()
+        self._nvrtc_version = _nvrtc_version(cupy)
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.name = properties["name"].decode()
         self.capability = int(properties["major"]) * 10 + int(properties["minor"])
@@ -117,6 +122,13 @@ class CudaDevice:
         found = self._cupy.asarray(array)
         if not found.flags.c_contiguous:
             raise TargetError("an array on the card is not row-major.", fix="Give a contiguous copy of it.")
+        over = array.__cuda_array_interface__["data"][0] % VECTOR_BYTES
+        if over:
+            raise TargetError(
+                f"an array on the card begins {over} bytes after a multiple of {VECTOR_BYTES}, where no "
+                "vector can be loaded.",
+                fix="Give a copy of it.",
+            )
         # what was written on the owner's stream must be there before ours reads it
         self._cupy.cuda.get_current_stream().synchronize()
         return found.reshape(-1).view(np.uint8)
@@ -124,30 +136,61 @@ class CudaDevice:
     def _bound(self, source: bytes, call: DeviceCall) -> tuple[Any, DeviceCall]:
         if source not in self._modules:
             self._modules[source] = self._built(source)
-        cuda = self._cupy.cuda
+        driver = self._cupy.cuda.driver
         try:
             kernel = self._modules[source].get_function(call.kernel)
-            if call.threads > kernel.max_threads_per_block:
+            most = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.ptr)
+            if call.threads > most:
+                registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, kernel.ptr)
                 raise ArtifactError(
                     f"kernel {call.kernel!r} needs {call.threads} threads a block, {self.name} can run "
-                    f"{kernel.max_threads_per_block} of it with its {kernel.num_regs} registers a thread.",
+                    f"{most} of it with its {registers} registers a thread.",
                     fix="Bind smaller axes to threadIdx, or compute fewer elements per thread.",
                 )
             if call.dynamic_shared_bytes > STATIC_SHARED_BYTES:
-                kernel.max_dynamic_shared_size_bytes = call.dynamic_shared_bytes
-        except cuda.driver.CUDADriverError as error:
+                wanted = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                driver.funcSetAttribute(kernel.ptr, wanted, call.dynamic_shared_bytes)
+        except driver.CUDADriverError as error:
             raise ArtifactError(
                 f"kernel {call.kernel!r} cannot be set up on {self.name}: {error}."
             ) from error
         return kernel, call
 
     def _built(self, source: bytes) -> Any:
+        """The source as a loaded module, its machine code from the cache if it is there."""
+        cuda, cache = self._cupy.cuda, default_cache()
+        versions = (self._cupy.__version__, self._nvrtc_version, str(self.capability))
+        key = object_key("cuda", source, *versions, *nvrtc_library.OPTIONS)
+        binary = cache.get(key)
+        if binary is None:
+            binary = cache.put(key, self._compiled(source.decode()))
+        module = cuda.Module()
         try:
-            module = self._cupy.RawModule(code=source.decode(), options=("-std=c++17",), backend="nvrtc")
-            module.compile()
-        except self._cupy.cuda.compiler.CompileException as error:
-            raise ArtifactError(f"NVRTC refuses the kernel source: {error}.") from error
+            module.load(binary)
+        except cuda.driver.CUDADriverError as error:
+            raise ArtifactError(
+                f"{self.name}, whose driver is of CUDA {self.identity.driver}, does not load what NVRTC "
+                f"{self._nvrtc_version} has made: {error}.",
+                fix="Install the NVRTC of the driver's CUDA, or a newer driver.",
+            ) from error
         return module
+
+    def _compiled(self, source: str) -> bytes:
+        """Machine code for the card; PTX, which the driver compiles, if NVRTC is older than the card."""
+        nvrtc = self._cupy.cuda.nvrtc
+        known = max(a for a in nvrtc.getSupportedArchs() if a <= self.capability)
+        of_its_own = known // 10 == self.capability // 10
+        options = (f"--gpu-architecture={'sm' if of_its_own else 'compute'}_{known}", *nvrtc_library.OPTIONS)
+        program = nvrtc.createProgram(source, "kernels.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, options)
+            binary: bytes = nvrtc.getCUBIN(program) if of_its_own else nvrtc.getPTX(program)
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise ArtifactError(f"NVRTC refuses the kernel source: {error}: {log}") from error
+        finally:
+            nvrtc.destroyProgram(program)
+        return binary
 
 
 class _Launches:
@@ -201,3 +244,15 @@ def _cupy() -> Any:
     if cards == 0:
         raise TargetError("target 'cuda' finds no NVIDIA card here.", fix="Use --target opencl.")
     return cupy
+
+
+def _nvrtc_version(cupy: Any) -> str:
+    """Such as "12.9". CuPy 13 finds NVRTC's wheel only if it is loaded already."""
+    nvrtc_library.library()
+    try:
+        return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    except RuntimeError as error:
+        raise TargetError(
+            f"target 'cuda' needs NVRTC, which compiles its kernels, and finds none here ({error}).",
+            fix=f"{INSTALL} (cuda13x for drivers of CUDA 13).",
+        ) from error

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.base.errors import ArgumentError, ArtifactError
+from autotensor.base.errors import ArgumentError, ArtifactError, TargetError
 from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.device.array import DeviceArray
@@ -85,7 +85,11 @@ class DeviceModule(CompiledFunction):
                 memory: Memory = array.memory
                 shape, dtype = array.shape, array.dtype
             else:
-                memory = self.device.foreign(array)
+                try:
+                    memory = self.device.foreign(array)
+                except TargetError as error:
+                    named = f"{self.name}: argument {slot.spec.name!r}: {error.what}"
+                    raise ArgumentError(named, fix=error.fix) from error
                 if memory is None:
                     continue  # the host's checks have the words
                 interface = array.__cuda_array_interface__

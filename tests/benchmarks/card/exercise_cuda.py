@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -69,6 +70,7 @@ def errors() -> None:
     source = b'extern "C" __global__ void k(float* y) { extern __shared__ float s[]; s[threadIdx.x] = 1;'
     source += b" y[threadIdx.x] = s[threadIdx.x]; }"
     under("driver missing", CudaDevice)
+    under("compiler missing", CudaDevice)
     device = CudaDevice()
     assert device.limits["warp_size"] == 32
     memory = device.allocate(256)
@@ -80,10 +82,15 @@ def errors() -> None:
     under("out of memory", lambda: device.allocate(64))
     under("too few registers", lambda: device.plan((source,), [call]))
     under("compile error", lambda: device.plan((source + b" ",), [call]))
+    under("old driver", lambda: device.plan((source + b"  ",), [call]))
+    os.environ["STAND_IN_CAPABILITY"] = "120"  # of no generation that its NVRTC knows: the driver gets PTX
+    CudaDevice().plan((source,), [call])()
+    del os.environ["STAND_IN_CAPABILITY"]
     under("launch error", lambda: device.plan((source,), [call])())
 
     device.copy(device.allocate(64), device.allocate(64), 64)
     under("", lambda: device.foreign(device.allocate(64).view(np.float32).reshape(4, 4).T))
+    under("", lambda: device.foreign(device.allocate(64).view(np.float32)[1:]))
 
     def lose() -> None:
         device.plan((source,), [call])()
@@ -96,10 +103,12 @@ def main() -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "kit")]
     os.chdir(ROOT)
     load(sys.argv[1] if len(sys.argv) > 1 else "")
-    sys.settrace(watch)
-    contract()
-    errors()
-    sys.settrace(None)
+    with TemporaryDirectory() as empty:  # nothing is compiled yet
+        os.environ["AUTOTENSOR_CACHE_DIR"] = empty
+        sys.settrace(watch)
+        contract()
+        errors()
+        sys.settrace(None)
     print(json.dumps(sorted(ran)))
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gpu_cases import CASES
 from autotensor.base.target import parse
 from autotensor.codegen.c import nvrtc
 from autotensor.compiler import compile_state
+from autotensor.runtime.device.nvrtc_library import OPTIONS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -37,8 +39,11 @@ WRONG_CALLS = (
     "shared_mem=call=>shared_memory=call",
     "Stream(non_blocking=True)=>Stream(nonblocking=True)",
     "get(self._stream, out=into=>get(self._stream, into=into",
-    'options=("-std=c++17",)=>options="-std=c++17"',
-    'backend="nvrtc"=>back_end="nvrtc"',
+    'createProgram(source, "kernels.cu", (), ())=>createProgram(source, "kernels.cu")',
+    "module.load(binary)=>module.load_data(binary)",
+    "ATTRIBUTE_NUM_REGS, kernel.ptr)=>ATTRIBUTE_NUM_REGS, kernel)",
+    "funcSetAttribute(kernel.ptr, wanted=>funcSetAttribute(wanted, kernel.ptr",
+    "*nvrtc_library.OPTIONS)\n        program=>'--ftz=true')\n        program",
     "begin_capture()=>start_capture()",
     'p["sharedMemPerBlockOptin"]=>p["sharedMemoryPerBlockOptin"]',
     "kernel(call.grid, call.block, call.memories=>kernel(call.grid, call.block, list(call.memories)",
@@ -47,9 +52,9 @@ WRONG_CALLS = (
 )
 
 
-def child(*command: str, stand_in: bool = True) -> subprocess.CompletedProcess[str]:
+def child(*command: str, stand_in: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
     path = [*(STAND_IN if stand_in else []), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -122,16 +127,26 @@ def test_a_wrong_call_is_found(change: str) -> None:
     assert "is not in cuda.py" not in done.stderr, change
 
 
+@pytest.mark.parametrize("extra", ["cuda12x", "cuda13x"])
+def test_whoever_installs_cupy_gets_a_compiler(extra: str) -> None:
+    """A machine with a card has its driver, and as a rule nothing else."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        needed = tomllib.load(file)["project"]["optional-dependencies"][extra]
+    assert [part for part in ("cupy", "nvrtc", "runtime") if not any(part in n for n in needed)] == []
+
+
 @pytest.mark.skipif(not INTERPRETERS, reason="CUPY_PYTHONS names no interpreter with CuPy")
 @pytest.mark.parametrize("python", INTERPRETERS)
 def test_what_is_written_down_of_the_wheel_is_true(python: str, tmp_path: Path) -> None:
-    """With NVRTC in reach of CuPy, all sources of the tests compile by its own way, too."""
+    """All sources of the tests compile by CuPy's names for NVRTC, too."""
     files = []
     for name in CASES:
         files.append(tmp_path / f"{name}.cu")
         files[-1].write_bytes(compile_state(CASES[name]().state, parse("cuda -arch=sm_80"), name).objects[0])
-    done = child(python, str(FACTS), *map(str, files), stand_in=False)
+    options = {"CUDA_OPTIONS": json.dumps(OPTIONS)}
+    done = child(python, str(FACTS), *map(str, files), stand_in=False, **options)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["names"] == WHEELS[int(found["version"].split(".")[0])]["names"]
+    assert found["raw_module_adds"] == ["-ftz=true"], "why cuda.py compiles with options of its own"
     assert found["refused"] == {}

@@ -89,6 +89,15 @@ class DeviceContract:
             np.testing.assert_array_equal(out, 3 * x)
         assert device.seconds(run, 4) > 0.0
 
+    def test_the_smallest_numbers_stay_what_they_are(self):
+        device, x = open_device(self.kind), np.full(N, 1e-40, np.float32)
+        a, b = (device.allocate(4 * N) for _ in range(2))
+        device.write(a, x)
+        device.plan((SOURCES[self.kind].encode(),), [DeviceCall("twice", (b, a), (2, 1, 1), (64, 1, 1))])()
+        out = np.empty_like(x)
+        device.read(b, out)
+        np.testing.assert_array_equal(out, 2 * x)
+
     def test_source_that_does_not_compile_is_an_artifact_error(self):
         device = open_device(self.kind)
         with pytest.raises(ArtifactError, match="refuse"):
@@ -173,6 +182,15 @@ class TestCuda(DeviceContract):
         assert isinstance(y, DeviceArray)
         np.testing.assert_allclose(cupy.from_dlpack(y).get(), np.arange(N) + 2)
         np.testing.assert_allclose(cupy.asarray(y).get(), np.arange(N) + 2)
+
+    def test_an_array_that_vectors_cannot_load_is_refused_by_its_name(self):
+        import cupy
+
+        g = DeviceModule(function("cuda")).bind(w=np.ones(N, np.float32))
+        with pytest.raises(ArgumentError, match="'x': an array on the card begins 4 bytes after a multiple"):
+            g(cupy.arange(N + 1, dtype=cupy.float32)[1:])
+        x = cupy.arange(N + 4, dtype=cupy.float32)[4:]
+        np.testing.assert_allclose(g(x).numpy(), np.arange(N) + 6)
 
 
 def test_platforms_are_chosen_by_name_cards_first():

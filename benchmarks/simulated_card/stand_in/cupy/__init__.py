@@ -115,28 +115,3 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bo
     made = empty(host.shape, host.dtype)
     made.set(host)
     return made
-
-
-RawKernel = the_card.LoadedKernel
-
-
-class RawModule:
-    """Source and its kernels."""
-
-    def __init__(
-        self, code: str | None = None, *, options: tuple[str, ...] = (), backend: str = "nvrtc"
-    ) -> None:
-        if not isinstance(code, str) or not isinstance(options, tuple) or backend != "nvrtc":
-            raise TypeError("RawModule takes code: str, options: tuple, and NVRTC here")
-        self._code, self._options = code, options
-        self._kernels: Any = None
-
-    def compile(self, log_stream: Any = None) -> None:
-        self._kernels = the_card.compile(self._code, self._options)
-
-    def get_function(self, name: str) -> Any:
-        if self._kernels is None:
-            self.compile()
-        if name not in self._kernels:
-            raise cuda.driver.CUDADriverError(500)
-        return RawKernel(self._kernels[name])

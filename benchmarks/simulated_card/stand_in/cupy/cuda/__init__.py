@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cupy.cuda import compiler, driver, memory, runtime, the_card
+from cupy.cuda import driver, memory, nvrtc, runtime, the_card
 
 _current = threading.local()
 
@@ -73,12 +73,18 @@ class Event:
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.at: float | None = None
+        self._stream: Stream | None = None
 
     def record(self, stream: Stream | None = None) -> None:
         def now() -> None:
             self.at = time.perf_counter()
 
-        (stream or get_current_stream()).enqueue(now)
+        self._stream = stream or get_current_stream()
+        self._stream.enqueue(now)
+
+    def synchronize(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
 
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:
@@ -102,17 +108,40 @@ class Device:
         self._number = device or 0
 
     id = property(lambda self: self._number)
+    compute_capability = property(lambda self: str(the_card.capability()))
+
+
+Function = the_card.LoadedKernel
+
+
+class Module:
+    """What NVRTC has made, and its kernels."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Any] = {}
+
+    def load(self, cubin: bytes) -> None:
+        if not isinstance(cubin, bytes):
+            raise TypeError("load takes bytes")
+        self._kernels = the_card.loaded(cubin)
+
+    def get_function(self, name: str) -> Any:
+        if name not in self._kernels:
+            raise driver.CUDADriverError(500)
+        return Function(self._kernels[name])
 
 
 __all__ = [
     "Device",
     "Event",
+    "Function",
     "Graph",
+    "Module",
     "Stream",
-    "compiler",
     "driver",
     "get_current_stream",
     "get_elapsed_time",
     "memory",
+    "nvrtc",
     "runtime",
 ]

@@ -13,9 +13,12 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
+from itertools import count as numbers
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from simulated_card.ptx_lanes import CardFault, launch
@@ -24,6 +27,7 @@ from simulated_card.ptx_text import parse
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.c import nvrtc
+from autotensor.codegen.c.nvrtc import Resources
 from autotensor.codegen.c.resources import registers_for
 
 MEMORY_BYTES = 4 << 30
@@ -39,6 +43,8 @@ FAULTS = (
     "too few registers",
     "another capability",
     "driver missing",
+    "compiler missing",
+    "old driver",
     "compile error",
     "child killed",
     "time limit",
@@ -47,6 +53,8 @@ FAULTS = (
 _STATUS = {"cudaErrorIllegalAddress": 700, "cudaErrorMisalignedAddress": 716}
 
 _memory = GlobalMemory(MEMORY_BYTES)
+_numbers = numbers(1)
+_kernels: WeakValueDictionary[int, LoadedKernel] = WeakValueDictionary()
 _lost: list[tuple[int, str]] = []  # after the first error of a kernel every call of the process gives it
 
 
@@ -112,23 +120,51 @@ def fail(status: int, what: str) -> None:
     raise CUDARuntimeError(status, what)
 
 
-def compile(code: str, options: tuple[str, ...]) -> dict[str, Any]:
-    """Kernels and what they take, by name."""
-    from cupy.cuda.compiler import CompileException
+class Refused(Exception):
+    """NVRTC's words."""
 
-    arch = f"sm_{capability()}"
+
+def nvrtc_version() -> tuple[int, int]:
+    version = nvrtc.version()
+    if planted() == "compiler missing" or not version:
+        raise RuntimeError("CuPy failed to load libnvrtc.so.12")
+    major, minor = version.split(".")
+    return int(major), int(minor)
+
+
+def compiled(code: str, options: tuple[str, ...]) -> bytes:
+    """What NVRTC makes of it with these options. Raises Refused."""
     if planted() == "compile error":
         code += "\n#error planted\n"
     try:
-        kernels, takes = _compiled(code, arch)
+        return _compiled(code, options)
     except CodegenError as error:
-        raise CompileException(error.what, code, "kern.cu", options, "nvrtc") from error
-    return {name: (kernel, takes[name]) for name, kernel in kernels.items()}
+        raise Refused(error.what) from error
 
 
 @lru_cache(maxsize=256)
-def _compiled(code: str, arch: str) -> Any:
-    return parse(nvrtc.ptx_of(code, arch)), nvrtc.resources_of(code, arch)
+def _compiled(code: str, options: tuple[str, ...]) -> bytes:
+    """PTX, and in a comment before it what its kernels take."""
+    (architecture,) = (o.partition("=")[2] for o in options if o.startswith("--gpu-architecture="))
+    ptx = nvrtc.ptx_of(code, architecture, [o for o in options if not o.startswith("--gpu-architecture=")])
+    takes = {n: asdict(r) for n, r in nvrtc.resources_of(code, architecture.replace("compute", "sm")).items()}
+    return f"//{json.dumps(takes)}\n{ptx}".encode()
+
+
+def loaded(binary: bytes) -> dict[str, Any]:
+    """Kernels and what they take, by name."""
+    from cupy.cuda.driver import CUDADriverError
+
+    if planted() == "old driver":
+        raise CUDADriverError(222)
+    return _parsed(binary)
+
+
+@lru_cache(maxsize=256)
+def _parsed(binary: bytes) -> dict[str, Any]:
+    text = binary.decode()
+    takes = json.loads(text[2 : text.index("\n")])
+    return {name: (kernel, Resources(**takes[name])) for name, kernel in parse(text).items()}
 
 
 class LoadedKernel:
@@ -137,36 +173,28 @@ class LoadedKernel:
     def __init__(self, found: Any) -> None:
         self._kernel, takes = found
         few = planted() == "too few registers"
-        self._registers = 255 if few else takes.registers
-        self._threads = 1 if few else _threads(takes.registers)
-        self._dynamic_bytes = STATIC_SHARED_BYTES - self._kernel.shared_bytes
+        self.registers = 255 if few else takes.registers
+        self.most_threads = 1 if few else _threads(takes.registers)
+        self.dynamic_bytes = STATIC_SHARED_BYTES - self._kernel.shared_bytes
+        self._number = next(_numbers)
+        _kernels[self._number] = self
 
-    num_regs = property(lambda self: self._registers)
-    max_threads_per_block = property(lambda self: self._threads)
+    ptr = property(lambda self: self._number)
 
-    @property
-    def max_dynamic_shared_size_bytes(self) -> int:
-        return max(0, self._dynamic_bytes)
-
-    @max_dynamic_shared_size_bytes.setter
-    def max_dynamic_shared_size_bytes(self, size: int) -> None:
-        from cupy.cuda.driver import CUDADriverError
-
-        if size + self._kernel.shared_bytes > SHARED_BYTES:
-            raise CUDADriverError(1)
-        self._dynamic_bytes = size
+    def may_have(self, dynamic_bytes: int) -> bool:
+        return bool(dynamic_bytes + self._kernel.shared_bytes <= SHARED_BYTES)
 
     def __call__(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared_mem: int = 0
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
     ) -> None:
         from cupy import cuda
 
         if not (isinstance(grid, tuple) and isinstance(block, tuple) and isinstance(args, tuple)):
             raise TypeError("grid, block and args are tuples")
-        fits = prod(block) <= self.max_threads_per_block and max(grid[1:]) < 65536 and max(block) <= THREADS
+        fits = prod(block) <= self.most_threads and max(grid[1:]) < 65536 and max(block) <= THREADS
         if planted() == "launch error" or not fits:
             raise cuda.driver.CUDADriverError(1)
-        if shared_mem > self.max_dynamic_shared_size_bytes:
+        if shared_mem > max(0, self.dynamic_bytes):
             raise cuda.driver.CUDADriverError(1)
         cuda.get_current_stream().enqueue(lambda: self._run(tuple(grid), tuple(block), args, shared_mem))
 
@@ -187,6 +215,10 @@ class LoadedKernel:
         for a in args[-1:] if fault in ("NaN", "wrong number") else ():
             data = _memory.bytes_at(a.address, a.nbytes // 4 * 4).view(np.float32)
             data[: len(data) // 2] = np.nan if fault == "NaN" else data[: len(data) // 2] * 1.5 + 1
+
+
+def kernel_at(number: int) -> LoadedKernel:
+    return _kernels[number]
 
 
 def _threads(registers: int) -> int:
