@@ -178,7 +178,13 @@ class CudaDevice:
     def _compiled(self, source: str) -> bytes:
         """Machine code for the card; PTX, which the driver compiles, if NVRTC is older than the card."""
         nvrtc = self._cupy.cuda.nvrtc
-        known = max(a for a in nvrtc.getSupportedArchs() if a <= self.capability)
+        known = max((a for a in nvrtc.getSupportedArchs() if a <= self.capability), default=0)
+        if not known:
+            raise TargetError(
+                f"NVRTC {self._nvrtc_version} does not compile for {self.name}, a card of capability "
+                f"{self.capability / 10}.",
+                fix=f"Take an older one: {INSTALL}.",
+            )
         of_its_own = known // 10 == self.capability // 10
         options = (f"--gpu-architecture={'sm' if of_its_own else 'compute'}_{known}", *nvrtc_library.OPTIONS)
         program = nvrtc.createProgram(source, "kernels.cu", (), ())

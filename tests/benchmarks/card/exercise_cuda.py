@@ -85,6 +85,8 @@ def errors() -> None:
     under("old driver", lambda: device.plan((source + b"  ",), [call]))
     os.environ["STAND_IN_CAPABILITY"] = "120"  # of no generation that its NVRTC knows: the driver gets PTX
     CudaDevice().plan((source,), [call])()
+    os.environ["STAND_IN_CAPABILITY"] = "60"  # which its NVRTC has forgotten
+    under("", lambda: CudaDevice().plan((source,), [call]))
     del os.environ["STAND_IN_CAPABILITY"]
     under("launch error", lambda: device.plan((source,), [call])())
 

@@ -111,24 +111,7 @@ class Device:
     compute_capability = property(lambda self: str(the_card.capability()))
 
 
-Function = the_card.LoadedKernel
-
-
-class Module:
-    """What NVRTC has made, and its kernels."""
-
-    def __init__(self) -> None:
-        self._kernels: dict[str, Any] = {}
-
-    def load(self, cubin: bytes) -> None:
-        if not isinstance(cubin, bytes):
-            raise TypeError("load takes bytes")
-        self._kernels = the_card.loaded(cubin)
-
-    def get_function(self, name: str) -> Any:
-        if name not in self._kernels:
-            raise driver.CUDADriverError(500)
-        return Function(self._kernels[name])
+Function, Module = the_card.LoadedKernel, the_card.LoadedModule
 
 
 __all__ = [

@@ -151,20 +151,35 @@ def _compiled(code: str, options: tuple[str, ...]) -> bytes:
     return f"//{json.dumps(takes)}\n{ptx}".encode()
 
 
-def loaded(binary: bytes) -> dict[str, Any]:
-    """Kernels and what they take, by name."""
-    from cupy.cuda.driver import CUDADriverError
-
-    if planted() == "old driver":
-        raise CUDADriverError(222)
-    return _parsed(binary)
-
-
 @lru_cache(maxsize=256)
 def _parsed(binary: bytes) -> dict[str, Any]:
+    """Kernels and what they take, by name."""
     text = binary.decode()
     takes = json.loads(text[2 : text.index("\n")])
     return {name: (kernel, Resources(**takes[name])) for name, kernel in parse(text).items()}
+
+
+class LoadedModule:
+    """What NVRTC has made, and its kernels."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Any] = {}
+
+    def load(self, cubin: bytes) -> None:
+        from cupy.cuda.driver import CUDADriverError
+
+        if not isinstance(cubin, bytes):
+            raise TypeError("load takes bytes")
+        if planted() == "old driver":
+            raise CUDADriverError(222)
+        self._kernels = _parsed(cubin)
+
+    def get_function(self, name: str) -> LoadedKernel:
+        from cupy.cuda.driver import CUDADriverError
+
+        if name not in self._kernels:
+            raise CUDADriverError(500)
+        return LoadedKernel(self._kernels[name])
 
 
 class LoadedKernel:
