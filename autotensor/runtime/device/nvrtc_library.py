@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 INSTALL = "Install it with: pip install nvidia-cuda-nvrtc-cu12"
-# Numbers that are too small to be normal stay what they are: CuPy's own compilations make zeros of them.
+# Subnormal numbers stay what they are; CuPy's own compilations turn them into zeros.
 OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ftz=false")
 _IN_WHEELS = ("cuda_nvrtc/lib/libnvrtc.so.*", "cu*/lib/libnvrtc.so.*")  # of CUDA 12, and from 13 on
 
