@@ -28,7 +28,7 @@ from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
-from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
+from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize
 from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -108,9 +108,9 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
         decided.append(is_one_nest(workload.dag, target))
         return decided[-1]
 
-    cuts = [_cut(family.at(samples.choices[0]), target, decide)]
+    cuts = [_cut(family.at(samples.choices[0]), target, decide, OPEN_PASSES)]
     for choice in samples.choices[1:]:
-        cuts.append(_cut(family.at(choice), target, _repeated(decided)))
+        cuts.append(_cut(family.at(choice), target, _repeated(decided), OPEN_PASSES))
     groups, opened = generalised(family.name, samples, cuts)
     check_least(family, opened)
     return ModelPlan(cuts[0][0], groups, tasks_of(groups), target, facts, opened=opened)
@@ -122,13 +122,18 @@ def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
     return lambda _: next(again, False)
 
 
-def _ready(graph: Graph, target: Target) -> Graph:
-    return own_outputs(optimize(graph, GPU_PASSES if target.is_gpu else PASSES))
+def _ready(graph: Graph, target: Target, passes: tuple[Pass, ...] | None = None) -> Graph:
+    return own_outputs(optimize(graph, passes or (GPU_PASSES if target.is_gpu else PASSES)))
 
 
-def _cut(graph: Graph, target: Target, is_worth_it: Callable[[Workload], bool]) -> Cut:
+def _cut(
+    graph: Graph,
+    target: Target,
+    is_worth_it: Callable[[Workload], bool],
+    passes: tuple[Pass, ...] | None = None,
+) -> Cut:
     """The graph as it is computed, and its groups. is_worth_it: whether a workload is to be one kernel."""
-    ready = _ready(graph, target)
+    ready = _ready(graph, target, passes)
     groups = partition(ready, windows=not target.is_gpu)
     if target.kind == "llvm":  # blocks of rows, for which a core has caches
         groups = joined(ready, groups, is_worth_it)

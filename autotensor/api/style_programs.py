@@ -30,7 +30,7 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph, with_inputs
 from autotensor.graph.infer_types import type_text
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input, topological
 from autotensor.graph.partition import own_outputs, partition, tasks
-from autotensor.graph.rules import PASSES, Pass, optimize
+from autotensor.graph.rules import OPEN_PASSES, Pass, optimize
 from autotensor.graph.rules.canonical import transpose
 from autotensor.graph.rules.layout import LAST, to_first, to_last
 from autotensor.graph.rules.narrow_floats import float32_inside
@@ -65,7 +65,7 @@ ALONE = {  # what takes the place of a pass
     "channels last": lambda graph: rewrite_graph(graph, TURNED, name="convolutions turned"),
 }
 LOCAL_PASSES: tuple[Pass, ...] = tuple(
-    Pass(p.name, ALONE.get(p.name, p.run)) for p in PASSES if p.name not in REACHING
+    Pass(p.name, ALONE.get(p.name, p.run)) for p in OPEN_PASSES if p.name not in REACHING
 )
 
 Key = tuple[Any, ...]

@@ -27,11 +27,14 @@ from autotensor.graph.rules.linear_sums import merge_sums
 from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.rules.norms import recognise_norms
 from autotensor.graph.rules.single_pixel import single_pixels
+from autotensor.graph.rules.weight_storage import in_16_bits
 
 __all__ = [
     "GPU_PASSES",
+    "IN_16_BITS",
     "IN_FLOAT32",
     "IN_INTEGERS",
+    "OPEN_PASSES",
     "PASSES",
     "Pass",
     "canonicalize",
@@ -56,6 +59,8 @@ IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know fl
 
 IN_INTEGERS = Pass("in integers", in_integers)
 
+IN_16_BITS = Pass("weights in 16 bits", in_16_bits)  # last: no other rule need know of it
+
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
@@ -75,11 +80,15 @@ PASSES: tuple[Pass, ...] = (
     Pass("joint products", joint_products),  # before: afterwards each third is a view of its own
     Pass("attention in place", in_place),
     Pass("common subexpressions", common_subexpressions),
+    IN_16_BITS,
 )
 
 
+# where one plan serves all extents: how many rows a product has is known when it is called
+OPEN_PASSES = tuple(p for p in PASSES if p is not IN_16_BITS)
+
 # GPUs have units for products of 16-bit floats
-GPU_PASSES = tuple(p for p in PASSES if p is not IN_FLOAT32)
+GPU_PASSES = tuple(p for p in PASSES if p not in (IN_FLOAT32, IN_16_BITS))
 
 
 def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:

@@ -1,0 +1,93 @@
+"""Weights whose numbers 16 bits hold are kept in 16 bits, and widened by the kernels that load them.
+
+    dense(x[rows, k], w: float32[n, k])   ──▶   dense(x, cast(w: bfloat16[n, k]))       one group; few rows
+    take(table: float32, ids)             ──▶   cast(take(table: bfloat16, ids))
+
+A product of few rows waits for its weights, so half the bytes are half the time. Where many rows share them
+the product waits for its multiplications, and weights stay in float32. In between it depends on where they
+come from: L2 is fast enough for three rows.
+
+Weights of files in float16 and bfloat16 have become float32 before the other rules see them. Here they are
+recognised by their numbers: it is the same whoever read the file, and whatever moved them meanwhile. No
+number changes.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from autotensor.base.dtype import DType, bfloat16, float16, float32
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.weights import is_weight
+
+TYPES = (bfloat16, float16)  # the one that widens faster first
+# Rows up to which half the bytes pay, wherever they come from, and from memory. Time of float32 over that of
+# bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0, 32 rows 0.99; 4096 x 4096 with
+# 1 row 2.5, 4 rows 3.0, 8 rows 1.4, 16 rows 1.3, 32 rows 0.97 (minima; Zen 4, 2026-11)
+ROWS, FAR_ROWS = 2, 16
+FAR_BYTES = 16 << 20  # of all such weights together: so many are in no L2 when they are read again
+LEAST_BYTES = 1 << 18  # of float32; smaller ones take no time (chosen, 2026-11)
+SAMPLE = 1 << 12  # elements by which most weights are told that have more bits
+CHUNK = 1 << 20  # elements that are looked at together: as many fit into a cache
+
+
+def in_16_bits(graph: Graph) -> Graph:
+    """The graph with large weights of products of few rows, and tables, in 16 bits, where these hold them."""
+    large = [c for c in graph.constants if _is_large(c) and c not in graph.outputs]
+    for rows in (FAR_ROWS, ROWS):
+        waiting = [c for c in large if all(_waits_for(r, c, rows) for r in graph.consumers[c])]
+        types = {c: t for c in waiting if (t := narrowest(c.array)) is not None}
+        if rows == ROWS or sum(c.array.nbytes for c in types) >= FAR_BYTES:
+            break
+    if not types:
+        return graph
+    stored = {c: constant(c.array.astype(t.numpy), c.name) for c, t in types.items()}
+    made: dict[GraphNode, GraphNode] = {}
+    for node in graph.nodes:
+        made[node] = _widening(node, made, stored) if isinstance(node, Apply) else node
+    return graph.with_outputs(made[o] for o in graph.outputs)
+
+
+def narrowest(array: Array) -> DType | None:
+    """The type of 16 bits that holds all numbers of a float32 array, bit by bit; None if there is none.
+
+    >>> narrowest(np.float32([1.0, 1e30])), narrowest(np.float32([0.1]))
+    (DType(kind='bfloat', bits=16, lanes=1), None)
+    """
+    flat = array.reshape(-1)
+    return next((t for t in TYPES if _holds(t, flat[:SAMPLE]) and _holds(t, flat)), None)
+
+
+def _holds(t: DType, numbers: Array) -> bool:
+    for start in range(0, numbers.size, CHUNK):
+        part = numbers[start : start + CHUNK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            again = part.astype(t.numpy).astype(np.float32)
+        if not np.array_equal(part.view(np.uint32), again.view(np.uint32)):
+            return False
+    return True
+
+
+def _is_large(c: Constant) -> bool:
+    return c.dtype == float32 and prod(c.shape) * c.dtype.bytes >= LEAST_BYTES
+
+
+def _waits_for(reader: Apply, c: Constant, rows: int) -> bool:
+    """Whether the reader is a product of so few rows with this weight, or looks rows up in it."""
+    if reader.op == "take":
+        return reader.inputs[0] is c and reader.inputs.count(c) == 1
+    return is_weight(reader, c) and prod(reader.inputs[0].shape[:-1]) <= rows
+
+
+def _widening(node: Apply, made: dict[GraphNode, GraphNode], stored: dict[Constant, Constant]) -> GraphNode:
+    inputs = [stored.get(x, made[x]) if isinstance(x, Constant) else made[x] for x in node.inputs]
+    if node.op == "take" and node.inputs[0] in stored:
+        return _as_float32(node.given(inputs))
+    wide = (_as_float32(x) if old in stored else x for old, x in zip(node.inputs, inputs, strict=True))
+    return node.given(wide)
+
+
+def _as_float32(node: GraphNode) -> GraphNode:
+    return apply("cast", (node,), {"dtype": str(float32)})
