@@ -9,6 +9,7 @@ from __future__ import annotations
 from schedules.registry import ANY, GPU, SketchRule
 from schedules.rules import (
     attention,
+    axis_last,
     column_sums,
     constant_stages,
     convolution,
@@ -103,6 +104,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("gpu_reduce", gpu_reduce.gpu_reduce, GPU),
     # before tile_cpu: no operand of a window is broadcast
     SketchRule("windows", windows.windows),
+    # before split_k and tile_cpu, whose vectors run along the result's last axis
+    SketchRule("axis_last", axis_last.axis_last),
     # before tile_cpu, because it offers that rule's sketches behind its own
     SketchRule("split_k", split_k.split_k),
     # before tile_general, which has no register tiles

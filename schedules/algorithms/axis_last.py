@@ -1,0 +1,56 @@
+"""A reduction whose result lies across its operands is made along them, and turned.
+
+    C[i, j] = Σ_k A[k, i] * B[j, k, i]
+
+        ──▶   C.along[j, i] = Σ_k A[k, i] * B[j, k, i];   C[i, j] = C.along[j, i]
+
+Vectors then run along memory in what is read for every term; the result is turned once. Terms and their order
+stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.ir.expr import Load
+from autotensor.ir.func import Buffer
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Stage, State
+from autotensor.te.stage import IterDef, StageOp
+from schedules.kit.stage_analysis import reads
+
+NAME = "axis_last"
+
+
+def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+    """The reduction along its operands, and the turned result; None where no other axis suits it better."""
+    op = stage.op
+    along = axis_along_memory(op)
+    if along is None:
+        return None
+    order = (*(a for a in op.axes if a is not along), along)
+    name = fresh(f"{op.name}.along", set(state.names))
+    extents = tuple(a.extent for a in order)
+    made = tuple(Buffer(f"{name}{b.name.removeprefix(op.name)}", extents, b.dtype) for b in op.buffers)
+    loads = tuple(Load(b, tuple(a.var for a in order)) for b in made)
+    return (
+        replace(op, name=name, axes=order, buffers=made, tag=""),
+        StageOp(op.name, op.axes, (), loads, None, op.buffers, op.tag),
+    )
+
+
+def axis_along_memory(op: StageOp) -> IterDef | None:
+    """The longest axis of the result that runs along memory in all operands that it walks, if the last one
+    does so in none; None without such an axis."""
+    if not op.is_reduction or op.is_open or len(op.axes) < 2:
+        return None
+    found = reads(op)
+    if any(r.strides.get(op.axes[-1].name) == 1 for r in found):
+        return None
+    walked = ((a, [r for r in found if r.uses(a.name)]) for a in op.axes[:-1] if a.extent > 1)
+    fit = [a for a, mine in walked if mine and all(r.strides.get(a.name) == 1 for r in mine)]
+    return max(fit, key=lambda a: a.extent, default=None)
+
+
+ALGORITHMS.add(NAME, Algorithm(NAME, axis_last))

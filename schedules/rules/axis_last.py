@@ -1,0 +1,32 @@
+"""Reductions whose result lies across their operands: made along them and turned, where no tile fits.
+
+Otherwise an operand is packed, or panels of it are transposed (`tile_cpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.axis_last import NAME, axis_along_memory
+from schedules.kit.operand_roles import assign_roles
+from schedules.kit.stage_analysis import lanes_of, read_by_choice, untouched
+from schedules.kit.tiles import column_lanes
+from schedules.registry import Extension
+
+
+def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+        return
+    if state.attached(stage.name) or read_by_choice(state, stage):
+        return
+    axis = axis_along_memory(op)
+    if axis is None or axis.extent < lanes_of(op, target):
+        return
+    if assign_roles(state, op, column_lanes(op, target), target) is not None:
+        return
+    yield Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
+    yield Extension(onward=True)
