@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from autotensor.ir.expr import Load
 from autotensor.ir.func import Buffer
+from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
+from autotensor.schedule.extents import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import IterDef, StageOp
-from schedules.kit.stage_analysis import reads
 
 NAME = "axis_last"
 
@@ -43,14 +44,28 @@ def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 def axis_along_memory(op: StageOp) -> IterDef | None:
     """The longest axis of the result that runs along memory in all operands that it walks, if the last one
     does so in none; None without such an axis."""
-    if not op.is_reduction or op.is_open or len(op.axes) < 2:
+    if not op.is_reduction or op.is_open or len(op.axes) < 2 or any(_walked_along(op, op.axes[-1])):
         return None
-    found = reads(op)
-    if any(r.strides.get(op.axes[-1].name) == 1 for r in found):
-        return None
-    walked = ((a, [r for r in found if r.uses(a.name)]) for a in op.axes[:-1] if a.extent > 1)
-    fit = [a for a, mine in walked if mine and all(r.strides.get(a.name) == 1 for r in mine)]
+    fit = [a for a in op.axes[:-1] if a.extent > 1 and all(_walked_along(op, a) or [False])]
     return max(fit, key=lambda a: a.extent, default=None)
+
+
+def _walked_along(op: StageOp, axis: IterDef) -> list[bool]:
+    """Of each load that an axis walks, whether neighbours are next to each other."""
+    walked = [load for load in op.loads() if axis.var in free_vars(load)]
+    return [_last_alone(load, axis) for load in walked]
+
+
+def _last_alone(load: Load, axis: IterDef) -> bool:
+    """Whether an axis walks the last dimension, step by step, and no other one."""
+    *outer, last = load.indices
+    found = access(last)
+    return (
+        found is not None
+        and found.is_sum
+        and found.steps.get(axis.name) == 1
+        and not any(axis.var in free_vars(i) for i in outer)
+    )
 
 
 ALGORITHMS.add(NAME, Algorithm(NAME, axis_last))

@@ -45,6 +45,26 @@ def test_what_vectors_read_again_and_again(tensors: Callable[[], list[Any]], exp
     assert build(tensors(), target="llvm -threads=1").artifact.meta["reread"] == expected
 
 
+def test_of_branches_one_counts() -> None:
+    """The first rows, the last ones and those between are three branches; each element is read three times."""
+    x = te.placeholder((512, 1024), name="x")
+
+    def body(i: Any, j: Any) -> Any:
+        above, below = te.select(i > 0, x[i - 1, j], x[i, j]), te.select(i < 511, x[i + 1, j], x[i, j])
+        return above + below - 2.0 * x[i, j]
+
+    z = te.compute((512, 1024), body, name="z")
+    s = te.create_schedule(z)
+    i, j = s[z].op.axis
+    rows, row = s[z].split(i, factor=2)
+    _, many, lane = s[z].split(j, factors=[4, 16])
+    s[z].parallel(rows)
+    s[z].unroll(row)
+    s[z].unroll(many)
+    s[z].vectorize(lane)
+    assert build(s, [x, z], "llvm -mcpu=x86-64-v4 -threads=1").artifact.meta["reread"] == []
+
+
 @pytest.mark.parametrize("given_out", [False, True])
 @pytest.mark.parametrize("shift", [0, 4, 16, 32])
 def test_the_same_bits_wherever_inputs_begin(shift: int, given_out: bool) -> None:
