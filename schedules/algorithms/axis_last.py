@@ -4,7 +4,7 @@
 
         ──▶   C.along[j, i] = Σ_k A[k, i] * B[j, k, i];   C[i, j] = C.along[j, i]
 
-Vectors then run along memory in what is read for every term; the result is turned once. Terms and their order
+Vectors then run along memory in every operand; the result is turned once. Terms and their order
 stay.
 """
 
@@ -51,7 +51,7 @@ def axis_along_memory(op: StageOp) -> IterDef | None:
 
 
 def _walked_along(op: StageOp, axis: IterDef) -> list[bool]:
-    """Of each load that an axis walks, whether neighbours are next to each other."""
+    """Whether neighbours along an axis are next to each other, for each load that it walks."""
     walked = [load for load in op.loads() if axis.var in free_vars(load)]
     return [_last_alone(load, axis) for load in walked]
 

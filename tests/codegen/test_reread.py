@@ -45,8 +45,8 @@ def test_what_vectors_read_again_and_again(tensors: Callable[[], list[Any]], exp
     assert build(tensors(), target="llvm -threads=1").artifact.meta["reread"] == expected
 
 
-def test_of_branches_one_counts() -> None:
-    """The first rows, the last ones and those between are three branches; each element is read three times."""
+def test_one_branch_counts() -> None:
+    """First rows, last rows and those between are three branches; each element is read three times."""
     x = te.placeholder((512, 1024), name="x")
 
     def body(i: Any, j: Any) -> Any:
