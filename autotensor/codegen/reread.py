@@ -44,7 +44,7 @@ class _Reader:
         """Elements of each buffer that whole vectors read in all turns of the loops.
 
         A loop whose extent is known at run time counts with the greatest, another one that is not a
-        constant as one. Only that one of two branches counts that reads more, for each turn takes one.
+        constant as one. The larger of two branches counts: a turn runs one of them.
         """
         if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
             turns *= interval(s.extent).hi or 1

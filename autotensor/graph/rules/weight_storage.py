@@ -29,7 +29,7 @@ TYPES = (bfloat16, float16)  # the one that widens faster first
 ROWS, FAR_ROWS = 2, 16
 FAR_BYTES = 16 << 20  # of all such weights together: so many are in no L2 when they are read again
 LEAST_BYTES = 1 << 18  # of float32; smaller ones take no time (chosen, 2026-11)
-SAMPLE = 1 << 12  # elements by which most weights are told that have more bits
+SAMPLE = 1 << 12  # elements, which show of most weights that they have more bits
 CHUNK = 1 << 20  # elements that are looked at together: as many fit into a cache
 
 
