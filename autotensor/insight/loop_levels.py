@@ -70,8 +70,10 @@ def heaviest(p: LoopPicture) -> StagePicture:
 def level_table(s: StagePicture, target: Target) -> LevelTable:
     """Loops of one iteration are left out: they change nothing."""
     operands = [o for o, _ in moved(s)]
-    sizes = np.stack([full_sizes(b, 1)[:, 0] for _, b in moved(s)])  # [operands, levels + 1]
-    times = entered(s, 1)[:, 0]
+    sizes = np.asarray(
+        [[b[0] for b in full_sizes(bytes_, 1)] for _, bytes_ in moved(s)]
+    )  # [operands, levels + 1]
+    times = [float(t[0]) for t in entered(s, 1)]
     extents = [int(full(v.extent, 1)[0]) for v in s.levels]
     loops = tuple(
         LoopRow(
@@ -79,7 +81,7 @@ def level_table(s: StagePicture, target: Target) -> LevelTable:
             v.stage,
             extent,
             MARKS.get(v.mark, ""),
-            float(times[n]),
+            times[n],
             tuple(map(float, sizes[:, n])),
             cache_of(float(sizes[:, n].sum()), target),
         )
@@ -87,7 +89,7 @@ def level_table(s: StagePicture, target: Target) -> LevelTable:
         if extent > 1
     )
     last = tuple(map(float, sizes[:, -1]))
-    body = LoopRow(BODY, s.name, 0, "", float(times[-1]), last, cache_of(sum(last), target))
+    body = LoopRow(BODY, s.name, 0, "", times[-1], last, cache_of(sum(last), target))
     return LevelTable(s.name, names(operands), (*loops, body), _caches(s, target, operands, sizes, extents))
 
 
@@ -95,12 +97,14 @@ def _caches(
     s: StagePicture, target: Target, operands: list[Operand], sizes: Floats, extents: list[int]
 ) -> tuple[CacheRow, ...]:
     times = entered(s, 1)
-    traffic = np.stack([brought(b[:, None], times)[:, 0] for b in sizes])  # [operands, levels + 1]
+    traffic = np.asarray(
+        [[t[0] for t in brought(b[:, None], times)] for b in sizes]
+    )  # [operands, levels + 1]
     # bytes the body asks for
-    uses = np.asarray([float(times[-1, 0]) * o.buffer.dtype.bytes for o in operands])
+    uses = np.asarray([float(times[-1][0]) * o.buffer.dtype.bytes for o in operands])
     out = []
     for n, cache in enumerate(target.cache_bytes):
-        level = int(kept(sizes.sum(axis=0)[:, None], cache)[0])
+        level = int(kept(sizes.sum(axis=0), cache, range(sizes.shape[1])))
         inner = next((m for m in range(level, len(extents)) if extents[m] > 1), None)
         bytes_in = traffic[:, level]
         out.append(

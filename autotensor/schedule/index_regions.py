@@ -25,9 +25,10 @@ import numpy as np
 
 from autotensor.ir.affine import affine
 from autotensor.ir.expr import Binary, Const, Expr, Op, Var, binary, const
+from autotensor.schedule.formulas import elementwise
 
-Number = Any  # int, or int64 array [candidates]
-Truth = Any  # bool, or bool array [candidates]
+Number = Any  # int, or int64 array [candidates], or a Formula of such
+Truth = Any  # bool, or bool array [candidates], or a Formula of such
 
 NEAR = 1 << 31  # constants by which bases may differ; random numbers are further apart
 
@@ -35,6 +36,7 @@ NEAR = 1 << 31  # constants by which bases may differ; random numbers are furthe
 # -- numbers -----------------------------------------------------------------------------------------------
 
 
+@elementwise
 def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
@@ -72,6 +74,7 @@ def modular(x: Number) -> Number:
     return x % PRIME
 
 
+@elementwise
 def multiplied(at: Number, k: Number) -> Number:
     """at × k by the prime, in 64 bits where they are arrays."""
     if isinstance(at, int) and isinstance(k, int):
@@ -100,6 +103,7 @@ def somewhere(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") % (PRIME - 1) + 1
 
 
+@elementwise
 def scrambled(at: Number, by: Number) -> Number:
     """The number that stands for a quotient or remainder of a base: 0 for 0, else unrelated to it."""
     mixed = multiplied(at ^ (at >> 29), 0x1F3D5B79A2C4E685) + modular(by * 0x2545F4914F6)

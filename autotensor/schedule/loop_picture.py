@@ -33,6 +33,7 @@ from autotensor.schedule.extents import (
     needed,
     spans,
 )
+from autotensor.schedule.formulas import any_of
 from autotensor.schedule.stage_work import executed
 from autotensor.schedule.state import At, Fuse, Ref, Split, Stage, State
 from autotensor.te.tensor import AxisKind
@@ -154,13 +155,14 @@ def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
     return (leaf,)
 
 
-def looks(p: LoopPicture) -> tuple[bytes, ...]:
-    """A summary of each candidate's loops: all that do more than one iteration, and what they touch.
+Appearance = tuple[
+    tuple[object, Number, Number], ...
+]  # what a number is about, the number, whether it counts
 
-    Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
-    loops that overhang. As bytes, since their hash is taken once: sets of them are asked all the time.
-    """
-    columns: list[tuple[object, Number, Number]] = []  # what a number is about, the number, whether it counts
+
+def appearance(p: LoopPicture) -> Appearance:
+    """All that summaries of candidates' loops say."""
+    columns: list[tuple[object, Number, Number]] = []
     for s in p.stages:
         for n, v in enumerate(s.levels):
             runs = [np.not_equal(trips, 1) for _, trips in v.parts]
@@ -168,8 +170,17 @@ def looks(p: LoopPicture) -> tuple[bytes, ...]:
             columns.append(((s.name, v.kind.value, v.mark.value), 0, any_runs))
             columns += [(axis, trips, r) for (axis, trips), r in zip(v.parts, runs, strict=True)]
             columns += [("bytes", sizes[n], any_runs) for sizes in s.bytes]
-    numbers = np.empty((p.count, len(columns)), np.float64)
-    counts = np.empty((p.count, len(columns)), np.bool_)
+    return tuple(columns)
+
+
+def looks(columns: Appearance, count: int) -> tuple[bytes, ...]:
+    """A summary of each candidate's loops: all that do more than one iteration, and what they touch.
+
+    Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
+    loops that overhang. As bytes, since their hash is taken once: sets of them are asked all the time.
+    """
+    numbers = np.empty((count, len(columns)), np.float64)
+    counts = np.empty((count, len(columns)), np.bool_)
     for n, (_, number, does) in enumerate(columns):
         numbers[:, n], counts[:, n] = number, does
     heads: dict[bytes, bytes] = {}
@@ -275,7 +286,7 @@ def _axes_moved_by(stage: Stage, leaf: str, extents: Extents) -> frozenset[str]:
     if not leaf:
         return frozenset()
     found = spans(stage, frozenset({leaf}), extents.of, False)
-    return frozenset(a.name for a in stage.op.all_axes if np.any(np.asarray(found[a.name].extent) > 1))
+    return frozenset(a.name for a in stage.op.all_axes if any_of(found[a.name].extent > 1))
 
 
 def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Operand, ...]:

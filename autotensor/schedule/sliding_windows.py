@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import const
 from autotensor.ir.func import Scope
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.formulas import any_of
 from autotensor.schedule.index_regions import (
     NEAR,
     PRIME,
@@ -78,10 +77,10 @@ def window_of(stage: Stage, box: Sequence[Span], later: Sequence[Span]) -> Windo
     population only if that holds for none; the others keep nothing.
     """
     steps = [_moved(now, then) for now, then in zip(box, later, strict=True)]
-    moving = [n for n, step in enumerate(steps) if np.any(np.asarray(step) != 0)]
+    moving = [n for n, step in enumerate(steps) if any_of(step != 0)]
     along = moving[0] if moving else 0
     forwards = both(steps[along] > 0, steps[along] < NEAR) if steps else False
-    if not np.any(forwards) or (len(moving) > 1 and isinstance(forwards, bool)):
+    if not any_of(forwards) or (len(moving) > 1 and isinstance(forwards, bool)):
         raise _unsteady(stage, [steps[n] for n in moving])
     rows = box[along].extent
     return Window(tuple(box), along, where(forwards, least(steps[along], rows), rows))

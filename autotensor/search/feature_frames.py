@@ -20,9 +20,9 @@ from autotensor.base.errors import AutotensorError
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.machine.calibration import known_rates
-from autotensor.search.propose.population import Ints, Population
-from autotensor.search.score.features import NAMES, features
-from autotensor.search.score.prior import predict
+from autotensor.search.propose.population import Ints
+from autotensor.search.score.features import NAMES
+from autotensor.search.score.scoring import Scoring
 from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
@@ -136,9 +136,8 @@ class _Space:
         fitting = [(t, row) for t, row in rows if row is not None]
         if not fitting:
             return {}
-        population = Population(made, state, np.stack([row for _, row in fitting]))
-        prior, terms = predict(population.picture, aim, self.rates(machine, aim))
-        matrix = features(population.picture, terms, prior, aim)
+        scoring = Scoring(made, state, aim, self.rates(machine, aim))
+        matrix, prior = scoring.described(np.stack([row for _, row in fitting]))
         columns: dict[str, Any] = {name: [t[name] for t, _ in fitting] for name in OUTCOME}
         columns["verdict"] = [None if v is None else bool(v) for v in columns["verdict"]]
         return columns | {PRIOR: prior} | dict(zip(NAMES, matrix.T, strict=True))

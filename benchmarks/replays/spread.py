@@ -12,7 +12,6 @@ import numpy as np
 
 from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.population import sample
-from autotensor.search.score.prior import predict
 from autotensor.search.task import Candidate
 
 DRAWN = 48  # candidates of which the prior takes one
@@ -27,7 +26,6 @@ class Spread(Policy):
         for turn in range(16 * count):
             number = int(rng.integers(0, len(self.sketches)))
             s = self.sketches[number]
-            rows = sample(s, self.states[number], DRAWN if turn % 2 else 1, rng)
-            prior, _ = predict(rows.picture, self.task.target, self.rates)
-            row = int(np.argmin(prior))
+            rows = sample(s, self.scorings[number].state, DRAWN if turn % 2 else 1, rng)
+            row = int(np.argmin(self.scorings[number].prior(rows.choices)))
             yield Candidate(s, rows.decisions(row), "promising" if turn % 2 else "random")

@@ -11,7 +11,7 @@ import pytest
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.extents import Access, access
-from autotensor.schedule.loop_picture import LoopPicture, StagePicture, looks, picture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture, appearance, looks, picture
 from autotensor.schedule.state import State
 from autotensor.search.propose.population import sample
 from autotensor.te.dag import ComputeDAG
@@ -126,6 +126,6 @@ def test_candidates_look_the_same_when_their_loops_come_to_the_same() -> None:
     pairs = []
     for n, s in enumerate(generate(dag, parse("llvm -mcpu=znver3 -threads=2"))):
         p = sample(s, structure(s, dag), 200, np.random.default_rng(n)).picture
-        pairs += [(said, told(p, row)) for row, said in enumerate(looks(p))]
+        pairs += [(said, told(p, row)) for row, said in enumerate(looks(appearance(p), p.count))]
     assert len({said for said, _ in pairs}) == len({words for _, words in pairs}) == len(set(pairs))
     assert 1 < len(set(pairs)) < len(pairs)  # some are alike, some are not

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.base.target import Target
-from autotensor.schedule.sketch import Sketch
-from autotensor.schedule.state import State
 from autotensor.search.propose.population import Ints, Population, moves_of, mutate, sample, unique
-from autotensor.search.score.prior import Rates, predict
+from autotensor.search.score.scoring import Scoring
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,9 +20,7 @@ CHILDREN = 8  # of each
 
 
 def draft(
-    spaces: Sequence[tuple[Sketch, State]],
-    target: Target,
-    rates: Rates,
+    spaces: Sequence[Scoring],
     rng: np.random.Generator,
     looked_at: int,
     keep: int,
@@ -37,11 +32,11 @@ def draft(
     prior, of all together. spread: drawn by chance in addition, each sketch the same number.
     """
     pops, priors = [], []
-    for sketch, state in spaces:
-        pop = sample(sketch, state, looked_at, rng)
-        prior, _ = predict(pop.picture, target, rates)
-        if sketch.size > len(pop):
-            pop, prior = _bred(pop, prior, target, rates, rng)
+    for space in spaces:
+        pop = sample(space.sketch, space.state, looked_at, rng)
+        prior = space.prior(pop.choices)
+        if space.sketch.size > len(pop):
+            pop, prior = _bred(pop, prior, space, rng)
         pops.append(pop)
         priors.append(prior)
     everything = np.concatenate(priors)
@@ -56,15 +51,15 @@ def draft(
 
 
 def _bred(
-    pop: Population, prior: Floats, target: Target, rates: Rates, rng: np.random.Generator
+    pop: Population, prior: Floats, space: Scoring, rng: np.random.Generator
 ) -> tuple[Population, Floats]:
     """One generation of evolution by the prior alone, for sketches too large to look at whole."""
     parents = pop.choices[np.argsort(prior, kind="stable")[:PARENTS]]
     moves = moves_of(pop.sketch.holes)
     rows = np.concatenate([mutate(parents, moves, rng) for _ in range(CHILDREN)])
-    young = Population(pop.sketch, pop.state, unique(rows))
-    found, _ = predict(young.picture, target, rates)
-    choices = np.concatenate([pop.choices, young.choices])
+    young = unique(rows)
+    found = space.prior(young)
+    choices = np.concatenate([pop.choices, young])
     _, first = np.unique(choices, axis=0, return_index=True)
     first = np.sort(first)
     return Population(pop.sketch, pop.state, choices[first]), np.concatenate([prior, found])[first]

@@ -24,14 +24,12 @@ import numpy.typing as npt
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
-from autotensor.schedule.loop_picture import LoopPicture, looks
 from autotensor.schedule.sketch import Sketch
-from autotensor.schedule.state import State
-from autotensor.search.propose.population import Ints, Population, encode, sample
+from autotensor.search.propose.population import Ints, encode, sample
 from autotensor.search.propose.stopping import Outlook
 from autotensor.search.score.cost_model import CostModel, Prediction
-from autotensor.search.score.features import features
-from autotensor.search.score.prior import Rates, predict
+from autotensor.search.score.prior import Rates
+from autotensor.search.score.scoring import Scoring
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 
@@ -50,7 +48,7 @@ class Described:
     choices: Ints  # [candidates, holes]
     matrix: Floats  # [candidates, features]
     prior: Floats  # [candidates], seconds
-    picture: LoopPicture
+    scoring: Scoring
     made_by: str
     _looks: tuple[bytes, ...] = ()  # of all, when somebody asked for one
     _places: tuple[Place, ...] = ()
@@ -58,7 +56,7 @@ class Described:
     def look(self, row: int) -> bytes:
         """What its loops come to; candidates that look the same are the same."""
         if not self._looks:
-            self._looks = looks(self.picture)
+            self._looks = self.scoring.looks(self.choices)
         return self._looks[row]
 
     def __len__(self) -> int:
@@ -101,7 +99,7 @@ class Policy:
         self.seed = seed
         dag = task.workload.dag
         self.sketches = tuple(sketches) if sketches is not None else generate(dag, task.target)
-        self.states: tuple[State, ...] = tuple(structure(s, dag) for s in self.sketches)
+        self.scorings = tuple(Scoring(s, structure(s, dag), task.target, rates) for s in self.sketches)
         self.best: Candidate | None = None
         self.best_seconds = float("inf")
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
@@ -215,7 +213,7 @@ class Policy:
         if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
             return
         for n, s in enumerate(self.sketches):
-            rows = sample(s, self.states[n], s.size, self.rng("all", n))
+            rows = sample(s, self.scorings[n].state, s.size, self.rng("all", n))
             for row in range(len(rows)):
                 self._take(Candidate(s, rows.decisions(row), "left over"), out, count)
 
@@ -282,10 +280,9 @@ class Policy:
 
     def _described(self, number: int, choices: Ints, made_by: str = "") -> Described:
         """Candidates of one sketch with features and prior."""
-        pop = Population(self.sketches[number], self.states[number], choices)
-        prior, terms = predict(pop.picture, self.task.target, self.rates)
-        matrix = features(pop.picture, terms, prior, self.task.target)
-        return Described(number, choices, matrix, prior, pop.picture, made_by)
+        scoring = self.scorings[number]
+        matrix, prior = scoring.described(choices)
+        return Described(number, choices, matrix, prior, scoring, made_by)
 
 
 class Uniform(Policy):

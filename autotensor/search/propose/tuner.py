@@ -206,8 +206,7 @@ class Tuner(Policy):
         """The drafts, made when they are first needed."""
         if self._drafts is None:
             o, rng = self.options, self.rng("draft", 0)
-            spaces = tuple(zip(self.sketches, self.states, strict=True))
-            kept = draft(spaces, self.task.target, self.rates, rng, o.draft, o.keep, o.spread)
+            kept = draft(self.scorings, rng, o.draft, o.keep, o.spread)
             self._drafts = [self._described(n, rows, "drafted") for n, rows in kept]
         return self._drafts
 

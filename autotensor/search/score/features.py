@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.formulas import elementwise
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.score.prior import Terms
-from autotensor.search.score.register_tile import shape_of
+from autotensor.search.score.register_tile import added, full, shape_of
 from autotensor.te.tensor import AxisKind
 from schedules.cpu import PAGE
 
@@ -31,11 +33,20 @@ LEAST_SHARE = 2.0**-12  # of the whole time; less is nothing
 
 def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> Floats:
     """The matrix [candidates, len(NAMES)]; sizes and times are logarithms to base 2."""
-    if not p.stages:
-        return np.zeros((p.count, len(NAMES)))
-    columns = _columns(p, terms, total, target.num_cores).values()
-    rows = (np.broadcast_to(np.asarray(c, dtype=np.float64), (p.count,)) for c in columns)
-    return np.stack(list(rows), axis=1)
+    return matrix_of(columns(p, terms, total, target), p.count)
+
+
+def matrix_of(values: Sequence[Any], count: int) -> Floats:
+    """[candidates, features]: each value is a number, or an array over the candidates."""
+    matrix = np.empty((count, len(values)))
+    for n, value in enumerate(values):
+        matrix[:, n] = value
+    return matrix
+
+
+def columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> tuple[Any, ...]:
+    """One number or an array over the candidates for each of NAMES."""
+    return tuple(_columns(p, terms, total, target.num_cores).values()) if p.stages else (0.0,) * len(NAMES)
 
 
 def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) -> dict[str, Any]:
@@ -53,9 +64,7 @@ def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) 
         "share.L1": _share(t.moves[0] / busy, total),
         "share.L2": _share(t.moves[min(1, len(t.moves) - 1)] / busy, total),
         "share.memory": _share(t.moves[-1] / busy, total),
-        "share.others": _share(
-            np.sum([np.zeros(count), *(x.total for x in terms if x is not t)], axis=0), total
-        ),
+        "share.others": _share(added([np.zeros(count), *(x.total for x in terms if x is not t)]), total),
         "time_per_operation": np.log2(t.compute / s.work),
         "stages": len(p.stages),
         "flops": _log(operations),
@@ -72,7 +81,7 @@ def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) 
         "unrolled_reduction": _product(s, count, kind=AxisKind.REDUCE, mark=Mark.UNROLLED),
         "reduction": _log(_product(s, count, kind=AxisKind.REDUCE)),
         "steps_per_tile": _log(_product(s, count, mark=Mark.SERIAL)),
-        "overhang": np.log2(_full(s.points, count) / points),
+        "overhang": np.log2(full(s.points, count) / points),
         "padding": np.log2(operations / s.work),
         "strided_loads": strided,
         "broadcast_loads": broadcast,
@@ -113,11 +122,7 @@ def _share(part: Floats, total: Floats) -> Any:
 
 
 def _log(x: Any) -> Any:
-    return np.log2(np.asarray(x, dtype=np.float64) + 1.0)
-
-
-def _full(x: Any, count: int) -> Floats:
-    return np.asarray(x, dtype=np.float64) + np.zeros(count)
+    return np.log2(x + 1.0)
 
 
 def _product(
@@ -126,21 +131,21 @@ def _product(
     total = np.ones(count)
     for level in s.levels[len(s.levels) - s.own :]:
         if (kind is None or level.kind is kind) and (mark is None or level.mark is mark):
-            total = total * _full(level.trips, count)
+            total = total * full(level.trips, count)
     return total
 
 
 def _points(s: StagePicture, count: int) -> Floats:
     total = np.ones(count)
     for level in s.levels:
-        total = total * _full(level.trips, count)
+        total = total * full(level.trips, count)
     return total
 
 
 def _parallel_bytes(s: StagePicture, count: int) -> Any:
     """What one iteration of the parallel loop touches."""
     depth = next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
-    return np.sum([np.zeros(count), *(_full(b[depth], count) for b in s.bytes)], axis=0)
+    return added([np.zeros(count), *(full(b[depth], count) for b in s.bytes)])
 
 
 def _innermost(s: StagePicture) -> int:
@@ -148,18 +153,28 @@ def _innermost(s: StagePicture) -> int:
     return len(s.levels) - s.own or max(0, len(s.levels) - 1)
 
 
-def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Floats]:
+def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Any]:
     """Values of levels by depth, innermost first; loops of one iteration add no depth."""
     first = _innermost(s)
-    table = np.broadcast_to(values[0], (DEPTHS, count)).copy()  # what is not there is as the outermost
+    around = [full(v.trips, count) for v in s.levels[:first]]
+    table = elementwise(partial(_picked, first))(*around, *values[: first + 1])
+    return [table[d] for d in range(DEPTHS)]
+
+
+def _picked(first: int, *of_levels: Floats) -> Floats:
+    """[DEPTHS, candidates]. of_levels: trips of all levels before the first one, values of these and it."""
+    trips, values = of_levels[:first], of_levels[first:]
+    count = np.broadcast(*of_levels).size
+    table = np.empty((DEPTHS, count))  # what is not there is as the outermost
+    table[:] = values[0]
     table[0] = values[first]
     depth = np.zeros(count, dtype=np.int64)
     rows = np.arange(count)
     for n in range(first - 1, -1, -1):
-        depth += _full(s.levels[n].trips, count) != 1.0
+        depth += trips[n] != 1.0
         mine = depth < DEPTHS
-        table[depth[mine], rows[mine]] = values[n][mine]
-    return list(table)
+        table[depth[mine], rows[mine]] = np.broadcast_to(values[n], (count,))[mine]
+    return table
 
 
 def _footprint(s: StagePicture, count: int, group: str) -> list[Floats]:
@@ -167,14 +182,14 @@ def _footprint(s: StagePicture, count: int, group: str) -> list[Floats]:
     for operand, sizes in zip(s.operands, s.bytes, strict=True):
         mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
         if mine == group:
-            totals = [t + _full(b, count) for t, b in zip(totals, sizes, strict=True)]
+            totals = [t + full(b, count) for t, b in zip(totals, sizes, strict=True)]
     return [_log(t) for t in _by_depth(s, count, totals)]
 
 
 def _trips(s: StagePicture, count: int) -> list[Floats]:
     entered = [np.ones(count)]
     for level in s.levels:
-        entered.append(entered[-1] * _full(level.trips, count))
+        entered.append(entered[-1] * full(level.trips, count))
     return [_log(t) for t in _by_depth(s, count, entered)]
 
 

@@ -12,6 +12,8 @@ the learned model (`cost_model.py`) corrects it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +21,11 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Number
+from autotensor.schedule.formulas import elementwise
 from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
-from autotensor.search.machine.rates import Rates
+from autotensor.search.machine.rates import LEVELS, Rates
 from autotensor.search.score.prior_gpu import predict_gpu
-from autotensor.search.score.register_tile import Tile, dot_of, full, is_product, tile_of, ways
+from autotensor.search.score.register_tile import Tile, added, dot_of, full, is_product, tile_of, ways
 from autotensor.search.score.terms import Terms
 from schedules.cpu import Cpu, cpu_of
 
@@ -50,7 +53,8 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
         parts, hidden = merged[s.name]
         seconds = _together(parts, hidden, cpu.prior_overlap)
         if s.own < len(s.levels):
-            visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
+            around_it = s.levels[: len(s.levels) - s.own]
+            visits: Floats = reduce(np.multiply, [full(v.trips, p.count) for v in around_it])
             fine = seconds * target.num_cores < cpu.prior_fine * visits
             outer = s.levels[len(s.levels) - s.own - 1].stage
             around, inside = merged[outer]
@@ -58,14 +62,14 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
             merged[outer] = (both, inside + np.where(fine, hidden, 0.0))
             seconds = np.where(fine, 0.0, seconds)
         total = total + seconds + t.launch
-    return np.asarray(total, dtype=np.float64), terms
+    return total, terms
 
 
 def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floats:
     """Seconds of things that overlap: the longest, and some of the others."""
-    slowest = np.maximum.reduce(parts)
-    rest = np.maximum(0.0, np.sum(parts, axis=0) - slowest - hidden)
-    return np.asarray(slowest + overlap * rest, dtype=np.float64)
+    slowest: Floats = reduce(np.maximum, parts)
+    rest: Floats = np.maximum(0.0, added(parts) - slowest - hidden)
+    return slowest + overlap * rest
 
 
 def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
@@ -75,7 +79,7 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     tile = tile_of(s, count, lanes)
     steps = _steps(s, count)
     traffic = _traffic(s, count, target, rates)
-    per_step, measured = _measured_step(s, tile, lanes, steps, traffic, rates)
+    per_step, measured = _measured_step(s, count, tile, lanes, steps, traffic, rates)
     per_step = np.where(measured, per_step, _step(s, tile, target, rates)) + _crowding(s, tile, target, cpu)
     compute = steps * per_step * cycle
     chunks = full(1, count)
@@ -92,7 +96,7 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     parts = [np.maximum(m / share, t / limit) for m, t, limit in zip(moves, traffic, limits, strict=True)]
     computing = np.maximum(compute / share, compute * rates.flops / rates.peak(target.num_cores))
     # what the caches deliver during a measured step is a part of it
-    hidden = np.where(measured, np.sum(parts[:-1], axis=0) if len(parts) > 1 else 0.0, 0.0)
+    hidden = np.where(measured, added(parts[:-1]) if len(parts) > 1 else 0.0, 0.0)
     launch = rates.region_s if s.own == len(s.levels) else 0.0
     all_parts = (computing, *parts)
     total = _together(all_parts, hidden, cpu.prior_overlap) + launch
@@ -113,6 +117,7 @@ def _step(s: StagePicture, tile: Tile, target: Target, rates: Rates) -> Floats:
 
 def _measured_step(
     s: StagePicture,
+    count: int,
     tile: Tile,
     lanes: Floats,
     steps: Floats,
@@ -124,11 +129,11 @@ def _measured_step(
     Between vectors that are all in L1 and such that all come from L2 it is a matter of how many do.
     """
     if not rates.kernels.steps or not is_product(s):
-        return np.zeros(len(steps)), np.zeros(len(steps), dtype=np.bool_)
-    costs = rates.kernels.costs(tile.rows, tile.vectors)  # [L1, L2, L3; candidates]
+        return np.zeros(count), np.zeros(count, dtype=np.bool_)
+    costs = elementwise(rates.kernels.costs)(tile.rows, tile.vectors)  # [L1, L2, L3; candidates]
     streamed = np.maximum(1.0, steps * tile.depth * tile.vectors * lanes * 4.0)  # bytes of vectors
     cost = costs[0]
-    for level in range(1, min(len(costs), len(traffic))):
+    for level in range(1, min(len(LEVELS), len(traffic))):
         far = np.minimum(1.0, traffic[level - 1] / streamed)
         cost = cost + far * np.maximum(0.0, costs[level] - costs[level - 1])
     known = np.isfinite(cost) & (lanes == rates.kernels.lanes)
@@ -140,7 +145,7 @@ def _crowding(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
     w = ways(target)
     missing = np.clip((tile.lines - w - 1.0) / (cpu.prior_crowded_lines * w), 0.0, 1.0) ** 1.5
     each = cpu.prior_crowded * tile.rows if is_product(s) else cpu.prior_crowded_window * tile.size
-    return np.asarray(each * tile.depth * missing, dtype=np.float64)
+    return each * tile.depth * missing
 
 
 def _steps(s: StagePicture, count: int) -> Floats:
@@ -157,11 +162,11 @@ def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple
     """Bytes that are brought into each cache because they did not stay in it, nearest first."""
     operands = [full_sizes(sizes, count) for _, sizes in moved(s)]
     times = entered(s, count)
-    working = np.sum(operands, axis=0) if operands else np.zeros((len(times), count))  # [levels, candidates]
-    traffic = np.sum([brought(sizes, times) for sizes in operands], axis=0) if operands else working
-    out = []
-    for cache in target.cache_bytes[: len(rates.bandwidths)]:
-        out.append(traffic[kept(working, cache), np.arange(count)])
+    nothing = [np.zeros(count) for _ in times]
+    working = [added(level) for level in zip(*operands, strict=True)] or nothing
+    coming = [brought(sizes, times) for sizes in operands]
+    traffic = [added(level) for level in zip(*coming, strict=True)] or nothing
+    out = [kept(working, cache, traffic) for cache in target.cache_bytes[: len(rates.bandwidths)]]
     # what fits as a whole is still there since the last call, but for weights that make room for others'
     stays = [working[0] <= cache for cache in target.cache_bytes[: len(out)]]
     if rates.warm_weights:
@@ -177,21 +182,21 @@ def moved(s: StagePicture) -> list[tuple[Operand, tuple[Number, ...]]]:
     ]
 
 
-def full_sizes(sizes: Sequence[Number], count: int) -> Floats:
-    """[levels, candidates]"""
-    return np.stack([full(b, count) for b in sizes])
+def full_sizes(sizes: Sequence[Number], count: int) -> list[Floats]:
+    """Per level [candidates]."""
+    return [full(b, count) for b in sizes]
 
 
-def entered(s: StagePicture, count: int) -> Floats:
-    """[levels + 1, candidates]: how often every level begins; last, how often the body runs."""
+def entered(s: StagePicture, count: int) -> list[Floats]:
+    """Per level [candidates]: how often it begins; last, how often the body runs."""
     times = [np.ones(count)]
     for level in s.levels:
         times.append(times[-1] * full(level.trips, count))
-    return np.stack(times)
+    return times
 
 
-def brought(sizes: Floats, times: Floats) -> Floats:
-    """[levels + 1, candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
+def brought(sizes: Sequence[Floats], times: Sequence[Floats]) -> list[Floats]:
+    """Per level [candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
     touches.
 
     Whenever the level is entered they are brought in again, but for those that are the same as the last time.
@@ -201,13 +206,16 @@ def brought(sizes: Floats, times: Floats) -> Floats:
         if n:
             again = np.where(sizes[n] == sizes[n - 1], again, times[n])
         out.append(sizes[n] * again)
-    return np.stack(out)
+    return out
 
 
-def kept(working: Floats, cache: float) -> npt.NDArray[np.int64]:
-    """Per candidate the outermost level whose operands fit together into a cache; it is what stays there."""
-    fits = working <= cache
-    return np.where(fits.any(axis=0), fits.argmax(axis=0), len(working) - 1)
+def kept(working: Sequence[Floats], cache: float, of_levels: Sequence[Any]) -> Any:
+    """Per candidate what is said of the outermost level whose operands fit together into a cache: of what
+    stays there; of the last level where none does."""
+    found = of_levels[-1]
+    for size, mine in zip(working[::-1], of_levels[::-1], strict=True):
+        found = np.where(size <= cache, mine, found)
+    return found
 
 
 def _cold(s: StagePicture, count: int) -> Floats:

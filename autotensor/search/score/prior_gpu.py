@@ -14,6 +14,7 @@ Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, products_a_cycle
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.machine.rates import Rates
-from autotensor.search.score.register_tile import full, tile_of
+from autotensor.search.score.register_tile import added, full, tile_of
 from autotensor.search.score.terms import Terms
 from autotensor.te.thread import VTHREAD
 
@@ -46,7 +47,7 @@ class _Launch:
     held: Floats
 
     def waves(self, cores: int) -> Floats:
-        return np.asarray(np.ceil(self.blocks / np.maximum(1.0, cores * self.held)))
+        return np.ceil(self.blocks / np.maximum(1.0, cores * self.held))
 
 
 def predict_gpu(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
@@ -84,8 +85,8 @@ def _stage(
     computing = compute / target.num_cores * imbalance / np.maximum(0.05, busy)
     parts = (computing, moves[0] / target.num_cores, np.minimum(moves[1], _least(s, count, rates)))
     start = LAUNCH_S if s.own == len(s.levels) else 0.0
-    slowest = np.maximum.reduce(parts)
-    total = np.asarray(slowest + 0.2 * (np.sum(parts, axis=0) - slowest) + start, dtype=np.float64)
+    slowest: Floats = reduce(np.maximum, parts)
+    total = slowest + 0.2 * (added(parts) - slowest) + start
     nothing = np.zeros(count)
     return Terms(
         compute, moves, launch.blocks, imbalance, tile.size, tile.loads, parts, nothing, start, total
@@ -128,7 +129,7 @@ def _registers(p: LoopPicture) -> Floats:
         lanes = np.maximum(1.0, full(s.lanes, p.count))
         size = tile_of(s, p.count, lanes).size * lanes
         most = np.maximum(most, size if _is_shared(s) else size * _virtual(s, p.count))
-    return np.asarray(most + OTHER_REGISTERS, dtype=np.float64)
+    return most + OTHER_REGISTERS
 
 
 def _virtual(s: StagePicture, count: int) -> Floats:
@@ -146,8 +147,8 @@ def _fetched_by_warps(s: StagePicture, count: int) -> Floats:
     for level in (x for x in s.levels if x.thread == VTHREAD):
         axis = level.axis.rpartition(".")[0]
         sides[axis] = sides.get(axis, np.full(count, 8.0)) * full(level.extent, count)
-    total = np.sum([1.0 / side for side in sides.values()], axis=0) if sides else np.ones(count)
-    return np.asarray(total * max(o.buffer.dtype.bytes for o in s.operands if not o.write), dtype=np.float64)
+    total = added([1.0 / side for side in sides.values()]) if sides else np.ones(count)
+    return total * max(o.buffer.dtype.bytes for o in s.operands if not o.write)
 
 
 def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:
@@ -156,7 +157,7 @@ def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:
     total = np.zeros(count)
     for sizes in s.bytes:
         total = total + full(sizes[inside], count)
-    return np.asarray(total * launch.blocks, dtype=np.float64)
+    return total * launch.blocks
 
 
 def _least(s: StagePicture, count: int, rates: Rates) -> Floats:
@@ -164,4 +165,4 @@ def _least(s: StagePicture, count: int, rates: Rates) -> Floats:
     total = np.zeros(count)
     for sizes in s.bytes:
         total = total + full(sizes[0], count)
-    return np.asarray(total / rates.memory_bandwidth, dtype=np.float64)
+    return total / rates.memory_bandwidth

@@ -8,7 +8,9 @@ Numbers are arrays over the candidates of a population.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import DOTS, DotInstruction
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Access
+from autotensor.schedule.formulas import Formula, elementwise
 from autotensor.schedule.loop_picture import Operand, StagePicture
 from autotensor.te.tensor import AxisKind
 from schedules.cpu import APART, LINE, PAGE
@@ -46,7 +49,19 @@ class Tile:
 
 def full(x: Any, count: int) -> Floats:
     """One number per candidate."""
+    if type(x) is Formula:
+        return _real(x)
     return np.broadcast_to(np.asarray(x, dtype=np.float64), (count,)).astype(np.float64)
+
+
+@elementwise
+def _real(x: Any) -> Floats:
+    return np.asarray(x, dtype=np.float64)
+
+
+def added(numbers: Iterable[Floats]) -> Floats:
+    """Their sum, in order."""
+    return reduce(np.add, numbers)
 
 
 def tile_of(s: StagePicture, count: int, lanes: Floats) -> Tile:
@@ -129,10 +144,8 @@ def _lines(s: StagePicture, count: int) -> Floats:
         moving = [(v, stride) for v in unrolled if (stride := stride_of(operand, root(v.axis))) >= LINE]
         if not moving:
             continue
-        extents = np.stack([np.broadcast_to(np.asarray(v.extent), (count,)) for v, _ in moving], axis=1)
-        kinds, which = np.unique(extents, axis=0, return_inverse=True)
-        found = [_fullest(tuple(map(int, kind)), [stride for _, stride in moving]) for kind in kinds]
-        worst = np.maximum(worst, np.asarray(found, dtype=np.float64)[which.reshape(-1)])
+        lines = elementwise(partial(_fullest, tuple(stride for _, stride in moving)))
+        worst = np.maximum(worst, full(lines(*(v.extent for v, _ in moving)), count))
     return worst
 
 
@@ -145,8 +158,17 @@ def stride_of(operand: Operand, axis: str) -> int:
     return total * operand.buffer.dtype.bytes
 
 
-def _fullest(extents: tuple[int, ...], strides: list[int]) -> int:
-    """Lines in the fullest of the sets that a block of rows touches."""
+def _fullest(strides: tuple[int, ...], *extents: Any) -> Floats:
+    """Lines in the fullest of the sets that a block of rows touches; extents: numbers of candidates."""
+    rows = np.stack(np.broadcast_arrays(*map(np.atleast_1d, extents)), axis=1)
+    kinds, which = np.unique(rows, axis=0, return_inverse=True)
+    found = [_lines_of_fullest(tuple(map(int, kind)), strides) for kind in kinds]
+    return np.asarray(found, dtype=np.float64)[which.reshape(-1)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _lines_of_fullest(extents: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The same of one block."""
     places = [0]
     for extent, stride in zip(extents, strides, strict=True):
         places = [p + n * stride for p in places for n in range(min(extent, MOST_LINES // len(places)))]

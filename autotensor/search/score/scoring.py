@@ -1,0 +1,107 @@
+"""Scoring: how candidates of one sketch look to the search, for many of them at once.
+
+    scoring = Scoring(sketch, state, target, rates)
+    scoring.prior(choices)         seconds by the prior [candidates]
+    scoring.described(choices)     features [candidates, features], and the prior
+    scoring.looks(choices)         summaries of their loops
+
+Picture, prior and features are written for numbers. Here the numbers are formulas of the decisions: the
+sketch goes through all three once, and recorded formulas are evaluated for any number of candidates
+(`schedule/formulas.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.formulas import Plan, Sheet
+from autotensor.schedule.loop_picture import appearance, looks, picture
+from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.state import Ref, State
+from autotensor.search.score.features import columns, matrix_of
+from autotensor.search.score.prior import Rates, predict
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The formulas of a sketch, for populations of which the same conditions hold."""
+
+    conditions: Plan
+    hold: tuple[bool, ...]
+    prior: Plan
+    described: Plan  # features, and last the prior
+    looks: Plan
+    about: tuple[object, ...]  # subjects of the numbers of looks
+
+    def fit(self, choices: Ints) -> bool:
+        values = self.conditions.evaluate(choices) if self.hold else ()
+        return all(bool(np.any(v)) is hold for v, hold in zip(values, self.hold, strict=True))
+
+
+class Scoring:
+    """A sketch's candidates as the search sees them, by the numbers of their options [candidates, holes]."""
+
+    def __init__(self, sketch: Sketch, state: State, target: Target, rates: Rates) -> None:
+        """state: the sketch's structure, replayed once."""
+        self.sketch, self.state, self.target, self.rates = sketch, state, target, rates
+        self._recorded: list[_Recorded] = []
+
+    def prior(self, choices: Ints) -> Floats:
+        """Seconds of each."""
+        (seconds,) = self._of(choices).prior.evaluate(choices)
+        return _full(seconds, len(choices))
+
+    def described(self, choices: Ints) -> tuple[Floats, Floats]:
+        """Features [candidates, features], and seconds by the prior."""
+        *values, seconds = self._of(choices).described.evaluate(choices)
+        return matrix_of(values, len(choices)), _full(seconds, len(choices))
+
+    def looks(self, choices: Ints) -> tuple[bytes, ...]:
+        """Candidates of a task that look the same are the same, whatever their sketches."""
+        mine = self._of(choices)
+        values = mine.looks.evaluate(choices)
+        half = len(mine.about)
+        return looks(tuple(zip(mine.about, values[:half], values[half:], strict=True)), len(choices))
+
+    def _of(self, choices: Ints) -> _Recorded:
+        """The formulas that hold for a population."""
+        for recorded in self._recorded:
+            if recorded.fit(choices):
+                return recorded
+        self._recorded.insert(0, self._record(choices))
+        return self._recorded[0]
+
+    def _record(self, choices: Ints) -> _Recorded:
+        holes = self.sketch.holes
+        sheet = Sheet([np.asarray(h.options, dtype=np.int64) for h in holes], choices)
+        values: dict[Ref, Any] = {
+            Ref(h.name, m): sheet.hole(n, m) for n, h in enumerate(holes) for m in range(len(h.default))
+        }
+        p = picture(self.state, values)
+        seconds, terms = predict(p, self.target, self.rates)
+        seen = appearance(p)
+        recorded = _Recorded(
+            sheet.plan([truth for truth, _ in sheet.conditions]),
+            tuple(answer for _, answer in sheet.conditions),
+            sheet.plan((seconds,)),
+            sheet.plan((*columns(p, terms, seconds, self.target), seconds)),
+            sheet.plan((*(number for _, number, _ in seen), *(counts for _, _, counts in seen))),
+            tuple(what for what, _, _ in seen),
+        )
+        sheet.done()
+        return recorded
+
+
+def _full(x: Any, count: int) -> Floats:
+    return np.array(np.broadcast_to(x, (count,)))
+
+
+__all__ = ["Scoring"]
