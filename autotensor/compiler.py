@@ -127,8 +127,8 @@ def compile_workload(
 ) -> Artifact:
     """`compile_trace`, or what it gave before if the cache has that: nothing is lowered then.
 
-    Kept under all that decides: workload, trace, target, name, what may overlap, versions, and the source of
-    the compiler itself. What code of others had a part in is compiled each time.
+    The key has all inputs: workload, trace, target, name, arguments that may overlap, versions, and the
+    source of the compiler itself. A kernel that others' code had a part in is compiled each time.
     """
     key = made_of(workload, trace, target, name, overlapping)
     found = recalled(key, cache)
@@ -141,7 +141,7 @@ def compile_workload(
 
 
 def recalled(key: str, cache: ObjectCache) -> Artifact | None:
-    """What the cache has under a key of `made_of`."""
+    """The cache's artifact under a key of `made_of`."""
     data = cache.get(key) if key else None
     return None if data is None else unpack(data)
 
@@ -153,8 +153,8 @@ def made_of(
     name: str,
     overlapping: frozenset[str] = frozenset(),
 ) -> str:
-    """A hash of all that decides what `compile_workload` gives; "" where that cannot be told, or somebody
-    watches the compiler at work: then nothing of before may be taken for it."""
+    """A hash of all inputs of `compile_workload`; "" where one is unknown, or a debug switch shows the
+    compiler at work: then no cached result may be used."""
     watched = switches.dump() or switches.verify() or switches.debug() >= VERIFY_AT
     if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
         return ""

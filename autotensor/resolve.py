@@ -1,15 +1,15 @@
 """Workload and target → the best trace that is known, and where it comes from.
 
 Order: the tuning log (this machine's verified rows only), the schedules that come with the package for this
-class of machines (`schedules/shipped.py`), the rules' default. Of the log, what won the last race of the task
-is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default
-beyond the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row
-of another machine is never taken; `Resolved.note` says when there is one. A workload with run-time extents
-takes what is known of its greatest extents, as far as that can be lowered with symbols.
+class of machines (`schedules/shipped.py`), the rules' default. The log gives the winner of the task's last
+race: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default beyond
+the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row of
+another machine is never taken; `Resolved.note` says when there is one. A workload with run-time extents takes
+what is known of its greatest extents, as far as that can be lowered with symbols.
 
-What is compared is the median of a row's samples, or what another metric makes of the row. The log keeps the
-samples, and the reader chooses the metric. Races inside a model are kept as ratios, of which only the median
-means something; other metrics leave them out.
+Rows are compared by the median of their samples, or by another metric. The log keeps the samples, and the
+reader chooses the metric. Races inside a model are kept as ratios, of which only the median means something;
+other metrics leave them out.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by
 IN_MODEL = "model"  # residency of samples of a race in a model: as its other kernels leave the caches
 
 
-DEFAULT = "default"  # who made the trace that rules make without measuring
-FIRST_TRIALS = 32  # of a task, among which its default is: it is asked first
+DEFAULT = "default"  # `made_by` of the trace that rules make without measuring
+FIRST_TRIALS = 32  # of a task, with its default, which is proposed first
 
-Metric = Callable[[TrialRecord], float]  # of a trial that works: what is to be small, above zero
+Metric = Callable[[TrialRecord], float]  # of a trial that works: the figure to minimise, above zero
 
 
 def median_s(row: TrialRecord) -> float:
@@ -97,10 +97,10 @@ def resolve(
 def ranked(
     store: TrialStore, task: TaskKey, default_hash: str | None = None, metric: Metric = median_s
 ) -> list[TrialRecord]:
-    """Verified trials of a task in the order in which they should be used; perhaps none.
+    """Verified trials of a task in the order in which they should be used; may be empty.
 
-    First what is newer than the last race and surely faster, then the race's winner. default_hash: of the
-    rules' trace today; None: what was asked as the default, for those who print and do not plan.
+    First those newer than the last race and surely faster, then the race's winner. default_hash: of the
+    rules' trace today; None: the trace measured as the default, for callers that print and do not plan.
     """
     raced = _raced(store, task, default_hash, metric)
     best = best_by(metric, store, task, 3)
@@ -122,7 +122,7 @@ def ranked(
 
 def in_use(store: TrialStore, task: TaskKey) -> TrialRecord | None:
     """The trial whose schedule `resolve` takes while the rules make the same default as when it was measured;
-    None without measurements. What `db best`, `tasks` and `explain` name."""
+    None without measurements. `db best`, `tasks` and `explain` name it."""
     return next(iter(ranked(store, task)), None)
 
 
@@ -165,7 +165,7 @@ def _raced(
 
 
 def _default_of(rows: Iterable[TrialRecord]) -> str:
-    """The trace that was asked as the default; "" if none of these was."""
+    """The trace that was measured as the default; "" if none of these was."""
     return next((r.trace_hash for r in rows if r.made_by == DEFAULT), "")
 
 
@@ -177,7 +177,7 @@ def best_by(metric: Metric, store: TrialStore, task: TaskKey, k: int = 1) -> Seq
 
 
 def last_race(metric: Metric, store: TrialStore, task: TaskKey) -> Sequence[TrialRecord]:
-    """Who met last of a workload, target and machine; perhaps nobody."""
+    """The contestants of the last race of a workload, target and machine; may be empty."""
     if metric is median_s:
         return store.last_race(*task)
     races: dict[str, list[TrialRecord]] = {s.id: [] for s in store.sessions(RACES)}
@@ -242,9 +242,9 @@ def gain(default_s: float, tuned_s: float, default: str = "") -> str:
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:
-    """The rules' default; the plain nest where they fail, for a default always runs.
+    """The rules' default; the plain nest where they fail, since a default always runs.
 
-    Raises ScheduleError for what is wrong with rules from outside: plain loops would hide it.
+    Raises ScheduleError for errors of rules from outside: plain loops would hide them.
     """
     rules()
     try:

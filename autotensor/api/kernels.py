@@ -136,9 +136,9 @@ def tune(
     until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
     the effort says. deadline_s: it ends in so many seconds, from now on.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
-    model: what ranks candidates, policy: what proposes them, metric: what of a trial is to be small. Each is
+    model: it ranks candidates, policy: it proposes them, metric: the figure of a trial to minimise. Each is
     a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or the thing itself:
-    docs/extend.md. measurer: who times the candidates, if not this machine; that page shows one. fleet: a
+    docs/extend.md. measurer: it times the candidates, in place of this machine; that page shows one. fleet: a
     scheduler's address, as "tls://scheduler:8786": the workers of one class time them (docs/fleet.md), and
     `target` is theirs unless it is named. fresh: start anew instead of continuing.
     Raises InputError for an option out of its range and a part that is none, TensorError as `build` does,

@@ -1,10 +1,10 @@
-"""Two runs, commits or machines of a log beside each other, task by task, judged by all their samples.
+"""A comparison of two runs, commits or machines of a log, task by task, by all their samples.
 
     a   the trial that run A came to   1.00 1.01 1.00 …  ┐
     b   the trial that run B came to   1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
 
 Both were timed at different times, so each sample is taken in units of the reference kernel that was timed
-beside it: what the machine did to both cancels. Then all samples of one meet all of the other
+next to it: the machine's load, which affects both, cancels. Then all samples of one meet all of the other
 (`base/paired_times.py`). Object code that is the same has not become slower, whatever was measured.
 """
 
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
     SLOWER = "slower"
     FASTER = "faster"
-    EVEN = "even"  # they differ by less than was asked for, surely
+    EVEN = "even"  # they surely differ by less than `at_least`
     UNSURE = "unsure"  # the samples do not tell
     SAME_CODE = "same code"  # object code of the same bytes
     UNLIKE = "unlike"  # timed with other contents of the caches
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared: a run, the code of a commit, or a machine."""
+    """One side of a comparison: a run, the code of a commit, or a machine."""
 
     kind: str  # run, commit, machine
     name: str
@@ -65,10 +65,10 @@ class TaskComparison:
 
 
 def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
-    """What two runs, commits or machines came to, for the tasks that both have; what became slower first.
+    """The results of two runs, commits or machines for the tasks that both have, slower ones first.
 
     a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or how it begins. Runs and commits
-    are compared on each machine by itself. Raises InputError for what is not in the log.
+    are compared on each machine by itself. Raises InputError for a name that is not in the log.
     """
     sides = named(store, a), named(store, b)
     if sides[0].kind != sides[1].kind:

@@ -158,9 +158,9 @@ class LogHandle:
         return self._store.history(workload, By(by))
 
     def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
-        """What two runs, commits or machines came to, task by task, judged by all samples.
+        """The results of two runs, commits or machines, task by task, compared by all samples.
 
-        Raises InputError for what is not in the log.
+        Raises InputError for a name that is not in the log.
         """
         return compare(self._store, a, b, at_least)
 
@@ -171,12 +171,12 @@ class LogHandle:
         return regressions(self._store, a, b, at_least)
 
     def report(self, run: str | None = None, against: str | None = None) -> Report:
-        """What a run did: print it, `save("report.html")` it, or let a notebook show it.
+        """The report of a run: print it, `save("report.html")` it, or let a notebook show it.
 
         run: its key, how that begins, or its model; None: the last. against: another, on the same page.
         Raises InputError when there is no such run.
         """
-        from autotensor.api.run_report import run_report  # a log that is only asked needs no charts
+        from autotensor.api.run_report import run_report  # other questions need no charts
 
         return run_report(self._store, run, against)
 
@@ -184,7 +184,7 @@ class LogHandle:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
 
         where: a value, or several, of columns. columns: None: all. The result gives its rows through
-        `__arrow_c_stream__`, batch by batch, each time it is asked; the log must be open then. "features" has
+        `__arrow_c_stream__`, batch by batch, at each call; the log must be open then. "features" has
         what a cost model sees of each trial (`autotensor.search.score.features`), the prior's time in
         seconds, and the outcome; trials whose sketches today's rules do not make are left out.
         Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).

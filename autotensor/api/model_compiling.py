@@ -37,13 +37,13 @@ def compile_model(
     """A model as one function: NumPy in, NumPy out, one native call.
 
     A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
-    trials are asked for) for the example's shapes, and again for each other set of shapes that is called.
+    trials > 0) for the example's shapes, and again for each other set of shapes that is called.
 
-    trials: how many schedules to measure first, at most; 0 takes what the tuning log knows, and defaults for
+    trials: how many schedules to measure first, at most; 0 takes the tuning log's best, and defaults for
     the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
     progress: as in `tune`, while measuring.
-    Raises InputError for what is not a graph, GraphError for operators that do not fit, TargetError for a
-    target that runs no whole models, LogError for a log that cannot be opened.
+    Raises InputError for an object that is not a graph, GraphError for operators that do not fit, TargetError
+    for a target that runs no whole models, LogError for a log that cannot be opened.
     """
     check_trials(trials)
     model = ready_model(model)

@@ -5,7 +5,7 @@
     ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
 
 Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours
-left. Only two models are in memory at a time. What is stored are seconds of this race, made comparable by the
+left. Only two models are in memory at a time. The log keeps seconds of this race, made comparable by the
 first choice's median: the machine's drift between two models cancels in the ratios.
 """
 

@@ -112,8 +112,8 @@ def tune_model(
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
-    model: as `plan_model` planned it for a target; what is not planned yet is for this machine.
-    path: where the model is written, at once with what is known, and again, atomically, as it improves.
+    model: as `plan_model` planned it for a target; a model without a plan is for this machine.
+    path: where the model is written, at once with the known schedules, and again, atomically, as it improves.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     deadline: when everything must be over; None: as the options say, from now on.
     lock: a file of choices: taken from it if it is there, without a search; else written in the end.

@@ -244,8 +244,8 @@ def linked(plan: ModelPlan, db: Log) -> Artifact:
 
 
 def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
-    """A hash of all that decides what `link_model` gives: the graph with its weights, what each task compiles
-    to, and the code that links them. "" where that cannot be told (`compiler.made_of`)."""
+    """A hash of all inputs of `link_model`: the graph with its weights, each task's compiled code, and the
+    code that links them. "" where one is unknown (`compiler.made_of`)."""
     graph, shared = plan.graph, _overlapping(plan)
     kernels = [
         made_of(w, traces[w.key], plan.target, name, shared.get(w.key, frozenset()))

@@ -6,7 +6,7 @@
 A kernel is ready when all that it reads is there; ready kernels wait in one queue, from which idle workers
 take. Each kernel runs on one thread. This is the schedule of MXNet's engine and TensorFlow's executor; the
 linked model (`compile_model`) instead gives all threads to one kernel after the other, which is better as
-soon as kernels are large, and is what everything else here uses.
+soon as kernels are large, and is used everywhere else here.
 """
 
 from __future__ import annotations

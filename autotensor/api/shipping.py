@@ -3,7 +3,7 @@
     log ──last race of every workload──▶ winner, not the default ──▶ record ──merge──▶ <class>/schedules.jsonl
         ──every trial of one target────▶ cost model ──────────────────────────────▶ <class>/cost_model.json.gz
 
-Only races are read: the times of a race were taken side by side, and its margin is what `resolve` asks for.
+Only races are read: the times of a race were taken side by side, and `resolve` needs its margin.
 Schedules that were measured again and lost are taken out, as are those that today's rules make by themselves.
 """
 

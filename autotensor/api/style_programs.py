@@ -38,7 +38,7 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.runtime.open_artifact import Function, open_artifact
 
 # These look at several operators and may write other arithmetic for them, so that a value would depend on
-# what is computed next to it.
+# the operators next to it.
 REACHING = ("fold batch norm", "merge sums", "single pixels", "attention in place")
 
 

@@ -82,8 +82,8 @@ def _body(node: Apply) -> _Body:
 
 
 def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
-    """A reduction of computed terms as two stages, unless it is a sum: the terms, and a reduction of what
-    was stored.
+    """A reduction of computed terms as two stages, unless it is a sum: the terms, and a reduction of the
+    stored terms.
 
     Comparing a term with the maximum is right only for the very bits that were compared.
     """
@@ -123,8 +123,8 @@ class _Backward:
                     self.live |= {b for b in given if b.dtype.is_float}
             self.live |= {b for b, after in self.states.items() if after in self.live}
         self.adjoint: dict[Buffer, GraphNode] = {}
-        # Buffers of a derivative that are not values of the forward pass. What is differentiated may be a
-        # derivative, with a `grad` of its own: equal buffers are one object.
+        # Buffers of a derivative that are not values of the forward pass. The differentiated function may be
+        # a derivative, with a `grad` of its own: equal buffers are one object.
         self.taken = {b.name for b in (*body.inputs, *self.producer, *self.states, *self.states.values())}
         self.grad = free_name("grad", self.taken)
         self.ties: dict[StageOp, Buffer] = {}  # how many terms equal the result
@@ -165,7 +165,7 @@ class _Backward:
 
     # -- one stage -------------------------------------------------------------------------------------------
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
-        """Adds what result n, of adjoint `g`, gives to the adjoints of what its stage reads."""
+        """Adds the contribution of result n, of adjoint `g`, to the adjoints of its stage's inputs."""
         if stage.combiner is not None and stage.combiner.name in BEST:
             g = g / self.value(self.ties_of(stage))
         seed = Load(Buffer(self.grad, stage.buffers[n].shape, g.dtype), tuple(a.var for a in stage.axes))
@@ -225,7 +225,7 @@ class _Backward:
 
     # -- the steps of a recurrence ---------------------------------------------------------------------------
     def through_steps(self, scan: Scan) -> None:
-        """Makes the adjoints of all steps, and goes on with what gave the first steps and the later ones."""
+        """Makes the adjoints of all steps, and goes on with the stages of first and later steps."""
         results = [b for b in scan.host.buffers if b in self.live]
         grads = {
             b: Buffer(free_name(f"grad_{b.name}", self.taken), b.shape, b.dtype)

@@ -5,8 +5,8 @@
     db[c]               = sum_{n, h, w} g[n, h, w, c]
 
 The gradient of the weights is summed with channels last, where vectors run along them, and turned into the
-weights' own order [c, ci, kh, kw] afterwards; it is small. What cannot be written so (groups, dilation, one
-or three dimensions) is derived from the operator's body.
+weights' own order [c, ci, kh, kw] afterwards; it is small. Other cases (groups, dilation, one
+or three dimensions) are derived from the operator's body.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from autotensor.ir.expr import (
 )
 
 Conditions = tuple[Expr, ...]  # outermost first
-Guarded = dict[Conditions, Expr]  # the sum of what holds under each
+Guarded = dict[Conditions, Expr]  # the sum of the terms under each
 Step = tuple[Expr, Conditions, Expr]  # a child, conditions under which it is read, its derivative
 
 

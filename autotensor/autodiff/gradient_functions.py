@@ -2,7 +2,7 @@
 
     stage      c[i, j]   = sum_k a[i, k] * b[k, j]
     access     a[i, k]     under () has the derivative  g[i, j] * b[k, j]
-    function   da[b0, b1] = sum_j g[b0, j] * b[b1, j]               (j is what the access leaves open)
+    function   da[b0, b1] = sum_j g[b0, j] * b[b1, j]               (the access leaves j open)
 
 Each is an ordinary `TeFunction`, so that a backward pass is fused, scheduled and tuned as everything else is.
 """
@@ -64,7 +64,7 @@ def stage_function(stage: StageOp) -> Reading:
 
 
 def adjoint_function(name: str, stage: StageOp, load: Load, guarded: Guarded) -> Reading:
-    """What one access of a stage adds to the adjoint of what it reads, whole.
+    """The whole contribution of one access of a stage to the adjoint of the tensor that it reads.
 
     guarded: the derivative at (axes, reduce axes) of the stage.
     """

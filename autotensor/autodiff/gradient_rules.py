@@ -221,7 +221,7 @@ def _concat(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 @gradient("pad")
 def _pad(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    """What was put around is cut off; what was cut off gets zeros."""
+    """Added borders are cut off; cut borders get zeros."""
     return ops.pad(g, pads=tuple((-b, -a) for b, a in node.attr("pads")))
 
 

@@ -6,9 +6,9 @@
         kh remains: the adjoint of x[b0, b1] is a sum over kh
 
 Every dimension of the tensor gives one equation. Where its axes are the digits of a number (4*i + j, j below
-4) it is solved for all of them, else for one: the longest, since the axes that remain are summed over. What
-cannot be solved (indices that come from memory, two equations for one axis) becomes a condition `index == b`.
-So any access can be turned round; an affine one whose axes are all solved is a gather again.
+4) it is solved for all of them, else for one: the longest, since the axes that remain are summed over. An
+equation that cannot be solved (indices from memory, two equations for one axis) becomes a condition `index ==
+b`. So any access can be turned round; an affine one whose axes are all solved is a gather again.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ Rate = GraphNode | float
 
 
 class Optimizer(Protocol):
-    """What `training_step` needs of an optimiser."""
+    """The interface of an optimiser for `training_step`."""
 
     shared: ClassVar[int]  # so many of the last entries of a state are the same for all parameters
 
     def state(self, type_: TensorType) -> tuple[Array, ...]:
-        """What one parameter of this type remembers, at the start."""
+        """The initial state of one parameter of this type."""
         ...
 
     def update(
@@ -153,7 +153,7 @@ class Adam:
             "square", lambda v, d: v * self.beta2 + d * d * (1 - self.beta2), square, slope
         )
         now = steps + 1.0
-        # Two numbers a step, made once: by what m and v are still too small.
+        # Two numbers a step, made once: the factors by which m and v are still too small.
         mean_scale = _elementwise("mean_scale", lambda n: 1 / (1 - te.pow(self.beta1, n)), now)
         square_scale = _elementwise("square_scale", lambda n: 1 / (1 - te.pow(self.beta2, n)), now)
         direction = _elementwise(

@@ -6,7 +6,7 @@ Joining is associative, so a result is this for every term t, and its derivative
 expression. It is exact for whatever the author wrote: products, log-sum-exp, a maximum with its place (where
 one of several equal terms is the winner, and gets all), merged means and variances.
 
-What came before every term is found in log2(n) steps for n terms, each of which joins twice as many:
+The join of all terms before each one is found in log2(n) steps for n terms, each joining twice as many:
 
     p1[m] = t[m-1] t[m]        p2[m] = p1[m-2] p1[m]        p4[m] = p2[m-4] p2[m]        before t[m]: p[m-1]
 
@@ -141,7 +141,7 @@ def _values(results: Sequence[Expr], variables: Sequence[Var], arrays: Sequence[
     bodies = tuple(substitute(r, mapping) for r in results)
     function = stage_function(StageOp("joined", (at,), (), bodies, None, outs))
     given = {b.name: np.ascontiguousarray(arrays[buffers.index(b)]) for b in function.inputs}
-    with np.errstate(all="ignore"):  # 1 / 0 of what is not chosen
+    with np.errstate(all="ignore"):  # 1 / 0 in the branch that is not chosen
         found = reference.evaluate(function.function.dag, given)
     return [found[name] for name in function.function.outputs]
 

@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TradeOff:
-    """What was tried, from keeping everything on; the last is what was taken."""
+    """The plans that were tried, beginning with the one that keeps everything; the last one was taken."""
 
     budget: int
     choices: tuple[Choice, ...]
@@ -111,7 +111,7 @@ def recomputing(
     again: dict[GraphNode, GraphNode] = {}
 
     def read(x: GraphNode) -> GraphNode:
-        """What a second computation reads in the place of x."""
+        """The node that a second computation reads in the place of x."""
         if x in again:
             return again[x]
         varies = x in kept or (isinstance(x, Input) and type(x) is Input)
@@ -152,7 +152,7 @@ def _choice(results: Sequence[GraphNode], slopes: Sequence[GraphNode], segments:
 
 
 def values_plan(groups: Sequence[Group]) -> MemoryPlan:
-    """Memory of what groups hand to each other; results and kernels' own workspaces are not counted."""
+    """Memory of values between groups; results and kernels' own workspaces are not counted."""
     last = last_readers(groups)
     return plan(
         [

@@ -2,8 +2,8 @@
 
     loss ──▶ … ──▶ w            gradients([loss], [w])  ──▶  the node dloss/dw
 
-One walk from the outputs towards the inputs. Only what lies between an output and a wanted input is visited,
-so nothing is computed that nobody asked for. An operator's own gradient comes first, then the table of rules
+One walk from the outputs towards the inputs. Only nodes between an output and one of these inputs are
+visited, so nothing unneeded is computed. An operator's own gradient comes first, then the table of rules
 (`gradient_rules.py`), then its te body (`body_gradients.py`).
 """
 
@@ -76,7 +76,7 @@ def _add(adjoint: dict[GraphNode, GraphNode], node: GraphNode, part: GraphNode) 
 
 
 def _depending(order: Sequence[GraphNode], wanted: Sequence[GraphNode]) -> set[GraphNode]:
-    """Float nodes that a wanted one leads to, itself included."""
+    """Float nodes that depend on one of `wanted`, itself included."""
     live: set[GraphNode] = set(wanted)
     for node in order:
         if isinstance(node, Apply) and node.dtype.is_float and any(x in live for x in node.inputs):

@@ -1,13 +1,14 @@
 """Scans backwards: the adjoint of every step of a recurrence is a recurrence from the last step to the first.
 
-    y[t] = f(y[t-1], …)          adjoint[t] = g[t] + (adjoint of what step t+1 reads of y[t])
+    y[t] = f(y[t-1], …)          adjoint[t] = g[t] + (adjoint of step t+1's reads of y[t])
 
-    apart(scan)     its steps as ordinary stages over all steps at once, for what is not a recurrence: reading
+    apart(scan)     its steps as ordinary stages over all steps at once, for the parts without recurrence:
+    reading
                     y in place of the state, they are differentiated like others
     backwards(…)    the recurrence, of which row `reach + n` is the adjoint of the last step but n
 
 The first rows, as many as a step reaches back, are zeros, so that every step reads rows before its own.
-What a step computes on its way has an adjoint of its own in each row; where steps are read from different
+An intermediate stage of a step has an adjoint of its own in each row; where steps are read from different
 distances, one for each distance. Source: backpropagation through time (Werbos, 1990).
 """
 
@@ -141,9 +142,9 @@ def _parts(host: StageOp, given: int, first: bool) -> tuple[StageOp, ...]:
 def backwards(
     scan: Scan, live: Collection[Buffer], grads: Mapping[Buffer, Buffer], one_term: OneTerm
 ) -> Reading:
-    """The adjoints of live results from `grads`, what is given of each: [reach + steps, …], last step first.
+    """The adjoints of live results from `grads`, the given part of each: [reach + steps, …], last step first.
 
-    live: of which buffers adjoints are asked. grads: result → buffer of its shape; what lacks is 0.
+    live: the buffers whose adjoints are needed. grads: result → buffer of its shape; a missing one is 0.
     Raises GraphError for a step that has no derivative.
     """
     walk = _Backwards(scan, live, one_term)
@@ -211,7 +212,7 @@ class _Backwards:
         pending: dict[Buffer, list[Tensor]],
         parts: dict[Buffer, list[Tensor]],
     ) -> None:
-        """Adds what result n, whose row r has this adjoint, gives to what its stage reads.
+        """Adds the contribution of result n, whose row r has this adjoint, to its stage's inputs.
 
         pending: of the same step. parts: of that many steps before it.
         """
@@ -233,7 +234,8 @@ class _Backwards:
         adjoint: Callable[..., Expr],
         distance: int,
     ) -> Tensor:
-        """What one access gives, in rows: row r is of what the step reads whose adjoint is in row r.
+        """The contribution of one access, in rows: row r belongs to the read of the step with its adjoint in
+        row r.
 
         own: stands for the adjoint of the stage in `guarded`.
         """

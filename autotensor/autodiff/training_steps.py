@@ -25,7 +25,7 @@ Changes = Mapping[Input, tuple[Array, GraphNode]]  # what changes → its first 
 
 @dataclass(frozen=True, slots=True)
 class TrainingGraph:
-    """A step as a graph: outputs are the loss, what was asked for, and new values of what `start` holds."""
+    """A step as a graph: outputs are the loss, the requested nodes, and new values of `start`."""
 
     graph: Graph
     updates: Mapping[str, str]  # output → input, by name
@@ -149,7 +149,7 @@ def _last_first(parameters: Sequence[Parameter], results: Iterable[GraphNode]) -
 
 
 def _chosen(loss: GraphNode, parameters: Iterable[Parameter] | None) -> tuple[Parameter, ...]:
-    """What is to be trained, checked."""
+    """The trainable parameters, checked."""
     if not isinstance(loss, GraphNode) or loss.shape != () or not loss.dtype.is_float:
         what = type_text(loss.type) if isinstance(loss, GraphNode) else type(loss).__name__
         raise GraphError(

@@ -2,7 +2,7 @@
 
 at.nd         ──▶  at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).
 from autotensor import nd  ──▶  the same sentence, as an ImportError.
-at.buld       ──▶  module 'autotensor' has no attribute 'buld'. Did you mean: 'build'?   (Python asks)
+at.buld       ──▶  module 'autotensor' has no attribute 'buld'. Did you mean: 'build'?   (by Python)
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Door(Generic[T]):
 def name_of(what: object) -> str:
     """The name of a thing, whether it was given by name or as an object: two of one name count as the same.
 
-    Raises InputError for what has no name of its own.
+    Raises InputError for an object without a name of its own.
     """
     if isinstance(what, str):
         return what

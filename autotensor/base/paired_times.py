@@ -7,7 +7,7 @@
 The bounds are those of Wilcoxon's signed-rank test on the logarithms of the ratios: they are right for any
 noise that would lie the other way round if the two had changed places, outliers included.
 
-What was timed apart has no rounds in common: `apart` compares every time of one with every time of the other,
+Things that were timed apart share no rounds: `apart` compares every time of one with every time of the other,
 and its bounds are those of the rank-sum test, right for any noise that is the same for both.
 Source: Hodges and Lehmann, Estimates of Location Based on Rank Tests (1963).
 """
@@ -64,7 +64,7 @@ def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
 
 
 def apart(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Compares the times of two things that were not timed in turns. Cost: one ratio for each two of them.
+    """Compares the times of two things that were not timed alternately. Cost: one ratio for each two of them.
 
     With too few times (four and four, say) the bounds are 0 and infinity.
 

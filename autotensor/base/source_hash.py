@@ -15,8 +15,8 @@ from pathlib import Path
 
 @lru_cache(maxsize=8)
 def source_digest(folders: tuple[Path, ...]) -> str:
-    """Of all Python files below the folders (or the files themselves), names and contents; read once a
-    process. "" if one of them has none: versions that look alike must not be kept.
+    """A hash of all Python files below the folders (or the files themselves), names and contents; read once a
+    process. "" if a folder has none: unknown versions must not look equal.
 
     Contents, not dates: 3 MB take 30 ms, and a date may be anything after a copy.
     """

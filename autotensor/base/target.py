@@ -3,8 +3,8 @@
 `parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, whose limits LLVM's
 tables know (`processor_features.py`), and so are `parse("llvm -mtriple=riscv64-linux-gnu")`,
 `parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is opened. OpenCL means this processor, with its
-vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; `key()` is
-what the tuning log files records under.
+vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; The
+tuning log files records under `key()`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def parse(text: str | Target | None = None) -> Target:
     Options of "llvm": `-mcpu=NAME`, `-mtriple=TRIPLE` (the least processor of it, if none is named),
     `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. For "cuda":
     `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl": `-cores=N`
-    (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
+    (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
     `-numerics=fast|strict`. In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.

@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM while tuning: the first requests a clean stop, the second ends at once.
 
-Until the search asks for the first time there is nothing to finish, so that the first one ends at once too.
+Before the search's first check there is nothing to finish, so that the first one ends at once too.
 
 with Interrupts() as stop:
     tune_model(…, stopped=stop.asked)
@@ -26,7 +26,7 @@ class Interrupts:
     def __init__(self, what: str = "after this batch") -> None:
         self.signal: int | None = None
         self._what = what
-        self._heard = False  # somebody asks, and will stop
+        self._heard = False  # the search checks it, and will stop
         self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:
@@ -57,7 +57,7 @@ class Interrupts:
         if first and self._heard:
             tell(f"\nStopping {self._what}; once more stops at once.")
             return
-        # Workers end with this process. What waits for them in C may not see an exception for seconds.
+        # Workers end with this process. Code that waits for them in C may not see an exception for seconds.
         timer = threading.Timer(GRACE_S, os._exit, (128 + number,))
         timer.daemon = True
         timer.start()

@@ -124,7 +124,7 @@ def code(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A line that is no part of the result: progress, a hint, a warning."""
+    """A line besides the result: progress, a hint, a warning."""
     print(fold(text, columns(sys.stderr)), file=sys.stderr, flush=True)
 
 

@@ -68,7 +68,7 @@ def _row(t: WatchedTask) -> tuple[object, ...]:
 
 
 def line(w: WatchedRun, at: datetime, first: bool) -> str:
-    """What is new, for a file: the time, the sums, and the tasks that got faster since the line before."""
+    """A line of news for a file: the time, the sums, and the tasks that got faster since the line before."""
     better = [t.workload for t in w.new if t.verified and t.median_s == w.tasks[t.workload].best_s]
     faster = () if first else dict.fromkeys(better)
     news = [f"{w.tasks[k].name} {seconds_text(w.tasks[k].best_s)}" for k in faster]
@@ -96,7 +96,7 @@ def as_data(w: WatchedRun, at: datetime) -> dict[str, Any]:
 
 
 def follow_on_terminal(w: WatchedRun, every_s: float) -> None:
-    """Until nobody works on it."""
+    """Until no process works on it."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -4,8 +4,8 @@
     └─▶ this process      child ◀─┘
 
 Lowering is Python, which keeps one core busy for each process. A child serves about a second after its start;
-this process compiles meanwhile, and nobody waits for a child that has not begun. What a child cannot compile
-is compiled here again: the sentence that says why is the same with and without children.
+this process compiles meanwhile, and does not wait for a child that has not begun. A job that fails in a child
+is compiled here again: so the error is the same with and without children.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Job:
         return compile_workload(self.workload, self.trace, self.target, self.name, cache, self.overlapping)
 
     def request(self) -> str:
-        """What a child is told; see compile_worker.py."""
+        """The request to a child; see compile_worker.py."""
         told = {
             "workload": self.workload.text,
             "trace": self.trace.to_json(),
@@ -85,7 +85,7 @@ class _Helpers:
     def __init__(
         self, jobs: Sequence[Job], keys: Sequence[str], told: Sequence[int], cache: ObjectCache
     ) -> None:
-        """told: the numbers of the jobs that children may be told."""
+        """told: the numbers of the jobs that children may take."""
         self._jobs, self._keys, self._cache = jobs, keys, cache
         self._left = deque(told)
         self._busy = 0  # children that compile
@@ -120,7 +120,7 @@ class _Helpers:
             return free
 
     def made(self) -> dict[int, Artifact]:
-        """What the children made, once none is at work. A job that is missing failed there."""
+        """The children's results, once none is at work. A job that is missing failed there."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy)
             return dict(self._made)

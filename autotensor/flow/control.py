@@ -204,7 +204,7 @@ def while_loop(
 
 
 def producers_first(wanted: Sequence[Node], ends: Iterable[Node] = ()) -> list[Node]:
-    """The nodes below `wanted`, inputs and control dependencies before the nodes that need them.
+    """`wanted` and the nodes below, inputs and control dependencies before the nodes that need them.
 
     ends: nodes that are listed, but not followed.
     """

@@ -32,7 +32,7 @@ class LoopRun:
     """A loop as it went in one run."""
 
     loop: Loop
-    initial: tuple[GraphNode, ...]  # of its variables, then of what condition and body read from outside
+    initial: tuple[GraphNode, ...]  # of its variables, then of outer values that condition and body read
     outer: dict[Node, Array]  # the values of the latter
     turns: tuple[tuple[Array, ...], ...]  # values of the variables at the beginning of each turn
     results: tuple[Input, ...]

@@ -213,7 +213,7 @@ def _dtype_without_shapes(lower: Lower, inputs: Sequence[Node]) -> DType:
 
 
 def spec_of(dtype: Any, shape: Any = None) -> Spec:
-    """A spec from what users write: dtype names or NumPy types; shapes with None."""
+    """A spec from a user's arguments: dtype names or NumPy types; shapes with None."""
     if shape is None:
         return Spec(dtype_of(dtype), None)
     extents = shape if isinstance(shape, (list, tuple)) else (shape,)
@@ -222,7 +222,7 @@ def spec_of(dtype: Any, shape: Any = None) -> Spec:
     return Spec(dtype_of(dtype), tuple(None if n is None else int(n) for n in extents))
 
 
-# -- made of what a program writes -----------------------------------------------------------------------
+# -- nodes of a program's calls ----------------------------------------------------------------------------
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "constant") -> Node:
@@ -280,7 +280,7 @@ def alike(*values: Any) -> list[Node]:
 
 
 def product(a: Any, b: Any, **turned: bool) -> Operation:
-    """Of matrices, or of the last two axes of tensors."""
+    """The product of matrices, or over the last two axes of tensors."""
 
     def lower(x: GraphNode, y: GraphNode) -> GraphNode:
         flat = len(x.shape) == len(y.shape) == 2

@@ -54,10 +54,10 @@ class Prepared:
     """A run that needs no decisions on the way: one program, and what each of its arguments is."""
 
     outcome: Outcome
-    program: Program | None  # None: everything asked for is a leaf
+    program: Program | None  # None: every fetched node is a leaf
     arguments: tuple[Node, ...]  # of the program
     computed: tuple[GraphNode, ...]  # its results
-    leaves: tuple[tuple[GraphNode, Node], ...]  # asked for as they are
+    leaves: tuple[tuple[GraphNode, Node], ...]  # fetched nodes that are leaves
     shapes: tuple[tuple[int, ...], ...]  # of the arguments
     keep: tuple[Node, ...]  # whose ids are in the key
 

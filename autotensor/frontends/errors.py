@@ -1,4 +1,4 @@
-"""What every front end may say of a model."""
+"""Errors that every front end may raise about a model."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from autotensor.base.errors import GraphError
 
 
 class Unsupported(GraphError):
-    """A model asks for something that cannot be converted: names the operator, and where it stands."""
+    """A model contains something that cannot be converted: names the operator, and its place."""

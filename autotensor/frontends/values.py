@@ -1,4 +1,4 @@
-"""What converters of every front end write: values in a type, in 32 bits, and parts of values."""
+"""Helpers of converters of every front end: values in a type, in 32 bits, and parts of values."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def as_type(x: Any, dtype: DType | str) -> GraphNode:
 
 
 def widened(compute: Callable[..., GraphNode], x: GraphNode, *others: GraphNode | None) -> GraphNode:
-    """What `compute` gives for the operands; where 16-bit floats are among them in 32 bits, rounded once to
-    the type of x."""
+    """The result of `compute` for the operands; with 16-bit floats among them in 32 bits, rounded once to the
+    type of x."""
     operands = (x, *others)
     if not any(v is not None and v.dtype.is_half for v in operands):
         return compute(*operands)

@@ -1,4 +1,4 @@
-"""What lies behind tensors: values that are known, nodes that stand for others, and when things are computed.
+"""Behind tensors: known values, nodes that stand for others, and the times at which they are computed.
 
     node ──known──▶ array          computed, or given
     input ─defined─▶ node          a value cut off from the tape: an input to differentiation only
@@ -52,7 +52,7 @@ def programs() -> Programs:
 
 @contextmanager
 def device(target: str | Target) -> Iterator[None]:
-    """What is computed inside the block runs on this target ("interp": the operators' NumPy references)."""
+    """Computations inside the block run on this target ("interp": the operators' NumPy references)."""
     token = _target.set(Programs(target).target)
     try:
         yield
@@ -64,7 +64,7 @@ def device(target: str | Target) -> Iterator[None]:
 
 
 def leaf(array: Array, name: str = "t") -> Input:
-    """A new input with this value, which nobody may change from now on."""
+    """A new input with this value, which is read-only from now on."""
     array.flags.writeable = False
     node = graph_input(array.shape, str(array.dtype), name)
     known[node] = array

@@ -70,7 +70,7 @@ class Tensor(Overloads["Tensor"]):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is data: given, or cut off from what made it."""
+        """Whether it is data: given, or cut off from its computation."""
         return isinstance(self._node, Input)
 
     @property

@@ -30,7 +30,7 @@ from autotensor.imperative.tensor import Tensor
 
 
 class Trace:
-    """What happens while a function is traced."""
+    """The state of tracing a function."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -173,7 +173,7 @@ class CompiledFunction:
 def compile(fn: Callable[..., Any]) -> CompiledFunction:
     """The function, traced once for each signature of its arguments and compiled; a decorator.
 
-    Raises InputError for what is not a function.
+    Raises InputError for other objects.
     """
     if not callable(fn):
         raise InputError(
@@ -184,7 +184,7 @@ def compile(fn: Callable[..., Any]) -> CompiledFunction:
 
 
 def _signature(name: str, value: Any) -> Any:
-    """What a trace depends on: types of tensors and arrays, values of all else."""
+    """The key of a trace: types of tensors and arrays, values of all else."""
     match value:
         case Tensor():
             return "tensor", value.shape, str(value.dtype), value.requires_grad
@@ -201,7 +201,7 @@ def _signature(name: str, value: Any) -> Any:
 
 
 def _argument(value: Any, held: list[Tensor]) -> Any:
-    """What the function gets while it is traced."""
+    """The argument of the function while it is traced."""
     if not isinstance(value, (Tensor, np.ndarray)):
         return value
     needs = isinstance(value, Tensor) and value.requires_grad

@@ -51,7 +51,7 @@ class Ablated:
 
     @property
     def same(self) -> bool:
-        """Whether the step makes no difference that can be told from noise."""
+        """Whether the step makes no difference beyond noise."""
         return self.times is not None and (
             self.times.lower <= 1.0 <= self.times.upper or abs(self.times.middle - 1.0) <= LEAST_GAIN
         )

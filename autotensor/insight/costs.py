@@ -1,7 +1,7 @@
 """Where the prior sees a schedule's time go, and how near the machine's limits the measured time is.
 
-All in seconds, of the thread that has most to do. What a stage computes and what it moves overlap in part,
-and small stages inside others overlap with these: the parts do not add up to the total.
+All in seconds, of the thread that has most to do. Arithmetic and traffic of a stage overlap in part, and
+small stages inside others overlap with these: the parts do not add up to the total.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A subject: one schedule of one task, with what the log knows of it. What is explained is a subject.
+"""A subject of an explanation: one schedule of one task, with its facts from the log.
 
     of_trial(store, row)                  the schedule that a trial measured, on the machine that measured it
     of_schedule(workload, target, …)      the schedule that is used for a task here, or its default
@@ -111,7 +111,7 @@ def of_schedule(
 def _warm(row: TrialRecord, workload: Workload, rates: Rates) -> bool:
     """Whether a trial found its weights in the caches: all was hot, or the model around it left them there.
 
-    Of that the log does not tell; but what takes less time than reading them from memory did not read them.
+    The log does not say so; but a run that takes less time than reading them from memory did not read them.
     """
     residency = row.samples[0].residency if row.samples else "graph"
     weights = sum(b.bytes for b in workload.dag.inputs if b.name in workload.dag.constants)

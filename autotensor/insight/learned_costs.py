@@ -1,4 +1,4 @@
-"""What the cost model thinks of a schedule, and why: what each of its features adds to the predicted time.
+"""The cost model's prediction for a schedule: the contribution of each of its features to the predicted time.
 
     log ──▶ model, fitted to all trials of the subject's machine and target ──▶ seconds, and factors on it
     seconds = prior × level of the task × factor of the first feature × … × what is added to all
@@ -30,7 +30,7 @@ TASKS = 16  # that the model is fitted to: two seconds of describing their trial
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One feature: its value, as the model sees it, and by what it multiplies the predicted time."""
+    """One feature: its value, as the model sees it, and its factor on the predicted time."""
 
     feature: str
     value: float
@@ -39,13 +39,13 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a fitted model says of one schedule."""
+    """The prediction of a fitted model for one schedule."""
 
     rows: int  # trials that it was fitted to
     tasks: int  # of so many tasks
     prior_s: float
     predicted_s: float
-    spread: float  # standard deviation of the logarithm of what it predicts
+    spread: float  # standard deviation of the logarithm of its prediction
     task_factor: float  # by which the prior is off in this task, and whatever else all schedules share
     contributions: tuple[Contribution, ...]  # of all features, the most important first
 

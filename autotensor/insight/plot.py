@@ -22,7 +22,7 @@ NARROW = 4.0  # times the least: an axis that spans less is linear
 NEAR = 2.5  # and a logarithmic one that spans less needs more ticks
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f",
-)  # can be told apart with any kind of colour blindness (Okabe and Ito)  # fmt: skip
+)  # distinct with any kind of colour blindness (Okabe and Ito)  # fmt: skip
 MILLISECONDS = 0.01  # from so many seconds on
 
 

@@ -24,7 +24,7 @@ BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
 
 
 class Progress:
-    """What one run has shown so far; `statuses` counts its trials."""
+    """The progress of one run so far; `statuses` counts its trials."""
 
     def __init__(self, budget: int, deadline_s: float | None) -> None:
         self.budget = budget

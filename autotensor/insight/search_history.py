@@ -3,7 +3,7 @@
     history(store, workload, place) ──▶ points in order of measuring
     best_so_far([3.0, None, 2.0]) ──▶ [3.0, 3.0, 2.0]
 
-Races measure known candidates again and are no part of it; nor are candidates that were rejected unrun.
+Races measure known candidates again and are left out; so are candidates that were rejected unrun.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Point:
 
     trial: int  # its number in the log
     seconds: float | None  # None: it failed
-    predicted_s: float | None  # None: nobody had predicted it
+    predicted_s: float | None  # None: there was no prediction
     made_by: str
 
 
@@ -57,7 +57,7 @@ class History:
 def history(
     store: TrialStore, workload: Workload, place: Place, name: str = "", weight: float = 1.0
 ) -> History:
-    """What the log has of a task; no points if nothing."""
+    """The points of a task in the log; empty without any."""
     races = {s.id for s in store.sessions(RACES)}
     rows = [
         r

@@ -1,7 +1,7 @@
 """A run that others work on, as its log shows it: what came since the last look, and how far it is.
 
     watched = WatchedRun(store, run)
-    while watched.look(): …            reads what is new; False once nobody works on it any more
+    while watched.look(): …            reads new trials; False once no process works on it any more
     watched.tasks, watched.rate …      where it stands
 
 It only reads; whoever tunes does not notice.
@@ -22,7 +22,7 @@ from tuning_db.exchange.tried import Tried, tried
 from tuning_db.records import Run, Session, SessionKind, Status
 from tuning_db.values import now
 
-RATE_S = 60.0  # of which the rate of trials is told
+RATE_S = 60.0  # over which the rate of trials is taken
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class WatchedTask:
 
     @property
     def seconds(self) -> float:
-        """Of an inference; 0 for one that has no time yet."""
+        """Seconds of an inference; 0 for a task that has no time yet."""
         return self.weight * (self.best_s or self.default_s or 0.0)
 
     def tell(self, t: Tried) -> bool:
@@ -93,12 +93,12 @@ class WatchedRun:
 
     @property
     def running(self) -> bool:
-        """Whether one of its sessions has no end, and an owner who was heard of."""
+        """Whether one of its sessions has no end, and an owner with a valid lease."""
         return any(s.ended is None and s.held(now()) for s in self.searches)
 
     @property
     def standing(self) -> str:
-        """What may be said of a run: that it runs, why it ended, or that nobody works on it."""
+        """The state of a run: it runs, why it ended, or that no process works on it."""
         if self.running:
             return "running"
         last = self.searches[-1]

@@ -1,4 +1,4 @@
-"""How much memory data-parallel training takes on each device, by what of its state is divided: ZeRO's table.
+"""Memory of data-parallel training on each device, by the parts of its state that are divided: ZeRO's table.
 
     Ψ parameters, mixed precision: 2 bytes of weights, 2 of gradients, K of optimiser state (12 for Adam)
 
@@ -17,7 +17,7 @@ STAGES = ("nothing", "optimiser state", "and gradients", "and parameters")
 
 @dataclass(frozen=True, slots=True)
 class ZeroTable:
-    """Bytes on each device, by what is divided among all of them (STAGES)."""
+    """Bytes on each device, by the parts that are divided among all of them (STAGES)."""
 
     parameters: float
     devices: int

@@ -59,7 +59,7 @@ def _loaded(e: Expr) -> Load | None:
 
 
 def _operand(op: StageOp, load: Load) -> Operand:
-    """The type of what is loaded, and the steps that the stage's axes take in it."""
+    """The type of the loaded elements, and the steps that the stage's axes take in them."""
     steps = [0] * len(op.all_axes)
     for index, stride in zip(load.indices, load.buffer.row_major(), strict=True):
         total = affine(index)

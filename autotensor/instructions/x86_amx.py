@@ -1,8 +1,8 @@
 """AMX: tdpbusd and tdpbf16ps add the product of two tiles of 16 rows of 64 bytes to 16 x 16 sums of 32 bits.
 
-Rows of the left tile follow one another in memory, so a schedule packs it. What a tile holds travels as a
+Rows of the left tile follow one another in memory, so a schedule packs it. The contents of a tile travel as a
 vector between instructions; LLVM configures the tiles. tdpbf16ps takes denormals for zeros and gives none.
-No rule uses them, and they have run on no machine yet. Loading them asks Linux for tiles
+No rule uses them, and they have run on no machine yet. Loading them requests tiles from Linux
 (`runtime/linking/tile_permission.py`).
 Source: Intel Architecture Instruction Set Extensions, "TDPBUSD", "TDPBF16PS".
 """

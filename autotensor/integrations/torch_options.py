@@ -1,4 +1,4 @@
-"""What `options=` of torch.compile may hold, for the backend in `torch_compile.py`.
+"""The `options=` of torch.compile, for the backend in `torch_compile.py`.
 
 torch.compile(model, backend="autotensor", options={"log": "tuning.db", "trials": 200})
 """
@@ -22,7 +22,7 @@ class Options:
     """As a user gave them."""
 
     log: Log = None  # the tuning log; None is the user's own
-    trials: int = 0  # schedules to measure for each part; 0 takes what the log knows
+    trials: int = 0  # schedules to measure for each part; 0 takes those in the log
     target: str | None = None
     seed: int = 0
     constant_weights: bool = True  # False: weights and buffers are read at every call, not packed once

@@ -25,7 +25,7 @@ HIDDEN = np.float32(-1e30)  # a score that no exp survives
 def attend(
     q: GraphNode, k: GraphNode, v: GraphNode, cache: GraphNode, layer: int, position: GraphNode
 ) -> GraphNode:
-    """What new words see of the cache and of one another: [batch, heads, tokens, depth], as q.
+    """The attention of new words to the cache and to one another: [batch, heads, tokens, depth], as q.
 
     k, v: [batch, groups, tokens, depth]; heads of one group share them. Old and new are joined at the scores:
     the cache stays where it is.
@@ -42,14 +42,14 @@ def attend(
     shares = ops.softmax(ops.concat(old, _own_scores(rows, k, each), axis=-1))
     theirs = ops.slice(shares, (0,), (capacity,), axes=(-1,))
     ours = ops.slice(shares, (capacity,), (capacity + tokens,), axes=(-1,))
-    # What an empty place holds may be anything; 0 * NaN would be seen.
+    # An empty place may hold anything; 0 * NaN would be NaN.
     filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
     own = ours * v if tokens == 1 else ops.batch_matmul(ours, v)
     return ops.reshape(ops.batch_matmul(theirs, filled) + own, q.shape)
 
 
 def _own_scores(rows: GraphNode, k: GraphNode, each: int) -> GraphNode:
-    """Of the new words for one another: [batch, groups, each * tokens, tokens]; later ones are hidden."""
+    """The scores of the new words for one another: [batch, groups, each * tokens, tokens]; later hidden."""
     tokens = k.shape[2]
     if tokens == 1:
         return ops.sum(rows * k, axis=-1, keepdims=True)

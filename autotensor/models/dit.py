@@ -3,7 +3,7 @@
 x: float32[batch, 4, 32, 32], t: float32[batch], y: int64[batch] ──▶ noise and variance [batch, 8, 32, 32]
 
 x ─▶ patches 2x2 ─▶ dense ─▶ + places ─▶ 12 blocks ─▶ norm ─▶ dense ─▶ picture
-t ─▶ waves ─▶ dense ─▶ silu ─▶ dense ─▶ + class of y = c          what every block is told
+t ─▶ waves ─▶ dense ─▶ silu ─▶ dense ─▶ + class of y = c          an input of every block
 
 block:  x + gate·attention(norm(x)·(1 + scale) + shift), then the same with two dense layers;
         shift, scale and gate are a dense layer of silu(c)

@@ -68,7 +68,7 @@ SMALL = LlamaSize(layers=24, hidden=1024, heads=16, groups=8, inner=2816, vocabu
 
 
 def size_of(config: Mapping[str, Any]) -> LlamaSize:
-    """The size that a Hugging Face config.json says. Raises InputError for what the graph would not keep."""
+    """The size in a Hugging Face config.json. Raises InputError for options that the graph would not keep."""
     kind = config.get("model_type")
     if kind not in ("llama", "qwen2"):
         raise InputError(f"llama: a config of model_type {kind!r}.", fix="Known: llama, qwen2.")
@@ -131,7 +131,7 @@ class Storage:
         if isinstance(given, PackedRows) and given.shape == (rows, columns):
             w.noted(name, rows, columns)
             return given
-        if not self.bits or (w.weights is not None and given is None):  # who has no weights asks for shapes
+        if not self.bits or (w.weights is not None and given is None):  # else shapes are enough
             return w(name, rows, columns)
         if w.weights is None and not name.startswith("embed_tokens."):  # whose floats are looked up, too
             w.noted(name, rows, columns)
@@ -197,7 +197,7 @@ def _norm(x: GraphNode, w: WeightSource, name: str, size: LlamaSize) -> GraphNod
 def _products(
     x: GraphNode, w: WeightSource, rows: Mapping[str, int], storage: Storage
 ) -> tuple[GraphNode, ...]:
-    """x by several matrices, given by name and rows; those that are packed alike are one product."""
+    """x by several matrices, given by name and rows; those of one packing are one product."""
     matrices = [storage.matrix(w, name, n, x.shape[1]) for name, n in rows.items()]
     packed = [m for m in matrices if isinstance(m, PackedRows)]
     joined = side_by_side(packed) if len(packed) == len(matrices) > 1 else None
@@ -228,7 +228,7 @@ def _attention(
     size: LlamaSize,
     storage: Storage,
 ) -> tuple[GraphNode, GraphNode]:
-    """What the rows x [batch * tokens, hidden] see, of their shape, and the layer's entry for the cache."""
+    """The attention of rows x [batch * tokens, hidden], of their shape, and the layer's part of the cache."""
     batch = cache.shape[2]
     heads = {f"{at}.self_attn.{c}_proj": size.heads if c == "q" else size.groups for c in "qkv"}
     rows = {f"{name}.weight": n * size.depth for name, n in heads.items()}

@@ -110,7 +110,7 @@ class WeightSource:
         return None if self.weights is None else self.weights.get(name)
 
     def noted(self, name: str, *shape: int) -> Constant:
-        """A weight that only its shape is asked of: who has it in another form does not need its numbers."""
+        """A weight of which only the shape is read: a caller with another form of it needs no numbers."""
         self.shapes[name] = shape
         return Constant(Data(np.broadcast_to(np.float32(0), shape), f"{name}: {shape}"), name)
 

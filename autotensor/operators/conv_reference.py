@@ -1,4 +1,4 @@
-"""What the convolutions mean, in NumPy: products of matrices over strided views, one per kernel element."""
+"""The convolutions in NumPy: products of matrices over strided views, one per kernel element."""
 
 from __future__ import annotations
 

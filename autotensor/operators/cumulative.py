@@ -64,7 +64,7 @@ _cumulative("cumprod", te.prod, np.multiply)
 
 
 def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -> Array:
-    """Of NumPy's order (NaN last), or of it backwards with equal ones in their order."""
+    """Positions in NumPy's order (NaN last), or in it backwards with equal ones in their order."""
     line = np.flip(x, axis) if largest else x
     order = np.argsort(line, axis=axis, kind="stable")
     order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order

@@ -71,7 +71,7 @@ for _row in UNARY:
 
 # -- functions of floats -------------------------------------------------------------------------------------
 
-WHOLE = ("floor", "ceil", "round", "trunc")  # of integers these are what they are
+WHOLE = ("floor", "ceil", "round", "trunc")  # these do not change integers
 DOMAINS: dict[str, tuple[Any, ...]] = {"sigmoid": (-9, 9), "log1p": (-0.5, 4)}
 DOMAINS |= dict.fromkeys(("tan", "asin", "acos"), (-1, 1))
 DOMAINS |= dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt"), (0.1, 4))

@@ -43,7 +43,7 @@ def _isinf_reference(x: Array, positive: bool = True, negative: bool = True) -> 
     cases=(*samples(), *samples(negative=False)[2:3], *samples(positive=False)[2:3]),
 )
 def isinf(x: Tensor, positive: bool = True, negative: bool = True) -> Tensor:
-    """Whether x is infinite, on the sides that are asked for."""
+    """Whether x is infinite, on the selected sides."""
 
     def value(v: Expr) -> Any:
         sides = ([v > 0] if positive else []) + ([v < 0] if negative else [])

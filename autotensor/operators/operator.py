@@ -1,6 +1,6 @@
 """Operators: what a model is made of, each defined once.
 
-An operator knows its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent
+An operator defines its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent
 NumPy reference, sample cases for the tests, and how it may be fused (`kind`). Registering is one decorator:
 
     @operator("relu", kind=Kind.ELEMENTWISE, cases=(Case(((2, 3),)),), reference=lambda x: np.maximum(x, 0))
@@ -130,7 +130,7 @@ def _freeze(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _tuples(v: Any) -> Any:
-    """Lists, which is what JSON gives, as tuples, at every depth."""
+    """Lists, as JSON gives them, as tuples, at every depth."""
     return tuple(_tuples(x) for x in v) if isinstance(v, (list, tuple)) else v
 
 

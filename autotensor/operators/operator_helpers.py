@@ -1,4 +1,4 @@
-"""What the operators share: stages with types, broadcasting, padding, and attributes made regular.
+"""Helpers that operators share: stages with types, broadcasting, padding, and attributes made regular.
 
 stage(shape, body, "relu")              te.compute with one output, typed
 fold(te.sum, x, (1, 3), "total")        x[a, k, b, l] summed over k and l ──▶ total[a, b]
@@ -118,7 +118,7 @@ def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
 
 
 def multiplied(a: Expr, b: Expr, zeros: Zeros) -> Expr:
-    """a * b; with zero points, of what bytes stand for, in 32 bits."""
+    """a * b; with zero points, of the bytes' values, in 32 bits."""
     if zeros is None:
         return a * b
     return _centred(a, zeros[0]) * _centred(b, zeros[1])
@@ -130,7 +130,7 @@ def _centred(byte: Expr, zero: int) -> Expr:
 
 
 def centred_arrays(a: Array, b: Array, zeros: Zeros) -> tuple[Array, Array]:
-    """What bytes stand for, but for their scales, in 32 bits; other arrays as they are."""
+    """The values of bytes without their scales, in 32 bits; other arrays as they are."""
     if zeros is None:
         return a, b
     return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]

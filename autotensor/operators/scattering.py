@@ -1,4 +1,4 @@
-"""Writing at places that are data, told from the side of the result: each element looks who writes it.
+"""Writing at places that are data, from the side of the result: each element looks for its writers.
 
     last[i, j] = max_k (index[k, j] == i ? k : least)              scatter_elements along axis 0, replacing
     out[i, j]  = last[i, j] < 0 ? x[i, j] : updates[last[i, j], j]
@@ -7,8 +7,8 @@
 
     y[v, …]    = sum_t (indices[t] == v ? updates[t, …] : 0)                  scatter_add, the adjoint of take
 
-Where several write one element the last wins. Te has no stores to computed places: every element is told to
-look at all indices of its line. Schedules for processors make one pass over the indices of it (`solve` in
+Where several write one element the last wins. Te has no stores to computed places: every element
+looks at all indices of its line. Schedules for processors make one pass over the indices of it (`solve` in
 schedule/primitives), because a condition `index == i` says where a term goes; on a GPU every element looks.
 """
 

@@ -72,7 +72,7 @@ def pad(x: Tensor, pads: Sequence[Sequence[int]], value: float = 0.0, mode: str 
     return stage(x.shape, lambda *i: x[i], "pad") if y is x else y
 
 
-CHAIN = 16  # tensors that a concat asks for one by one
+CHAIN = 16  # tensors that a concat selects one by one
 
 
 @operator(

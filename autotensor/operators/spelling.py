@@ -3,7 +3,8 @@
     Spelling("flow", elementwise, {"negative": "neg"})("negative")        a node of a node
     Spelling("imperative", apply)("asinh")                                a tensor of a tensor
 
-A new operator is there in each style at once. What a style spells with other arguments, it writes itself.
+A new operator is there in each style at once. A style writes the functions that it spells with other
+arguments.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Spelling(Generic[T]):
 
 
 def _values(name: str) -> int:
-    """How many tensors an elementwise operator takes; 0 for what is none."""
+    """How many tensors an elementwise operator takes; 0 for other operators."""
     if name not in OPERATORS or OPERATORS.get(name).kind is not Kind.ELEMENTWISE:
         return 0
     parameters = inspect.signature(OPERATORS.get(name).compute).parameters.values()

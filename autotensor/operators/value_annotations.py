@@ -1,7 +1,7 @@
 """Operators that compute nothing and say something about a value: to differentiation, to memory, to order.
 
 stop_gradient   the value, through which no gradient passes
-recomputed      the same bytes as the start of a second computation of what was computed before
+recomputed      the same bytes as the start of a second computation of an earlier result
 store           the value, written by a kernel of its own
 """
 

@@ -54,7 +54,7 @@ class Window:
 
     @property
     def around(self) -> tuple[int, int]:
-        """What must be there before and after x, windows that hang over included."""
+        """The elements needed before and after x, for windows that hang over too."""
         read = (self.out - 1) * self.stride + self.reach - self.before
         return self.before, max(self.after, read - self.extent)
 
@@ -101,7 +101,7 @@ def spatial_of(axes: Axes) -> list[str]:
 
 
 def reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window]) -> Reader:
-    """What reads element k of a window of x; `fill` stands outside x."""
+    """A function that reads element k of a window of x; `fill` stands outside x."""
     spatial = spatial_of(axes)
     source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, [w.around for w in windows]), fill, axes)
 

@@ -106,8 +106,8 @@ def derive(state: State, values: Values | None = None, *, symbolic: bool = False
 
 
 def _early(state: State, stage: Stage, place: At, extents: Extents) -> Number:
-    """Iterations before the first one in which a stage is computed: for what reads it that early, and for its
-    own window."""
+    """Iterations before the first one in which a stage is computed: for readers that early, and for its own
+    window."""
     own = extents.windows.get(stage.name)
     wanted: Number = 0
     for consumer in state.consumers(stage):

@@ -172,7 +172,7 @@ class Span:
     step: Number = 0
     base: Expr | None = None
     gap: Number = 1  # what is run over differs from the base by multiples of it; 0: by nothing
-    cell: Number = 0  # all that is wanted lies between two neighbouring multiples of it; 0: none is known
+    cell: Number = 0  # the needed part lies between two neighbouring multiples of it; 0: none is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ def _quotient(a: Reach, c: int) -> Reach:
 
 
 def _in_cell(a: Reach, c: int) -> Truth:
-    """Whether all that is wanted lies between two neighbouring multiples of c."""
+    """Whether the needed part lies between two neighbouring multiples of c."""
     return both(a.cell > 0, c % most(a.cell, 1) == 0)
 
 

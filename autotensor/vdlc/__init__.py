@@ -4,8 +4,8 @@
     c = f(a, b)
     print(f.report)                       cycles, instructions, how busy the units were
 
-`code.py` says what the instructions compute and makes programs of loops, `machine.py` runs them; here is
-what the package asks of a target. Start with `docs/add-a-target.md`.
+`code.py` defines the instructions and makes programs of loops, `machine.py` runs them; here is the
+interface of a target. Start with `docs/add-a-target.md`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def target(options: Sequence[str]) -> Target:
 
 
 def compile(program: Program, target: Target, *, name: str, asm: bool = False, cache: Any = None) -> Artifact:
-    """The program as instructions, in JSON. Raises CodegenError for what the accelerator cannot do."""
+    """The program as instructions, in JSON. Raises CodegenError if the accelerator cannot run it."""
     code = select(program)
     if _options(target)["-write-back"] == "inside":
         code = msgspec.structs.replace(code, body=write_back_inside(code.body, frozenset(code.pads)))

@@ -4,8 +4,8 @@
     for i, j in 8, 8: CL[i][j] = 0                   ──▶  vdlc.fill_zero(CL)
     for k, i, j in 8, 8, 8: CL[i][j] += AL[k][i]*…   ──▶  vdlc.fused_gemm8x8_add(CL, AL, BL)
 
-Each instruction is declared by what it computes; `tensorize` marks the loops that it stands for. What is not
-marked is an error, but for the zeros that begin a marked sum.
+Each instruction is declared by its meaning; `tensorize` marks the loops that it replaces. Other loops are an
+error, except for the zeros that begin a marked sum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PADS = {GEMM: ("acc_buffer", "inp_buffer", "inp_buffer")}  # where operands must
 
 @cache
 def intrinsics() -> Mapping[str, Declared]:
-    """The instructions, by what they compute."""
+    """The instructions, by their meanings."""
     A, B = te.placeholder((TILE, TILE), name="A"), te.placeholder((TILE, TILE), name="B")
     k = te.reduce_axis((0, TILE), name="k")
     gemm = te.compute((TILE, TILE), lambda y, x: te.sum(A[k, y] * B[k, x], axis=k), name="C")

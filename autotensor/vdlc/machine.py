@@ -4,7 +4,7 @@
     matrix        |gemm||gemm||gemm| …               copies going on while the matrix unit computes
 
 The costs are made up; what is true of the cycles is their structure: how often each instruction runs, and
-what waits for what.
+which instruction waits for which.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Step = Callable[[Instruction, Mapping[str, int]], None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run took."""
+    """The cost of a run."""
 
     cycles: int
     counts: Mapping[str, int]  # of each instruction

@@ -53,7 +53,7 @@ class Comparison:
     batches: int
     float_s: float  # of one batch, median
     quantised_s: float
-    speedup: float  # median of what both took in one turn, float / quantised
+    speedup: float  # median of the ratio of times in one turn, float / quantised
 
     @property
     def worst(self) -> Compared | None:

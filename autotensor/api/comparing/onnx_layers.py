@@ -5,8 +5,8 @@
                      QLinearConv ─▶ c_quantized                             r ~ c_quantized, dequantised
 
 A layer is the result of a product or a convolution, with the batch norm behind it, or a quantised tensor.
-Quantisers keep most names: those pair first. What clips is often left out, for bytes clip themselves: the
-last case above. Products whose names differ pair by their order, where kind and shape agree.
+Quantisers keep most names: those pair first. Clipping operators are often left out, since bytes clip
+themselves: the last case above. Products whose names differ pair by their order, where kind and shape agree.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Layers:
 
     products: tuple[Layer, ...]  # in order
     quantised: Mapping[str, str]  # name ─▶ value in floats
-    made: Mapping[str, str]  # name of every tensor that a node makes ─▶ the operator
-    clipped: Mapping[str, str]  # name ─▶ of what a Relu or Clip makes of it, which alone reads it
+    made: Mapping[str, str]  # name of every result of a node ─▶ the operator
+    clipped: Mapping[str, str]  # name ─▶ result of a Relu or Clip, its only reader
     model: Loaded  # with a DequantizeLinear for whatever has none
 
     def value(self, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
     inputs ─▶ kernel 0 ─▶ kernel 1 ─▶ kernel 2 ─▶ …       the model's own code, on the model's own memory
                  │           │           │
-              float64     float64     float64             its computation by NumPy, on what this kernel read
+              float64     float64     float64             its computation by NumPy, on this kernel's inputs
                  ▼           ▼           ▼
                right       wrong       right              kernel 1 is named, and not those after it
 

@@ -73,7 +73,7 @@ def _swing(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Arr
 
 
 def _nearest(got: Array, want: Array, far: Array) -> Array:
-    """The value nearest to a result that is no farther from the expected one than the allowed swing."""
+    """The value nearest to a result within the allowed swing around the expected one."""
     with np.errstate(all="ignore"):
         moved = want + np.clip(got.astype(np.float64) - want, -far, far)
     return np.where(np.isfinite(moved), moved, want)

@@ -5,7 +5,7 @@
 
 A compiled model holds its weights once, as its kernels read them. Preparing mostly moves elements; then
 numbered elements show where each went. Where it computes (Winograd's filters), there is no way back: such a
-kernel is compared with what its schedule's stages compute from the prepared arrays.
+kernel is compared with the results of its schedule's stages from the prepared arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def recovered(state: State, prepared: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array] | None:
-    """The constants of these names, from prepared arrays by stage name; None if some cannot be told."""
+    """The constants of these names, from prepared arrays by stage name; None if some cannot be recovered."""
     found: dict[str, Array] = {}
     moved = _moves(state)
     for b in state.dag.inputs:

@@ -13,9 +13,9 @@ class KernelCheck:
     number: int  # in the order in which they run
     name: str
     workload: str  # key; "" if not known
-    error: float  # the largest of all elements, in units of what is allowed
+    error: float  # the largest of all elements, in units of the tolerance
     complaint: str = ""  # empty: it is right
-    beside: str = "float64"  # what it was compared with
+    beside: str = "float64"  # the reference
     drift: float | None = None  # of its result from that of a whole run in float64, over its largest element
     trial: int | None = None  # of the log, that found its schedule
     trace: str = ""  # the calls of its schedule

@@ -39,7 +39,7 @@ class _Answer:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     exact: Mapping[str, Array]  # the reference's results, in float64
-    error: float  # in units of what is allowed
+    error: float  # in units of the tolerance
     complaint: str
     beside: str
 

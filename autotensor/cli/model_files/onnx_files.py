@@ -134,7 +134,7 @@ def _flags(a: Argument, open_: Sequence[str], found: Mapping[str, Any]) -> list[
 
 
 def _spelled(a: Argument, found: Mapping[str, Any]) -> str:
-    """An input's shape for --shape, with numbers for what is open: x=1x3x128x128."""
+    """An input's shape for --shape, with numbers for open dimensions: x=1x3x128x128."""
     if a.dims is None:
         return f"{a.name}=1x128"
     first = 1 if a.dims and isinstance(a.dims[0], str) else None

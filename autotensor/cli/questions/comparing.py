@@ -1,4 +1,4 @@
-"""`autotensor db compare`, `regressions`: runs, commits or machines beside each other. `db commits`."""
+"""`autotensor db compare`, `regressions`: two runs, commits or machines compared. `db commits`."""
 
 from __future__ import annotations
 

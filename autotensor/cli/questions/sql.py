@@ -31,7 +31,7 @@ def sql(
 
 
 def _plain(value: object) -> object:
-    """What JSON can hold: bytes in hexadecimal, instants and whatever else a server has as text."""
+    """A value for JSON: bytes in hexadecimal, instants and whatever else a server has as text."""
     if isinstance(value, bytes):
         return value.hex()
     return value if value is None or isinstance(value, int | float | str | list | dict) else str(value)

@@ -122,7 +122,7 @@ def bench(
 
 
 def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: int, db: str | None) -> None:
-    """Raises InputError for what is no linked model."""
+    """Raises InputError for a file that is not a linked model."""
     from autotensor.base.errors import InputError
     from autotensor.cli.output import tell
     from autotensor.cli.rates import measured_peak

@@ -71,7 +71,7 @@ def _document(c: Comparison) -> dict[str, Any]:
 
 
 def _fields(row: Compared) -> dict[str, Any]:
-    """JSON has no infinity: null is no noise where the largest error is 0, else not a number."""
+    """JSON has no infinity: null means no noise where the largest error is 0, else not a number."""
     a = row.agreement
     numbers = {"cosine": a.cosine, "max_abs": a.max_abs, "snr_db": a.snr_db, "top1": a.top1}
     return {

@@ -52,7 +52,7 @@ PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed
 }
 UNKNOWN = ("untested", "never tried")
 LOW_DISK = 200 << 20
-DIFFERENCES = (0.1, 0.03, 0.01)  # of which --aa says whether they can be told
+DIFFERENCES = (0.1, 0.03, 0.01)  # --aa says whether it can measure them
 
 
 @app.command(
@@ -212,7 +212,7 @@ def _is_there(module: str) -> bool:
 
 
 def _targets() -> dict[str, dict[str, str]]:
-    """Every kind of target: whether it can be used here, and by what, or why not."""
+    """Every kind of target: whether it can be used here, with which software, or why not."""
     from autotensor.base.plugins import OWN, known_kinds
 
     return {kind: _target(kind) for kind in (*OWN, *known_kinds())}

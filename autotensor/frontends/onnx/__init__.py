@@ -1,12 +1,13 @@
 """ONNX models as graphs: files, signatures, calls and checks of nodes; models that run in stages.
 
     model file ─load─▶ ModelProto ─importer─▶ Graph                      everything is known before it runs
-                                  └─staged──▶ Point ─value─▶ Point ─…    what depends on values is asked for
+                                  └─staged──▶ Point ─value─▶ Point ─…    shapes and branches may depend on
+                                  values
 
 One converter for each ONNX operator, registered with the opset from which on it holds; one file for each
 family of operators. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and
-`importer.py`. What has no converter but a definition by simpler operators in the ONNX standard is imported by
-that definition.
+`importer.py`. An operator without a converter is imported by its definition in the ONNX standard, if there is
+one.
 """
 
 from __future__ import annotations

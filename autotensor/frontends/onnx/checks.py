@@ -1,4 +1,4 @@
-"""What the standard says of every node of an operator: attributes by name, numbers of operands, equal types.
+"""The standard's rules for nodes of each operator: attributes by name, numbers of operands, equal types.
 
 Converters rely on it. A node that breaks it is refused; guessing what it means would give wrong numbers.
 """
@@ -18,7 +18,7 @@ from autotensor.graph.ir import GraphNode
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one operator in one opset."""
+    """The rules of one operator in one opset."""
 
     attributes: Mapping[str, int]  # kind by name, as AttributeProto numbers them
     most_inputs: int

@@ -1,4 +1,4 @@
-"""What reading an ONNX model may say."""
+"""Errors of reading an ONNX model."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class Malformed(InputError):
 
 
 class NeedsValue(GraphError):
-    """What only a running model can do: a shape or a decision that depends on values, a long loop."""
+    """A construct that needs a running model: a shape or a decision that depends on values, a long loop."""

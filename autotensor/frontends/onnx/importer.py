@@ -3,9 +3,9 @@
     initializers ─▶ constants ┐
     inputs ─▶ Input nodes ────┴─ node by node ─▶ values by name ─▶ outputs
 
-Values are immutable nodes, so a converter may hold on to any. What depends on constants only can always be
-asked for its numbers; the rest is asked of the `Runtime`, which is either none at all (a graph is wanted,
-`Ahead`) or a running model (`staged_model.py`).
+Values are immutable nodes, so a converter may hold on to any. The numbers of a value that depends on
+constants only are always available; those of others come from the `Runtime`, which is either none at all
+(`Ahead`, which makes a graph) or a running model (`staged_model.py`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ MALFORMED = (
 )
 
 
-Live = Callable[[], Iterable[GraphNode]]  # what must stay known, if somebody asks
+Live = Callable[[], Iterable[GraphNode]]  # values that must stay available
 OnHost = Callable[..., tuple[Array, ...]]  # a Python function of values
 Build = Callable[["Runtime", tuple[Value, ...]], tuple[Value, ...]]
 
 
 class Runtime(Protocol):
-    """Who knows values that depend on the model's inputs."""
+    """The source of values that depend on the model's inputs."""
 
     def ask(self, node: GraphNode, live: Live, where: str) -> Array: ...
 
@@ -75,7 +75,7 @@ class Runtime(Protocol):
 
 
 class Ahead:
-    """No runtime: a graph is wanted before anything runs."""
+    """No runtime: the graph is made before anything runs."""
 
     def ask(self, node: GraphNode, live: Live, where: str) -> Array:
         names = sorted({n.name for n in topological((node,)) if isinstance(n, Input)})

@@ -3,7 +3,7 @@
     load("model.onnx") ──▶ Loaded(proto, arrays of initializers on demand)
 
 Nothing in a file is executed. A tensor kept in another file must lie in the model's own directory, and must
-be there in full; sizes are checked before memory is asked for.
+be there in full; sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 `since` is the opset from which on the converter holds; the newest that is not newer than the model's opset
 is taken. A converter reads operands by `c[0]` (must be there) and `c.get(1)` (None when left out), attributes
-by `c.attr`, and asks for numbers that must be known now by `c.array(1)` or `c.ints(1)`.
+by `c.attr`, and numbers that must be known now by `c.array(1)` or `c.ints(1)`.
 """
 
 from __future__ import annotations

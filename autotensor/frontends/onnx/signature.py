@@ -1,4 +1,4 @@
-"""What a model takes and gives: names, element types, shapes with symbolic dimensions.
+"""The inputs and outputs of a model: names, element types, shapes with symbolic dimensions.
 
 x: float32[batch, 3, 224, 224]      shapes={"batch": 8}  or  shapes={"x": (8, 3, 224, 224)}
 """

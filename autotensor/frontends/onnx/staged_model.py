@@ -32,7 +32,7 @@ Arrays = dict[GraphNode, Array]
 Compile = Callable[[Graph], Callable[..., Any]]
 
 KEPT = 512  # answers remembered at one point, the rounds of a decoder say; the oldest goes first
-SMALL = 4096  # elements: what is asked of inputs no larger is computed in NumPy, not compiled
+SMALL = 4096  # elements: values of inputs no larger are computed in NumPy, not compiled
 FEW = 256  # nodes, likewise
 
 
@@ -127,7 +127,7 @@ class _Session:
         _, answer = point.act(self.known)
         return tuple(answer)
 
-    # -- what the importer asks ----------------------------------------------------------------------------
+    # -- calls of the importer -----------------------------------------------------------------------------
     def ask(self, node: GraphNode, live: Live, where: str) -> Array:
         point = self._point(lambda: self._question(node, live))
         answer: Array = self._go(point)
@@ -226,7 +226,7 @@ class _Session:
         return Point(act, is_last=True)
 
     def _part(self, outputs: Sequence[GraphNode]) -> Callable[[Arrays], list[Array]]:
-        """Compiled code for the nodes, as a function of what is known."""
+        """Compiled code for the nodes, as a function of the known ones."""
         computed = tuple(dict.fromkeys(o for o in outputs if isinstance(o, Apply)))
         inputs = tuple(n for n in topological(computed) if isinstance(n, Input))
         if computed:

@@ -1,4 +1,4 @@
-"""What depends on no input: operators without a converter are run by torch, once.
+"""Nodes that depend on no input: operators without a converter are run by torch, once.
 
 torch.inverse(weight), torch.matrix_exp(skew) ──▶ constants
 """
@@ -58,12 +58,12 @@ def _tensor(value: Any) -> Any:
     return value
 
 
-CHECK = "aten._linalg_check_errors.default"  # of data nobody checks
+CHECK = "aten._linalg_check_errors.default"  # data are not checked
 
 
 @converts("with_effects")
 def with_effects(token: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """What is done in order, as the check of a matrix that was taken apart: of constants it is done now."""
+    """Operators that run in order, as the check of a factored matrix: those of constants run now."""
     made = by_torch(operator, args, kwargs)
     if made is None and str(operator) == CHECK:
         return None, None

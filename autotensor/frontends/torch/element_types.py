@@ -115,7 +115,7 @@ def alike(*operands: Any) -> tuple[GraphNode, ...]:
 
 def with_axes(convert: Callable[..., Any]) -> Callable[..., Any]:
     """The converter for tensors without axes too, where torch takes axis 0 for theirs: as vectors of one
-    element. What comes out has one element as well, and the importer takes its axis away."""
+    element. The result has one element as well, and the importer takes its axis away."""
 
     @functools.wraps(convert)
     def wide(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -41,7 +41,7 @@ from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
 _PICKS = (operator.getitem,)
-# What they assert of types and sizes holds, or torch would have refused the example; of data, nobody checks.
+# Their assertions about types and sizes hold, or torch would have refused the example; data are not checked.
 _CHECKS = frozenset(
     {
         "aten._assert_tensor_metadata.default",
@@ -59,7 +59,8 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
 
     given: by name of a placeholder or of an attribute (`get_attr`), the node that stands for it; other
     attributes are looked up in the module that owns the graph: parts of a program are modules there.
-    Raises Unsupported naming the operator and the line of the model for what cannot be converted.
+    Raises Unsupported, which names the operator and the line of the model, for an operator without a
+    converter.
     """
     values: dict[torch.fx.Node, Any] = {}
     checks = _checks(graph)
@@ -87,7 +88,7 @@ def _checks(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def import_part(module: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
-    """What a part of a program (a branch, a step of a loop) gives for these arguments."""
+    """The results of a part of a program (a branch, a step of a loop) for these arguments."""
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
     return import_nodes(module.graph, dict(zip(names, arguments, strict=True)))
 
@@ -139,7 +140,7 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
 
 
 def _constant(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """What torch gives for a node that depends on no input; None for others."""
+    """Torch's result for a node that depends on no input; None for others."""
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
     return by_torch(node.target, args, kwargs)
 
@@ -247,7 +248,7 @@ def _flat(value: Any) -> Sequence[Any]:
 
 
 def _place(node: torch.fx.Node) -> str:
-    """Where in the model's source a node comes from: " (model.py:12: y = f(x))"; "" when nobody knows."""
+    """Where in the model's source a node comes from: " (model.py:12: y = f(x))"; "" when it is unknown."""
     frames = [line.strip() for line in (node.meta.get("stack_trace") or node.stack_trace or "").splitlines()]
     for at in range(len(frames) - 1, -1, -1):
         if frames[at].startswith('File "') and not any(f in frames[at] for f in ("/torch/", '"<')):

@@ -21,7 +21,7 @@ Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)
 
 CONVERTERS: dict[str, Converter] = {}
-READS_MEMORY: set[str] = set()  # operators whose converter asks how its first argument lies in memory
+READS_MEMORY: set[str] = set()  # operators whose converter reads the strides of its first argument
 BETTER_KNOWN: set[str] = set()  # operators that torch runs, once, where they depend on no input
 
 

@@ -1,1 +1,1 @@
-"""What a run of the tuner did, as one page: figures of the log, sentences, charts. See `figures.py`."""
+"""A run of the tuner as one page: figures of the log, sentences, charts. See `figures.py`."""

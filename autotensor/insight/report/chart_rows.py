@@ -1,4 +1,4 @@
-"""What the charts of a report draw, as rows: plain figures, in seconds, that a test can hold against the log.
+"""The data of a report's charts, as rows: plain figures, in seconds, that a test can compare with the log.
 
     Figures ──▶ {"times": [{"task": …, "before_s": …}], "convergence": […], …} ──charts.py──▶ pictures
 

@@ -237,7 +237,7 @@ def spreads(rows: Mapping[str, Rows]) -> Chart:
 
 
 def _matrix(name: str, title: str) -> Chart:
-    """How many trials of each kind came to what; darker where it is more of its kind."""
+    """Outcomes of the trials of each kind; darker where they are a larger share of the kind."""
     data = alt.Chart(alt.NamedData(name), height=alt.Step(ROW + 4), width=alt.Step(96)).encode(
         x=alt.X(
             "outcome:N",

@@ -30,7 +30,7 @@ VERSION = 1  # of the document
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a target's threads can do together on the run's machine."""
+    """The peak rates of a target's threads together on the run's machine."""
 
     target: str
     peak: float  # FLOP/s in float32
@@ -92,7 +92,7 @@ class Figures:
         return fall([t.history for t in self.tasks])
 
     def share(self, task: TaskFigures) -> float | None:
-        """Of the tuned model's time, by its race; without one, of the tasks' times together."""
+        """A task's share of the tuned model's time, by its race; without one, of all tasks' times."""
         if task.workload in self.inside:
             return self.inside[task.workload] / sum(self.inside.values())
         known = [t.after_s for t in self.tasks]

@@ -19,7 +19,7 @@ from tuning_db.records import Status
 
 STILL = 0.5  # share of a task's trials without a gain, from which on it stands still
 FEWEST = 16  # trials, for that to mean anything
-WEIGHTY = 1.03  # times the winner's time: what costs less to do as the default is not why it wins
+WEIGHTY = 1.03  # times the winner's time: a smaller loss by the default's decision is not why it wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Finding:
 
 
 def findings(f: Figures) -> tuple[Finding, ...]:
-    """What a reader wants to know at once."""
+    """The findings that a reader needs first."""
     return _next(f), _failed(f), _why(f)
 
 
@@ -66,7 +66,7 @@ def _next(f: Figures) -> Finding:
 
 
 def _effort(t: TaskFigures) -> str:
-    """What was tried of a task, and whether it still helped."""
+    """The trials of a task, and whether the last ones still helped."""
     count, last = len(t.history.points), last_gain(t)
     if count == 0:
         return "Nothing of it was tried yet."
@@ -142,7 +142,7 @@ def _born(t: TaskFigures) -> str:
 
 
 def why(t: TaskFigures) -> str:
-    """What a task's winner does otherwise than the default, and what of it matters.
+    """The differences between a task's winner and the default, and those that matter.
 
     Evidence are the trials that do one thing as the default does: if the best of them is slower than the
     winner, the winner needs that thing.
@@ -171,7 +171,7 @@ def _need(r: Reason) -> str:
 
 
 def _words(name: str) -> str:
-    """What a figure of the machine code counts."""
+    """The name of a figure of the machine code."""
     known = {"fma": "FMAs", "carried": "vectors on the stack", "longest_loop": "longest loop"}
     return known.get(name, name)
 

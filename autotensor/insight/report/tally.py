@@ -1,10 +1,10 @@
-"""What a run's trials come to together: outcomes by who made them, failures by what they share, noise.
+"""Totals of a run's trials: outcomes by kind of proposal, failures by signature, noise.
 
                new best   OK   REJECTED   WRONG_RESULT
     drafted           6   40          9              1      a Cell for each number that is not 0
     descent          12   31          2
 
-Failures are grouped by status and error signature; noise is what samples and the reference tell.
+Failures are grouped by status and error signature; noise is that of the samples and of the reference.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Noise:
     spread: float | None  # median over trials of (slowest - fastest) / median of a trial's samples
     spreads: tuple[int, ...]  # trials by spread, in classes that end at SPREADS
     drift: tuple[Drift, ...]
-    conditions: Mapping[str, int]  # trials by what else happened meanwhile
+    conditions: Mapping[str, int]  # trials by other load of the machine
 
 
 def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell, ...]:
-    """How many trials of every kind came to what, kinds in order of appearance."""
+    """Outcomes of the trials of every kind, kinds in order of appearance."""
     best: dict[str, float] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for t in rows:

@@ -1,8 +1,8 @@
-"""What a run made of one task: before and after, where its limits are, why the winner wins, where it is from.
+"""One task in a run: before and after, where its limits are, why the winner wins, where it is from.
 
                  ┌─ race ──▶ times of default and winner, their ratio with bounds
     RunRows ─────┼─ search ▶ how many tried, best so far; winner against default, decision by decision
-                 └─ parents ▶ the line from what nobody made to the winner
+                 └─ parents ▶ the line from the first ancestor to the winner
 
 Times of a race may be compared with each other, times of the search with each other; they are not mixed.
 """
@@ -50,11 +50,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a task needs whatever its schedule, and the seconds that no schedule beats."""
+    """The work of a task whatever its schedule, and the seconds that no schedule beats."""
 
     operations: float  # of floats, and of products of integers
     bytes: int  # of inputs and outputs, each once
-    bound_s: float | None  # None: nobody measured what the machine can do
+    bound_s: float | None  # None: the machine's rates were not measured
     rules: Mapping[str, str]  # by hash of the sketch: the rules that make it today
 
 
@@ -221,7 +221,7 @@ def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence
 
 
 def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None) -> tuple[Reason, ...]:
-    """What the winner does otherwise than the default, by what doing it as the default costs at best."""
+    """The differences between winner and default, each with the least loss by the default's decision."""
     rules = {} if known is None else known.rules
     best = seconds_of(winner)
     good = [t for t in rows if t.verified]

@@ -1,11 +1,11 @@
-"""What onnxruntime's optimiser writes into files: operators of com.microsoft, fused from ONNX's own.
+"""Operators that onnxruntime's optimiser writes into files: of com.microsoft, fused from ONNX's own.
 
     optimised.onnx: SkipLayerNormalization, FusedMatMul, Attention, …  ──▶  the operators that they stand for
 
 Source: onnxruntime, docs/ContribOperators.md, and what its processor kernels compute. Operands, attributes
-and results that are not read here are refused, for nothing else would notice them: the installed onnx knows
-no schema of theirs. What is put together again here (norms, attention) the graph's own rules find. Operators
-that compute with quantised numbers are none of these.
+and results that are not read here are refused, since nothing else would notice them: the installed onnx has
+no schema of theirs. The graph's own rules find norms and attention that are put together again here.
+Operators that compute with quantised numbers are not among these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 def fused(
     *names: str, operands: int, results: int = 1, attrs: Collection[str] = (), domain: str = DOMAIN
 ) -> Callable[[Converter], Converter]:
-    """Files a converter that reads so many operands, makes so many results and knows these attributes."""
+    """Files a converter that reads so many operands, makes so many results and reads these attributes."""
 
     def register(fn: Converter) -> Converter:
         def checked(c: Call) -> Value:
@@ -129,7 +129,7 @@ def fused_conv(c: Call) -> Value:
 @fused("NhwcConv", operands=3, attrs=CONV)
 @fused("NhwcFusedConv", operands=4, attrs=(*CONV, "activation", "activation_params"))
 def nhwc_conv(c: Call) -> Value:
-    """Channels are last in x, in what is added and in the result; the weights are as Conv has them."""
+    """Channels are last in x, in the added tensor and in the result; the weights are as in Conv."""
     rank = c.rank
     first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
     y = convolved(c, ops.transpose(c[0], axes=first), c[1], c.get(2))
@@ -352,7 +352,7 @@ def _rotated(
     ),
 )
 def group_query_attention(c: Call) -> Value:
-    """Causal attention of grouped heads behind a past; how many keys are seen is data, and is asked for."""
+    """Causal attention of grouped heads behind a past; the number of visible keys is a run-time value."""
     if c.attr("local_window_size", -1) != -1 or c.attr("softcap", 0.0) or c.attr("smooth_softmax", 0):
         raise c.unsupported("local windows, soft caps and smooth softmax.")
     if c.attr("qk_output", 0) or not c.attr("causal", 1) or c.attr("kv_cache_bit_width", 0):
@@ -389,7 +389,7 @@ def group_query_attention(c: Call) -> Value:
 def _attend(
     c: Call, q: GraphNode, k: GraphNode, v: GraphNode, masks: list[GraphNode], bias: GraphNode | None
 ) -> GraphNode:
-    """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which `recognise_attention` knows."""
+    """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which `recognise_attention` finds."""
 
     def attend(q: GraphNode, k: GraphNode, v: GraphNode) -> GraphNode:
         scale = c.attr("scale", 0.0) or 1 / math.sqrt(q.shape[3])
@@ -402,7 +402,7 @@ def _attend(
 
 
 def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[GraphNode]:
-    """What is added to the scores [batch, heads, queries, keys]: the node's mask, and that of the future."""
+    """The masks added to the scores [batch, heads, queries, keys]: the node's, and that of the future."""
     (batch, _, tokens, _), keys = q.shape, k.shape[2]
     found = []
     if mask is not None:

@@ -1,11 +1,11 @@
 """If, Loop, Scan. The importer follows them.
 
-If     the condition is asked for, the branch that it takes is imported
+If     the condition is evaluated, the branch that it takes is imported
 Scan   its length is a shape: unrolled, or of many rounds a loop of the program (`graph/steps.py`)
 Loop   whose rounds can be counted beforehand: likewise; else its body is compiled once and called from Python
        until its condition says stop (staged_model.py)
 
-A body that asks for values, or whose states change their shape, is not a loop of a program.
+A body that needs run-time values, or whose states change their shape, is not a loop of a program.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _as_loop(
     """The last states, and the rows of whatever else rounds give; None where they are not loop."""
     if not is_loop(states, sequences[0].shape[0]):
         return None
-    runtime, c.importer.runtime = c.importer.runtime, Ahead()  # nobody knows values of one round of many
+    runtime, c.importer.runtime = c.importer.runtime, Ahead()  # values of one round of many are unknown
     try:
         rows, last = over_steps(partial(_only_rows, once), states, sequences)
     except (NeedsValue, Unsupported, TensorError):
@@ -203,7 +203,7 @@ def _never_stops(body: onnx.GraphProto) -> bool:
 
 
 def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
-    """Round after round in this graph; conditions that are not known are asked for."""
+    """Round after round in this graph; unknown conditions are evaluated."""
     most = None if c.get(0) is None else int(c.scalar(0))
     going = True if c.get(1) is None else bool(c.scalar(1))
     rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - 1 - len(states))]
@@ -229,7 +229,7 @@ def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value
 
 
 def _no_rows(c: Call, body: onnx.GraphProto, n: int) -> GraphNode:
-    """The rows that a loop of no rounds gives, if the body says of what shape."""
+    """The rows that a loop of no rounds gives, if the body declares their shape."""
     t = body.output[n].type.tensor_type
     dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 0 for d in t.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type or onnx.TensorProto.FLOAT)

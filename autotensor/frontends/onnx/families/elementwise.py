@@ -145,7 +145,7 @@ def _same_type(c: Call) -> tuple[GraphNode, GraphNode]:
 
 
 def _aligned(c: Call) -> GraphNode:
-    """Before opset 7 the second operand lies along the first one's axes from `axis` on, and only if asked."""
+    """Before opset 7 the second operand lies along the first one's axes from `axis` on, by `broadcast`."""
     a, b = c[0], c[1]
     if not c.attr("broadcast", 0):
         if a.shape != b.shape:

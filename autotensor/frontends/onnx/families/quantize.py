@@ -1,7 +1,7 @@
 """Quantised numbers: q = round(x / scale) + zero point, held inside the type.
 
-QLinearConv: real(x), real(w) ─▶ conv2d ─▶ quantised          what the node stands for, in floats
-ConvInteger: conv2d(x, w, zeros=…)                            sums of integers, which is what the node gives
+QLinearConv: real(x), real(w) ─▶ conv2d ─▶ quantised          the node's meaning, in floats
+ConvInteger: conv2d(x, w, zeros=…)                            sums of integers, the node's result
 
 The graph's rules make integers of the first form, as of files that write it out themselves
 (`graph/rules/integers.py`).
@@ -24,7 +24,7 @@ from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
-SMALL = (8, 16)  # bits of what QuantizeLinear makes
+SMALL = (8, 16)  # bits of the results of QuantizeLinear
 MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
 
 
@@ -74,7 +74,7 @@ Spread = Callable[[GraphNode], GraphNode]  # a scale or zero point, so that it b
 
 
 def real(c: Call, q: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread) -> GraphNode:
-    """What a quantised tensor stands for, in the type of the scale."""
+    """The values of a quantised tensor, in the type of the scale."""
     more = () if zero is None else (spread(zero),)
     return ops.dequantize(q, spread(checked(c, scale)), *more)
 
@@ -134,7 +134,7 @@ def dynamic_quantize(c: Call) -> Value:
 
 
 def dynamic_range(c: Call, x: GraphNode) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """x as uint8, with the scale and zero point that its range, which 0 belongs to, asks for."""
+    """x as uint8, with the scale and zero point of its range, which includes 0."""
     if 0 in x.shape:
         raise c.malformed(f"x has shape {x.shape}: nothing has no range.")
     low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
@@ -175,7 +175,7 @@ def qlinear_conv(c: Call) -> Value:
 def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: Value) -> GraphNode:
     """Σ (a - zero)(b - zero) in 32 bits; zero points of a matrix are one, one a row or column, or a tensor.
 
-    A zero point of a that only a run knows is subtracted from the sums: zero * Σ (b - zero).
+    A zero point of a that is a run-time value is subtracted from the sums: zero * Σ (b - zero).
     """
     for zero, axis, t in ((a_zero, -2, a), (b_zero, -1, b)):
         if zero is not None:

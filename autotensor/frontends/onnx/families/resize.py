@@ -22,7 +22,7 @@ from autotensor.graph.ir import GraphNode
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What becomes of one axis."""
+    """The change of one axis."""
 
     axis: int
     before: int

@@ -117,7 +117,7 @@ def grid_sample(c: Call) -> Value:
 @converts("AffineGrid")
 def affine_grid(c: Call) -> Value:
     """theta: [N, rank, rank + 1] ──▶ [N, *extents, rank]. The standard's definition loses the axis of a batch
-    of one, so it is told here."""
+    of one, so it is written here."""
     theta, size = c[0], c.ints(1)
     rank, extents = len(size) - 2, size[2:]
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(extents) < 1:

@@ -81,7 +81,7 @@ def _fast(x: Array, kind: Callable[..., Array], n: int, axis: int, half: bool) -
 
 
 def _real_rows(n: int, inverse: bool, onesided: bool) -> tuple[Array, Array]:
-    """What real and imaginary inputs add to real and to imaginary results: each [results, inputs, 2]."""
+    """Weights of real and imaginary inputs in real and in imaginary results: each [results, inputs, 2]."""
     if inverse and onesided:
         k = np.arange(n // 2 + 1)
         # a frequency and its mirror image, which is not given, add up; the first (and of even n the last)

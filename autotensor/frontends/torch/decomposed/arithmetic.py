@@ -14,7 +14,7 @@ from autotensor.frontends.torch.decomposed.table import decomposes
 
 @decomposes("aten.signbit.default")
 def signbit(x: Tensor) -> Tensor:
-    """-0.0 is told from 0.0 by its reciprocal; of not-a-number the sign is not told."""
+    """-0.0 is distinguished from 0.0 by its reciprocal; the sign of not-a-number is not found."""
     if not x.dtype.is_floating_point:
         return x < 0 if x.dtype is not torch.bool else torch.zeros_like(x)
     return (x < 0) | ((x == 0) & (1 / x < 0))

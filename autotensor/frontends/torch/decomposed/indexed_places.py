@@ -69,7 +69,7 @@ def index_reduce(
 
 @decomposes("aten.resize.default")
 def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tensor:
-    """As many of the elements as fit; what is more would be memory that nobody wrote."""
+    """As many of the elements as fit; the rest would be uninitialised memory."""
     count = prod(size)
     if count > x.numel():
         return NotImplemented

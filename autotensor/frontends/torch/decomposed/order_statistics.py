@@ -1,4 +1,4 @@
-"""What is told by sorting: medians, k-th values, modes."""
+"""Statistics by sorting: medians, k-th values, modes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Picks = Callable[..., Pair]  # values and places
 
 
 def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
-    """What stands at one place of a line, from slices that keep the axis."""
+    """The value at one place of a line, from slices that keep the axis."""
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 

@@ -1,8 +1,8 @@
 """Reading images and volumes at places between their elements: `grid_sample` along two and three axes.
 
 Torch takes the sampling of images apart, that of volumes not. Source of the rules: torch's kernels,
-`aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. They differ in what
-coordinates without a place read (NaN; where it is thrown back, infinity too): an image's first element, a
+`aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. They differ for
+coordinates without a place (NaN; where it is thrown back, infinity too): an image's first element, a
 volume's last one.
 """
 

@@ -23,7 +23,7 @@ from autotensor.frontends.torch.registry import CONVERTERS
 Decomposition = Callable[..., Any]
 F = TypeVar("F", bound=Decomposition)
 
-# what torch would take apart and a schedule wants whole, whoever traces the program
+# operators that torch would decompose and a schedule needs whole, whoever traces the program
 WHOLE = (
     "aten.upsample_nearest2d.vec",
     "aten.upsample_bilinear2d.vec",
@@ -63,7 +63,7 @@ _UNTRACED = frozenset({"aten.complex.default", "aten.polar.default"})
 
 
 def _is_wanted(operator: Any) -> bool:
-    """Functional operators that nobody converts whole."""
+    """Functional operators without a converter of their own."""
     return (
         isinstance(operator, torch._ops.OpOverload)
         and str(operator) not in _UNTRACED

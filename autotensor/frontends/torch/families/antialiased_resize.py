@@ -31,7 +31,7 @@ def _cubic(x: Array) -> Array:
 
 
 def _weights(extent: int, wanted: int, reach: int, shape: Filter, align_corners: bool, scale: Any) -> Array:
-    """Weights [wanted, extent] along one axis. reach: of the filter, in pixels to each side."""
+    """Weights [new extent, extent] along one axis. reach: of the filter, in pixels to each side."""
     if align_corners:
         step = (extent - 1) / (wanted - 1) if wanted > 1 else 0.0
     else:

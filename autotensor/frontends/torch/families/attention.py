@@ -61,7 +61,7 @@ def _of_rank_4(x: GraphNode) -> GraphNode:
 
 
 def _mask(mask: GraphNode, q: GraphNode, lead: tuple[int, ...]) -> GraphNode:
-    """Of four axes at most, as q has them."""
+    """The mask with four axes at most, as q has them."""
     if len(lead) > 2 and mask.ndim > 3:
         mask = _of_rank_4(_spread(mask, lead, 2))
     return mask if mask.dtype.is_bool else as_type(mask, q.dtype)

@@ -50,7 +50,7 @@ def on_complex(*targets: str) -> Callable[[F], F]:
 
 
 def parts(x: Any) -> tuple[Any, Any]:
-    """Of a real tensor or number the imaginary part is the number 0."""
+    """Real and imaginary parts; the imaginary part of a real tensor or number is the number 0."""
     if isinstance(x, Complex):
         return x.re, x.im
     return (x.real, x.imag) if isinstance(x, complex) else (x, 0)
@@ -73,7 +73,7 @@ def _of_each_part(name: str, data: tuple[int, ...] = (0,)) -> None:
 
 
 def _part(x: Any, n: int) -> Any:
-    """The real part (0) or the imaginary one (1), which is zero of what is real."""
+    """The real part (0) or the imaginary one (1), which is zero for real values."""
     if isinstance(x, list):
         return [_part(v, n) for v in x]
     if isinstance(x, GraphNode) and n:
@@ -150,7 +150,7 @@ def imag(x: Complex) -> Any:
 
 @on_complex("aten._to_copy.default", "aten.to.dtype")
 def to(x: Any, *args: Any, dtype: str | None = None, **_: Any) -> Any:
-    """Of a real type: the real part. The importer makes the parts what torch says they are."""
+    """A cast; to a real type, of the real part. The importer gives the parts torch's types."""
     named = dtype or next((a for a in args if isinstance(a, str)), "complex64")
     re, im = parts(x)
     if not named.startswith("complex"):

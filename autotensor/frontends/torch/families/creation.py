@@ -61,7 +61,7 @@ def _filled(number: int, plain: Sequence[str], like: str, new: Sequence[str]) ->
 
 _filled(0, ("zeros.default",), "zeros_like", ("new_zeros",))
 _filled(1, ("ones.default",), "ones_like", ("new_ones",))
-# What `empty` holds is unspecified; zeros are as good as anything.
+# The contents of `empty` are unspecified; zeros are as good as anything.
 _EMPTY = ("empty.memory_format", "empty_permuted.default", "empty_strided.default")
 _filled(0, _EMPTY, "empty_like", ("new_empty", "new_empty_strided"))
 

@@ -2,7 +2,7 @@
 
     score = score_mod(q[b, h, i] @ k[b, h, j] * scale, b, h, i, j)        -inf where not mask_mod(b, h, i, j)
 
-Both programs are told by torch for single numbers. Elementwise operators, and reads of tensors at places,
+Torch gives both programs for single numbers. Elementwise operators, and reads of tensors at places,
 mean the same for arrays that broadcast against one another, so here they are run on [batch, 1, 1, 1],
 [1, heads, 1, 1] and so on.
 """
@@ -25,7 +25,7 @@ from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-# What broadcasts besides the operators that torch calls pointwise: reads at places, and single numbers.
+# Operators that broadcast besides those that torch calls pointwise: reads at places, and single numbers.
 _ALSO = frozenset(
     """aten.index.Tensor aten._unsafe_index.Tensor aten._to_copy.default aten.clone.default aten.full.default
     aten.scalar_tensor.default aten.new_ones.default aten.new_zeros.default aten.new_full.default
@@ -72,7 +72,7 @@ def flex_attention(
 
 
 def _lifted(part: torch.fx.GraphModule, arguments: Sequence[Any]) -> Any:
-    """What a program for single numbers gives for arrays that broadcast."""
+    """The results of a program for single numbers for arrays that broadcast."""
     lifted = copy.deepcopy(part)
     given = iter(arguments)
     shapes: dict[torch.fx.Node, Any] = {}

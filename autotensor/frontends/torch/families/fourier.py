@@ -56,7 +56,7 @@ def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any
     half = last_dim_size // 2 + 1
     first = _both(y, lambda v: slice_(v, last, 0, half))
     points = half if last_dim_size % 2 else half - 1  # which have a mirror image
-    # imaginary parts of what is its own image are passed over, as libraries do
+    # imaginary parts of points that are their own images are passed over, as libraries do
     tail = Complex(_mirrored(first.re, last, points), ops.neg(_mirrored(first.im, last, points)))
     own = np.ones(half, x.re.dtype.numpy)
     own[0] = 0

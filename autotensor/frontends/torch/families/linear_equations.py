@@ -9,7 +9,7 @@
 
 (Golub and Van Loan, Matrix Computations, 3.4 and 4.2; Higham, Accuracy and Stability, 14.2.)
 
-What torch refuses (a matrix without inverse) gives inf or nan here: nobody checks data.
+A matrix without inverse, which torch refuses, gives inf or nan here: data are not checked.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from autotensor.frontends.values import as_type, cut
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-MOST_ROWS = 16  # of what is written out: each is a few kernels
+MOST_ROWS = 16  # of matrices that are written out: each row is a few kernels
 
 
 @converts("aten._linalg_check_errors.default", known=True)
 def check_errors(info: GraphNode, name: str, *, is_matrix: bool) -> None:
-    """Of data nobody checks; what is known, torch does."""
+    """Data are not checked; torch checks constants."""
 
 
 # -- triangles -------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def triangular_solve(
 
 
 def _inverse_of_unit_lower(a: GraphNode) -> GraphNode:
-    """What is above the diagonal, or on it, is not read."""
+    """Elements above the diagonal, or on it, are not read."""
     n = a.shape[-1]
     rows, columns = np.arange(n)[:, None], np.arange(n)
     inverse: GraphNode = constant(np.eye(n, dtype=a.dtype.numpy))
@@ -156,7 +156,7 @@ def _lu(a: GraphNode, pivot: bool = True) -> tuple[GraphNode, list[GraphNode]]:
 
 
 def _solved(lu: GraphNode, swaps: list[GraphNode], b: GraphNode, adjoint: bool = False) -> Any:
-    """Of the matrix that was taken apart so, or (adjoint) of the transposed one."""
+    """The solution for the factored matrix, or (adjoint) for the transposed one."""
     if adjoint:
         inner = solve_triangular(_turned(lu), b, upper=False)
         b = solve_triangular(_turned(lu), inner, upper=True, unitriangular=True)

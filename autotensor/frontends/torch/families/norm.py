@@ -17,7 +17,7 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def _moments(x: GraphNode, over: tuple[int, ...], eps: float, keepdims: bool) -> tuple[GraphNode, GraphNode]:
-    """Mean and 1 / deviation, which go out next to a norm; what nobody reads is not computed."""
+    """Mean and 1 / deviation, which are results next to a norm; unread ones are not computed."""
     mean = ops.mean(x, axis=over, keepdims=keepdims)
     return mean, ops.rsqrt(_variance(x, over, keepdims) + float(eps))
 

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _batched(pool: Callable[[GraphNode], Any], x: GraphNode, axes: int) -> Any:
-    """What the pool gives for x, with or without a batch."""
+    """The pool's result for x, with or without a batch."""
     if x.ndim == axes + 2:
         return pool(x)
     return ops.squeeze(pool(ops.unsqueeze(x, axes=(0,))), axes=(0,))
@@ -41,8 +41,8 @@ def _pooled(
     ceil_mode: bool = False,
     **counted: bool,
 ) -> Any:
-    """x: channels and `axes` spatial axes, perhaps after a batch. Schedules know the plain pools of pictures;
-    `pool` does all others."""
+    """x: channels and `axes` spatial axes, with or without a batch. There are schedules for plain pools of
+    pictures; `pool` does all others."""
     sizes = {
         "kernel": per_axis(kernel, axes),
         "stride": per_axis(stride or kernel, axes),
@@ -234,7 +234,7 @@ def upsample_bilinear2d(
 
 
 def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
-    """Weights [wanted, extent] of linear interpolation, two in a row."""
+    """Weights [new extent, extent] of linear interpolation, two in a row."""
     at = np.arange(wanted, dtype=np.float64)
     if align_corners:
         source = at * ((extent - 1) / (wanted - 1) if wanted > 1 else 0.0)

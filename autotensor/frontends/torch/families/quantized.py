@@ -1,6 +1,6 @@
 """Quantised graphs of torch (`pt2e`, torchao): quantized_decomposed.quantize_per_tensor and its kin.
 
-They are our `quantize` and `dequantize`; the graph's rules make integers of what lies between. torch
+They are our `quantize` and `dequantize`; the graph's rules make integers of the operators between. torch
 multiplies by 1 / scale where we divide, which differs by a step at halves. Ends narrower than the type's
 clip the byte.
 """

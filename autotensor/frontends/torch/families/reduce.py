@@ -172,7 +172,7 @@ def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
         return te.isnan(v) if x.dtype.is_float else te.const(False, "bool")
 
     def later(a: Any, b: Any) -> Any:
-        """Of (place, value), place -1 being none: whether b takes the lead."""
+        """Whether b takes the lead; both are (place, value), and place -1 is none."""
         beyond = b[1] > a[1] if largest else b[1] < a[1]
         level = te.any(b[1].equal(a[1]), te.all(is_bad(a[1]), is_bad(b[1])))
         ahead = te.any(te.all(~is_bad(a[1]), te.any(is_bad(b[1]), beyond)), te.all(level, b[0] > a[0]))

@@ -1,8 +1,8 @@
 """Views that say where in memory their elements lie: `as_strided`.
 
 torch's decompositions write one where a result must have the strides of the kernel that they stand for, as an
-adaptive pool of channels-last data has; people write them to read windows. What lies where in memory is
-known here, for torch derives the strides of every tensor:
+adaptive pool of channels-last data has; people write them to read windows. Places in memory are
+known here, because torch derives the strides of every tensor:
 
     as_strided(x, size, stride, offset) ──▶ x itself, or reshape, slice and transpose of the memory in a row,
                                             or a gather of elements when the strides are not nested
@@ -80,7 +80,7 @@ def _places(layout: Layout) -> Array:
 
 
 def _read(held: Held, wanted: Layout) -> GraphNode | None:
-    """The wanted elements out of a tensor; None if one of them is not in it."""
+    """The elements at `wanted` out of a tensor; None if one of them is not in it."""
     x, layout = held.node, held.layout
     if _long(layout) == _long(wanted) and layout.offset == wanted.offset:
         return x if x.shape == wanted.shape else ops.reshape(x, shape=wanted.shape)

@@ -97,7 +97,7 @@ def native_attention(
 
 
 def _seen(mask: GraphNode | None, kind: int | None) -> Any:
-    """What attention may look at. torch's kernel takes every number but 0 for "hidden"."""
+    """The keys that attention may read. torch's kernel takes every number but 0 for "hidden"."""
     if mask is None:
         return None
     hidden = mask if mask.dtype.is_bool else ops.not_equal(mask, constant(mask.dtype.numpy.type(0)))
