@@ -9,16 +9,16 @@ import pytest
 from plain_words import COMPILED, ELSEWHERE, counts, places
 
 MOST = {  # pattern → how often it stands in documents and packages; lower it when you rewrite some
-    "begins with Of": 26,
-    "begins with What": 148,
-    "what as object": 157,
-    "for as because": 4,
-    "is no": 26,
-    "who for whoever": 7,
-    "old words": 16,
-    "beside": 28,
+    "begins with Of": 10,
+    "begins with What": 52,
+    "what as object": 82,
+    "for as because": 2,
+    "is no": 21,
+    "who for whoever": 3,
+    "old words": 10,
+    "beside": 25,
     "mend": 0,
-    "code as people": 290,
+    "code as people": 196,
     "so do": 5,
 }
 
