@@ -18,7 +18,7 @@ def prepare() -> None:
 
     A stream that was closed before the process began (`>&-`) is the null device. A sign that the encoding
     lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else as
-    `\\uXXXX`; so is a byte of a file's name that is not text.
+    `\\uXXXX`. A byte of a file's name that is not text is written in the same way.
     """
     codecs.register_error(HANDLER, _plain)
     for name in ("stdout", "stderr"):

@@ -3,7 +3,7 @@
     history(store, workload, place) ──▶ points in order of measuring
     best_so_far([3.0, None, 2.0]) ──▶ [3.0, 3.0, 2.0]
 
-Races measure known candidates again and are left out; so are candidates that were rejected unrun.
+Races, which measure known candidates again, and candidates that were rejected unrun are left out.
 """
 
 from __future__ import annotations

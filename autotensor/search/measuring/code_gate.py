@@ -4,7 +4,7 @@
 
 A register tile is fast because it stays in registers. When it does not fit, every iteration reads parts of it
 from the stack and writes them back, and a multiply-add waits for memory each time. Only this is refused.
-Spilled temporaries within one iteration are allowed, and so are constants that are read again: the fastest
+Spilled temporaries within one iteration and constants that are read again are allowed: the fastest
 transforms of Winograd's convolution have dozens, the fastest windows of 16 registers too.
 """
 
