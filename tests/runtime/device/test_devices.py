@@ -7,8 +7,10 @@ import pytest
 
 from autotensor.base.errors import ArgumentError, ArtifactError, TargetError
 from autotensor.base.target import parse
+from autotensor.codegen.c.cuda import CUDA
 from autotensor.runtime.device.array import DeviceArray, to_device
 from autotensor.runtime.device.contract import DeviceCall
+from autotensor.runtime.device.cuda import VECTOR_BYTES
 from autotensor.runtime.device.devices import device_of, open_device, opened
 from autotensor.runtime.device.module import DeviceModule
 from autotensor.runtime.device.opencl import choose_platform
@@ -217,6 +219,10 @@ def test_a_missing_package_is_one_sentence_with_the_command(kind, package, extra
             open_device(kind)
     finally:
         opened.cache_clear()
+
+
+def test_what_an_array_must_be_aligned_to_is_what_kernels_access_at_once():
+    assert VECTOR_BYTES == CUDA.widest
 
 
 def test_launches_survive_json_and_wrong_ones_are_named():
