@@ -76,7 +76,7 @@ def what_to_do(found: Mapping[str, Any]) -> list[str]:
 
 
 def _packages() -> dict[str, str]:
-    found = {d.metadata["Name"].lower(): d.version for d in distributions()}
+    found = {(d.metadata["Name"] or "").lower(): d.version for d in distributions()}
     return {
         n: v for n, v in sorted(found.items()) if any(n == p or n.startswith(f"{p}-cu") for p in _PACKAGES)
     }
