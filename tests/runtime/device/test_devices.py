@@ -222,7 +222,7 @@ def test_a_missing_package_is_one_sentence_with_the_command(kind, package, extra
 
 
 def test_what_an_array_must_be_aligned_to_is_what_kernels_access_at_once():
-    assert VECTOR_BYTES == CUDA.widest
+    assert CUDA.widest == VECTOR_BYTES
 
 
 def test_launches_survive_json_and_wrong_ones_are_named():
