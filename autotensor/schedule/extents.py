@@ -214,7 +214,7 @@ def _join_split(
 ) -> Span:
     """Σ child × stride, cut off at the parent's extent: what lies beyond is guarded.
 
-    While the outermost child stands still, all that is wanted lies in one of its steps: loops further inside
+    While the outermost child stands still, all needed elements lie in one of its steps: loops further inside
     may stick out of it (i = 56*g + j, j = 32*b + l < 56), and are guarded there.
     """
     stride: Number = 1
@@ -300,7 +300,7 @@ def _of_all(span: Span, box: Span, whole: Span) -> Span:
         where(part, whole.extent, near.extent),
         where(part, whole.at, near.at),
         where(part, whole.step, near.step),
-        whole.base if part is True else near.base,  # expressions are asked for with numbers only
+        whole.base if part is True else near.base,  # expressions come with numbers only
         where(part, whole.gap, near.gap),
     )
 

@@ -50,7 +50,7 @@ class Level:
     axis: str
     extent: Number
     trips: Number  # iterations on average: less than the extent where blocks overhang their domain
-    parts: tuple[tuple[str, Number], ...]  # axis and trips of what was fused into it, outermost first
+    parts: tuple[tuple[str, Number], ...]  # axis and trips of the axes fused into it, outermost first
     mark: Mark
     kind: AxisKind
     thread: str = ""  # the GPU thread axis that it is bound to, or a dot instruction
@@ -177,7 +177,7 @@ def looks(columns: Appearance, count: int) -> tuple[bytes, ...]:
     """A summary of each candidate's loops: all that do more than one iteration, and what they touch.
 
     Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
-    loops that overhang. As bytes, since their hash is taken once: sets of them are asked all the time.
+    loops that overhang. As bytes, since their hash is taken once: membership in sets is tested all the time.
     """
     numbers = np.empty((count, len(columns)), np.float64)
     counts = np.empty((count, len(columns)), np.bool_)
@@ -383,8 +383,8 @@ def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
 
 
 def _fetched(operand: Operand, axes: Mapping[str, Span], moving: frozenset[str]) -> Number:
-    """Elements of all vectors that are loaded, each shift along the vector as one of its own; or of what does
-    not move with the vector."""
+    """Elements of all vectors that are loaded, each shift along the vector as one of its own; or of loads
+    that do not move with the vector."""
     together: Any = 1
     apart: Any = operand.count
     for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):

@@ -1,9 +1,9 @@
-"""What a cost model sees of every trial, and how the trial went, as one table.
+"""A cost model's features of every trial, and the trial's outcome, as one table.
 
     rows of the log ──by workload and sketch──▶ populations ──prior, features──▶ Arrow batches
 
-The features are those of today's rules and prior: of a trial whose sketch they do not make any more nothing
-can be said, and it is left out. The prior goes by the rates that the log knows of the trial's machine.
+The features are those of today's rules and prior: a trial whose sketch they do not make any more is left out.
+The prior uses the rates of the trial's machine in the log.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Space:
         self.rates_of = lru_cache(maxsize=256)(self._rates_of)
 
     def _sketches(self, workload: str, target: str) -> Mapping[str, tuple[Sketch, Any, Target]]:
-        """Today's sketches of a task by their hashes; none of what this version cannot read."""
+        """Today's sketches of a task by their hashes; none of a task that this version cannot read."""
         try:
             known = self.texts[workload]
             task = Task(
