@@ -1,8 +1,7 @@
 """ONNX models as graphs: files, signatures, calls and checks of nodes; models that run in stages.
 
     model file ─load─▶ ModelProto ─importer─▶ Graph                      everything is known before it runs
-                                  └─staged──▶ Point ─value─▶ Point ─…    shapes and branches may depend on
-                                  values
+                                  └─staged──▶ Point ─value─▶ Point ─…    shapes may depend on values
 
 One converter for each ONNX operator, registered with the opset from which on it holds; one file for each
 family of operators. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and

@@ -1,14 +1,15 @@
-"""Policy: what proposes the candidates of one task. The bookkeeping is here; a subclass says which come next.
+"""Policy: it proposes the candidates of one task. The bookkeeping is here; a subclass says which come next.
 
     class Mine(Policy):
         def propose(self, count, rng):      candidates of self.sketches, the most promising first
         def tell(self, candidates, seconds):     results, None for a failure; super().tell(…) keeps the books
 
-The first batch begins with the default and with what is suggested. Nothing is asked twice. What a subclass
-leaves of a batch is drawn evenly from the whole space; a policy that proposes nothing is the baseline.
+The first batch begins with the default and with suggested candidates. None is asked twice. The places that a
+subclass leaves in a batch are drawn evenly from the whole space; a policy that proposes nothing is the
+baseline.
 
-What is told before the first `ask` comes from the log, round by round: a run that was killed continues as if
-it had not been, if proposals depend on the seed and on what was told in which rounds, on nothing else.
+Results told before the first `ask` come from the log, round by round: a run that was killed continues as if
+it had not been, if proposals depend on the seed and on the results of each round, on nothing else.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PROPOSALS = 64  # that are looked at for each place in a batch: `propose` may be
 
 @dataclass(slots=True)
 class Described:
-    """Candidates of one sketch with what the model sees of them."""
+    """Candidates of one sketch with the model's inputs for them."""
 
     sketch: int
     choices: Ints  # [candidates, holes]
@@ -50,11 +51,11 @@ class Described:
     prior: Floats  # [candidates], seconds
     scoring: Scoring
     made_by: str
-    _looks: tuple[bytes, ...] = ()  # of all, when somebody asked for one
+    _looks: tuple[bytes, ...] = ()  # of all, once one was needed
     _places: tuple[Place, ...] = ()
 
     def look(self, row: int) -> bytes:
-        """What its loops come to; candidates that look the same are the same."""
+        """A summary of its loops; candidates that look the same are the same."""
         if not self._looks:
             self._looks = self.scoring.looks(self.choices)
         return self._looks[row]
@@ -78,9 +79,9 @@ class Told:
 
 
 class Policy:
-    """Proposes candidates of one task and hears what became of them."""
+    """Proposes candidates of one task and is told their results."""
 
-    warm: ClassVar[bool] = True  # False: neither the log nor what is shipped is to suggest anything
+    warm: ClassVar[bool] = True  # False: neither the log nor shipped schedules suggest anything
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Policy:
         seed: int = 0,
         sketches: Sequence[Sketch] | None = None,
     ) -> None:
-        """model: has learned what the log knows, and learns what is told. rates: of this machine, for the
+        """model: it has learned the log's rows, and learns the results told. rates: of this machine, for the
         prior. sketches: the space; None: as the rules make it."""
         self.task = task
         self.model = model
@@ -104,7 +105,7 @@ class Policy:
         self.best_seconds = float("inf")
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._asked: set[Place] = set()
-        self._looks: set[bytes] = set()  # of asked candidates: what looks the same is the same
+        self._looks: set[bytes] = set()  # of asked candidates: those that look the same are the same
         self._told: list[Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._seeds: tuple[Candidate, ...] = ()
@@ -120,13 +121,13 @@ class Policy:
         return ()
 
     def outlook(self, count: int) -> Outlook | None:
-        """What may still be gained by batches of `count`; None: nothing is known of that."""
+        """The gain that is left for batches of `count`; None: unknown."""
         return None
 
     # -- asking ---------------------------------------------------------------------------------------------
 
     def default(self) -> Candidate:
-        """What the rules would take without measuring; always the first candidate."""
+        """The rules' choice without measuring; always the first candidate."""
         first = self.sketches[0]
         return Candidate(first, first.defaults(), "default")
 
@@ -171,7 +172,7 @@ class Policy:
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
-        """Adds what is proposed to the batch. Raises InputError for what is not a candidate of this task."""
+        """Adds proposed candidates to the batch. Raises InputError for one that is not of this task."""
         for c in islice(self.propose(count - len(out), rng), PROPOSALS * count):
             if not isinstance(c, Candidate) or self.candidate(c.sketch.hash, dict(c.decisions)) is None:
                 raise InputError(
@@ -209,7 +210,7 @@ class Policy:
             self._take(Candidate(s, decisions, "random"), out, count)
 
     def _enumerate(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch with what is left of a space of which nearly everything was asked."""
+        """Fills the batch with the rest of a space of which nearly everything was asked."""
         if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
             return
         for n, s in enumerate(self.sketches):
@@ -239,7 +240,7 @@ class Policy:
 
     @property
     def told_s(self) -> tuple[float, ...]:
-        """Seconds of all that was told and works, in order."""
+        """Seconds of all told candidates that work, in order."""
         return tuple(t.seconds for t in self._told)
 
     def candidate(
@@ -256,7 +257,7 @@ class Policy:
     # -- what the model sees --------------------------------------------------------------------------------
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
-        """What the cost model expects of candidates, in their order; of at least one."""
+        """The cost model's predictions for candidates, in their order; of at least one."""
         rows = [self._place_of(c) for c in candidates]
         return self.model.predict(*self._features(rows), self.task.workload.key)
 

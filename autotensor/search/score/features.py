@@ -97,7 +97,7 @@ def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) 
 
 
 def _short(s: StagePicture, t: Terms, total: Floats) -> dict[str, Any]:
-    """What is said of the stage that comes next in operations."""
+    """Features of the stage with the second most operations."""
     return {
         "share": _share(t.total, total),
         "time_per_operation": np.log2(t.compute / s.work),
@@ -143,7 +143,7 @@ def _points(s: StagePicture, count: int) -> Floats:
 
 
 def _parallel_bytes(s: StagePicture, count: int) -> Any:
-    """What one iteration of the parallel loop touches."""
+    """Bytes that one iteration of the parallel loop touches."""
     depth = next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
     return added([np.zeros(count), *(full(b[depth], count) for b in s.bytes)])
 

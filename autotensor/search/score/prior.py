@@ -210,8 +210,8 @@ def brought(sizes: Sequence[Floats], times: Sequence[Floats]) -> list[Floats]:
 
 
 def kept(working: Sequence[Floats], cache: float, of_levels: Sequence[Any]) -> Any:
-    """Per candidate what is said of the outermost level whose operands fit together into a cache: of what
-    stays there; of the last level where none does."""
+    """Per candidate the value of the outermost level whose operands fit together into a cache, and stay
+    there; of the last level where none does."""
     found = of_levels[-1]
     for size, mine in zip(working[::-1], of_levels[::-1], strict=True):
         found = np.where(size <= cache, mine, found)

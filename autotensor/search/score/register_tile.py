@@ -32,7 +32,7 @@ MOST_LINES = 1024  # of a tile that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one pass through the innermost unrolled code does."""
+    """The work of one pass through the innermost unrolled code."""
 
     rows: Floats  # vector accumulators (or stores) along axes that are not the vector's
     vectors: Floats  # along the vector's axis

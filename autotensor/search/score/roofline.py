@@ -36,7 +36,7 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
 
 
 def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
-    """Of the computation as it is written, or by the algorithms of the sketches, which may leave some out."""
+    """The operations of the computation as written, or of the sketches' algorithms, which may need fewer."""
     written = float(dag.flops() + products_of_integers(dag))
     chosen = {tuple(x for x in s.steps if isinstance(x, UseAlgorithm)) for s in sketches} - {()}
     if not chosen:

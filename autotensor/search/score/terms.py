@@ -1,4 +1,4 @@
-"""What the priors say of a stage: its predicted time in parts. Features read them, too."""
+"""The priors' terms for a stage: its predicted time in parts. Features read them, too."""
 
 from __future__ import annotations
 

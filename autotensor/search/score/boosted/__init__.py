@@ -1,1 +1,1 @@
-"""The learned cost model, on what the prior gets wrong: XGBoost's trees, their ensemble and trust."""
+"""The learned cost model of the prior's error: XGBoost's trees, their ensemble and trust."""

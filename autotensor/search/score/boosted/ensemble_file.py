@@ -30,7 +30,7 @@ def save(ensemble: Ensemble, path: Path) -> None:
 
 
 def load(path: Path) -> Ensemble:
-    """Raises InputError for what is no such file, or one of other features."""
+    """Raises InputError for another kind of file, or one of other features."""
     try:
         raw = path.read_bytes()
         data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)

@@ -1,10 +1,11 @@
-"""Trust: what trees that were fitted to some workloads are worth in another one, of which they know no row.
+"""Trust: the weight of trees that were fitted to some workloads in another one, without rows of it.
 
-    rows ──PARTS, whole workloads each──▶ trees of the others speak of each part ──▶ weight of what they say,
-                                                                                     and what they still miss
-What the prior gets wrong in one computation it may get wrong in the next, or not: a log of a hundred of them
-shows it, one of five shows little. So trees are asked about what they were not fitted to. The weight is the
-one that misses least in the square, and the least of those that leave out one workload more: none decides it.
+    rows ──PARTS, whole workloads each──▶ trees of the others predict each part ──▶ their weight,
+                                                                                    and the error that is left
+
+The prior's error in one computation may be that in the next, or not: a log of a hundred of them shows it, one
+of five shows little. So trees predict workloads that they were not fitted to. The weight is the one with the
+least squared error, and the least of those that leave out one workload more: none decides it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class Trust:
 def learned(
     y: Floats, weights: Floats, groups: npt.NDArray[np.str_], say: Callable[[Rows, Rows], Floats]
 ) -> Trust:
-    """The trust in what is said of the residuals y; none where there is nothing to learn it from.
+    """The trust in predictions of the residuals y; none where there is nothing to learn it from.
 
     Only differences within a group count, and each group as much as another.
-    say: what a fit to the first rows says of the second
+    say: predictions of a fit to the first rows for the second
     """
     names, number, rows = np.unique(groups, return_inverse=True, return_counts=True)
     if np.count_nonzero(rows > 1) < 2:  # a row alone differs from nothing
