@@ -9,16 +9,16 @@ import pytest
 from plain_words import COMPILED, ELSEWHERE, counts, places
 
 MOST = {  # pattern → how often it stands in documents and packages; lower it when you rewrite some
-    "begins with Of": 10,
-    "begins with What": 52,
-    "what as object": 82,
+    "begins with Of": 7,
+    "begins with What": 29,
+    "what as object": 49,
     "for as because": 2,
-    "is no": 20,
-    "who for whoever": 3,
-    "old words": 10,
-    "beside": 25,
+    "is no": 18,
+    "who for whoever": 2,
+    "old words": 7,
+    "beside": 19,
     "mend": 0,
-    "code as people": 195,
+    "code as people": 171,
     "so do": 0,
 }
 
