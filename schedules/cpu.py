@@ -140,6 +140,12 @@ class Cpu:
 
     # -- register tiles of products
     tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
+    # of one that leaves no registers to what is between the operations of a term (L1 distances in 29 rows of
+    # a vector against 24; Zen 4, 2026-11)
+    spilled: float = 0.93
+    # operations that a scalar costs which only one vector of a tile reads: it is fetched in the operation, not
+    # beside (L1 distances in 9 rows of two vectors 1.12 x as fast as in 24 of one; Zen 4, 2026-11)
+    folded: float = 0.35
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
     # cycles per reduction step besides FMAs and loads; favours larger tiles (Zen 4, 2026-11)
     tile_step: float = 1.5
@@ -263,6 +269,7 @@ XEON = replace(
     multiplies=2.0,  # (Xeon, 2026-11)
     cache_bytes=(48 << 10, 2 << 20),  # the third is as large as the model has cores (Xeon, 2026-11)
     halves=inf,  # (Xeon, 2026-11)
+    folded=0.0,  # (chosen, 2026-11)
     written=4,  # else the loop's own instructions and its end cost 3 to 15 % (Sapphire Rapids, 2026-11)
     short_cut=8,  # as far as reductions are written out (chosen, 2026-11)
     # 14 x 2 tiles in place of 5 x 5 make 49 rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128

@@ -103,6 +103,13 @@ def joins(op: StageOp, called: float) -> float:
     return sum(max(1.0, n) for n in results)
 
 
+def joins_extremes(op: StageOp) -> bool:
+    """Whether terms are joined to the least or greatest of floats: two steps of such a chain share what keeps
+    NaN."""
+    results = () if op.combiner is None else evaluated(op.combiner.result)
+    return any(isinstance(e, Binary) and e.op in (Op.MIN, Op.MAX) and e.dtype.is_float for e in results)
+
+
 def fused_joins(op: StageOp) -> float:
     """Additions that are one operation with the product next to them: those of sums of products."""
     if op.combiner is None:

@@ -23,6 +23,7 @@ MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few row
 MAX_ROWS = 30
 STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
 SHORT = 8  # extent of the last reduction axis up to which as many as may be are
+BETWEEN = 2  # registers of a term that is more than a product: what its operations hand on, and a constant
 # registers, of 32, that steps written out need besides a tile, its vectors and two scalars: LLVM moves loads
 # of the next step ahead. With 28 sums one went through the stack, with 27 up to 15, with 26 none (2026-11)
 AHEAD = 1
@@ -72,15 +73,18 @@ def best_tile(roles: Roles, target: Target) -> Option:
     return max(tiles_of(roles, target), key=quality)
 
 
-def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
-    """Steps of a tile's last reduction loop that may be written out, and how many are without measuring."""
+def steps_written(extent: int, target: Target, least: int = 1) -> tuple[tuple[int, ...], int]:
+    """Steps of a tile's last reduction loop that may be written out, and how many are without measuring.
+
+    least: as many at least, where the extent has such a divisor.
+    """
     options = tuple(d for d in STEPS if extent % d == 0)
-    return options, options[-1] if extent <= SHORT else written_out(extent, target)
+    return options, options[-1] if extent <= SHORT else written_out(extent, target, least)
 
 
-def written_out(extent: int, target: Target) -> int:
+def written_out(extent: int, target: Target, least: int = 1) -> int:
     """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
-    return max(d for d in range(1, cpu_of(target).written + 1) if extent % d == 0)
+    return max(d for d in range(1, max(least, cpu_of(target).written) + 1) if extent % d == 0)
 
 
 def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
@@ -155,7 +159,8 @@ def tile_quality(
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma: float = h * w * nv
             if work is not PRODUCT:
-                fma = fma * work.both + h * w * work.row + nv * work.vector
+                scalars = cpu.folded * work.row_loads if nv == 1 else 0.0
+                fma = fma * work.both + h * w * (work.row + scalars) + nv * work.vector
             loads = h * w * work.row_loads + nv * work.vector_loads
             cycles = max(fma, loads, cpu.accumulators, once * nv * work.vector_loads)
             cycles += cpu.tile_step + _crowding(h * w, row_bytes, cpu)
@@ -168,7 +173,10 @@ def tile_quality(
         total += part
     tiles = ceil(columns / (nv * lanes))
     useful = outer * inner * columns / lanes
-    tight = 1.0 if th * tw * nv * work.results + held(nv, work) + 1 <= registers else cpu.tight
+    taken = th * tw * nv * work.results + held(nv, work)
+    tight = 1.0 if taken + 1 <= registers else cpu.tight
+    if work.both > 1 and taken + BETWEEN > registers:
+        tight = cpu.spilled
     return tight * useful / (total * tiles)
 
 

@@ -39,6 +39,7 @@ from autotensor.schedule.step import Step
 from schedules.cpu import PAGE, cpu_of
 from schedules.kit.block_grain import block_of, cuts
 from schedules.kit.blocked_reduction import blocked_forms
+from schedules.kit.body_work import joins_extremes
 from schedules.kit.dot_uses import DotUse
 from schedules.kit.operand_copies import (
     Supply,
@@ -65,6 +66,10 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
 from schedules.placement.blocks import Front, front_of
 from schedules.registry import Extension
+
+
+# written out at least (min-plus and L-infinity products 1.15 to 1.2 x as fast as one by one; Zen 4, 2026-11)
+STEPS_OF_EXTREMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +363,8 @@ class _TileSketch(SketchWriter):
         reduction = list(parts.loops)
         unrolled: list[str] = []
         last = parts.loops[-1]
-        options, default = steps_written(parts.inner, self.target)
+        least = STEPS_OF_EXTREMES if joins_extremes(op) else 1
+        options, default = steps_written(parts.inner, self.target, least)
         if self.use is not None and self.use.ragged:  # the loop is cut before the last group
             options = ()
         if len(options) > 1:
