@@ -140,11 +140,11 @@ class Cpu:
 
     # -- register tiles of products
     tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
-    # of one that leaves no registers to what is between the operations of a term (L1 distances in 29 rows of
-    # a vector against 24; Zen 4, 2026-11)
+    # speed of one that leaves no registers to the operations inside a term (L1 distances in 29 rows of a
+    # vector against 24; Zen 4, 2026-11)
     spilled: float = 0.93
-    # operations that a scalar costs which only one vector of a tile reads: it is fetched in the operation, not
-    # beside (L1 distances in 9 rows of two vectors 1.12 x as fast as in 24 of one; Zen 4, 2026-11)
+    # operations that a scalar costs in a tile of one vector, where an operation fetches it (L1 distances in 9
+    # rows of two vectors 1.12 x as fast as in 24 of one; Zen 4, 2026-11)
     folded: float = 0.35
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
     # cycles per reduction step besides FMAs and loads; favours larger tiles (Zen 4, 2026-11)

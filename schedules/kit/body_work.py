@@ -104,8 +104,8 @@ def joins(op: StageOp, called: float) -> float:
 
 
 def joins_extremes(op: StageOp) -> bool:
-    """Whether terms are joined to the least or greatest of floats: two steps of such a chain share what keeps
-    NaN."""
+    """Whether terms are joined to the least or greatest of floats. Two steps of such a chain share the
+    instructions that keep NaN."""
     results = () if op.combiner is None else evaluated(op.combiner.result)
     return any(isinstance(e, Binary) and e.op in (Op.MIN, Op.MAX) and e.dtype.is_float for e in results)
 

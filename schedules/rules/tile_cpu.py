@@ -67,7 +67,6 @@ from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written,
 from schedules.placement.blocks import Front, front_of
 from schedules.registry import Extension
 
-
 # written out at least (min-plus and L-infinity products 1.15 to 1.2 x as fast as one by one; Zen 4, 2026-11)
 STEPS_OF_EXTREMES = 4
 
