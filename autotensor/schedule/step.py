@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, dataclass_transform, get_type_hints
 
 from autotensor.base.errors import ScheduleError
@@ -50,7 +50,12 @@ def step(cls: C) -> C:
 
 def to_json(s: Step) -> list[Any]:
     """`[name, argument, …]`; holes become {"hole": …}."""
-    return [type(s).__name__, *(_plain(getattr(s, f.name)) for f in dataclasses.fields(s))]
+    return [type(s).__name__, *(_plain(getattr(s, name)) for name in _arguments(type(s)))]
+
+
+@cache
+def _arguments(cls: type[Step]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls))
 
 
 def from_json(data: Any) -> Step:

@@ -18,6 +18,11 @@ from autotensor.te.dag import ComputeDAG
 VERSION = 1
 
 
+def hash_of(text: str) -> str:
+    """The hash of the trace with this JSON text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
 @dataclass(frozen=True, slots=True)
 class Trace(ShownInNotebooks):
     """Steps in order. Extending shares structure; undoing is `Trace(steps[:-1])`."""
@@ -73,7 +78,7 @@ class Trace(ShownInNotebooks):
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:24]
+        return hash_of(self.to_json())
 
     def to_python(self) -> str:
         """The calls that a person would write, on a schedule named `s`."""

@@ -89,8 +89,8 @@ class Journal:
                     session=self.session.id,
                     workload=workload,
                     target=target,
-                    trace_hash=c.trace.hash,
-                    trace=c.trace.to_json(),
+                    trace_hash=c.trace_hash,
+                    trace=c.trace_text,
                     worker_pid=os.getpid(),
                     boot_id=boot_id(),
                     sketch_hash=c.sketch.hash,
@@ -118,7 +118,7 @@ class Journal:
 
     def forget(self, candidates: Sequence[Candidate]) -> None:
         """Takes back what `begin` noted: these will not be measured after all."""
-        self.store.drop_intents(self.session.id, [c.trace.hash for c in candidates])
+        self.store.drop_intents(self.session.id, [c.trace_hash for c in candidates])
 
     def bury(self) -> int:
         """Stores candidates that were launched MOST_LAUNCHES times, and never finished, as aborted: they
@@ -199,8 +199,8 @@ class Journal:
             target=task.target.key(),
             machine=self.session.machine,
             environment=self.environment,
-            trace=c.trace.to_json(),
-            trace_hash=c.trace.hash,
+            trace=c.trace_text,
+            trace_hash=c.trace_hash,
             status=r.status,
             median_s=median(r.seconds) if r.ok else None,
             samples=self._samples(r),

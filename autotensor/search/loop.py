@@ -112,6 +112,8 @@ class _Loop:
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
         self.depth = batches_at_once(measurer)
+        if hasattr(self.model, "rows_in_flight"):
+            self.model.rows_in_flight = options.batch * min(self.depth, len(merged))
         self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of asking
         self.landed = 0.0  # when the last one was told, of time.perf_counter
         self.pace = Pace()

@@ -11,7 +11,7 @@ from functools import cached_property
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option, Sketch
-from autotensor.schedule.trace import Trace
+from autotensor.schedule.trace import Trace, hash_of
 from autotensor.te.workload import Workload
 from tuning_db.records import Parent
 
@@ -45,6 +45,16 @@ class Candidate:
     @cached_property
     def trace(self) -> Trace:
         return self.sketch.fill(self.decisions)
+
+    @cached_property
+    def trace_text(self) -> str:
+        """The trace as JSON."""
+        return self.trace.to_json()
+
+    @cached_property
+    def trace_hash(self) -> str:
+        """The trace's hash."""
+        return hash_of(self.trace_text)
 
     @cached_property
     def key(self) -> str:

@@ -43,7 +43,7 @@ from autotensor.search.propose.population import (
     unique,
 )
 from autotensor.search.propose.stopping import Outlook, outlook
-from autotensor.search.score.cost_model import CostModel, Prediction
+from autotensor.search.score.cost_model import CostModel, Floats, Prediction
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
 from tuning_db.records import Parent
@@ -53,6 +53,7 @@ GENERAL_RULES = frozenset({"tile_general", "fallback"})
 LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
 WIDE = 10_000  # candidates; those of a network's layers, which the prior knows, are fewer (chosen, 2026-11)
 BEGINNING = 2  # batches: what the first model is fitted to
+DRAFTED = "drafted"
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
@@ -94,6 +95,7 @@ class Tuner(Policy):
         self._moves = [moves_of(s.holes) for s in self.sketches]
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._drafts: list[Described] | None = None
+        self._drafted: tuple[Floats, Floats]  # features and prior of the drafts
         self._origins: dict[Place, tuple[str, tuple[Told, ...]]] = {}  # of this round's children and steps
         self._gains: list[float] = []  # relative improvement by every batch
 
@@ -112,10 +114,8 @@ class Tuner(Policy):
         if not self._told:
             return None
         drafts = self._pool_of_drafts()
-        left = [(d, [n for n in range(len(d)) if self._is_new(d, n)]) for d in drafts]
-        matrix = np.concatenate([d.matrix[rows] for d, rows in left])
-        prior = np.concatenate([d.prior[rows] for d, rows in left])
-        return self.model.predict(matrix, prior, self.task.workload.key)
+        left = [self._is_new(d, n) for d in drafts for n in range(len(d))]
+        return self._predicted(drafts).of(np.asarray(left, dtype=np.bool_))
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
         before = self.best_seconds
@@ -207,7 +207,10 @@ class Tuner(Policy):
         if self._drafts is None:
             o, rng = self.options, self.rng("draft", 0)
             kept = draft(self.scorings, rng, o.draft, o.keep, o.spread)
-            self._drafts = [self._described(n, rows, "drafted") for n, rows in kept]
+            self._drafts = [self._described(n, rows, DRAFTED) for n, rows in kept]
+            self._drafted = together(self._drafts)
+            for array in self._drafted:
+                array.setflags(write=False)
         return self._drafts
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
@@ -253,14 +256,20 @@ class Tuner(Policy):
 
     def _ranking(self, pool: Sequence[Described]) -> list[tuple[float, int, int]]:
         """(predicted seconds, number in the pool, row), most promising first: see acquisition.py."""
-        matrix = np.concatenate([d.matrix for d in pool])
-        prior = np.concatenate([d.prior for d in pool])
-        prediction = self.model.predict(matrix, prior, self.task.workload.key)
+        prediction = self._predicted(pool)
         owner = np.concatenate([np.full(len(d), n) for n, d in enumerate(pool)])
         rows = np.concatenate([np.arange(len(d)) for d in pool])
         best = order(prediction, min((t.seconds for t in self._told), default=float("inf")))
         columns = (prediction.seconds[best], owner[best], rows[best])
         return list(zip(*(c.tolist() for c in columns), strict=True))
+
+    def _predicted(self, pool: Sequence[Described]) -> Prediction:
+        """The model's prediction for them; the drafts, which come first, are one array to it."""
+        first = sum(d.made_by == DRAFTED for d in pool)  # all of them, or none
+        parts = [self._drafted] if first else []
+        parts += [together(pool[first:])] if pool[first:] else []
+        key = self.task.workload.key
+        return Prediction.joined([self.model.predict(matrix, prior, key) for matrix, prior in parts])
 
     def _choose(
         self,
@@ -326,6 +335,11 @@ class Tuner(Policy):
         pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
         tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
         return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
+
+
+def together(pool: Sequence[Described]) -> tuple[Floats, Floats]:
+    """Features and prior of all."""
+    return np.concatenate([d.matrix for d in pool]), np.concatenate([d.prior for d in pool])
 
 
 def is_bred(sketch: Sketch) -> bool:

@@ -9,6 +9,7 @@ All speak of logarithms of seconds: being wrong by a factor is equally bad for f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -38,10 +39,27 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.mean)
 
+    def of(self, rows: npt.NDArray[np.bool_]) -> Prediction:
+        """That of some of the candidates."""
+        return Prediction(self.mean[rows], self.spread[rows], self.valid[rows])
+
+    @staticmethod
+    def joined(parts: Sequence[Prediction]) -> Prediction:
+        """That of the candidates of all parts, in order."""
+        return Prediction(
+            np.concatenate([p.mean for p in parts]),
+            np.concatenate([p.spread for p in parts]),
+            np.concatenate([p.valid for p in parts]),
+        )
+
 
 @runtime_checkable
 class CostModel(Protocol):
-    """Predicts and learns. `group` is the workload's key: rows of one workload are comparable."""
+    """Predicts and learns. `group` is the workload's key: rows of one workload are comparable.
+
+    One that has `rows_in_flight` gets the number of rows that a run learns between a batch and its
+    answer. Features that cannot be written to are the same whenever the same array comes again.
+    """
 
     learns: bool  # False: what the log knows need not be told, and suggests nothing
 

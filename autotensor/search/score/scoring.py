@@ -12,6 +12,9 @@ sketch goes through all three once, and recorded formulas are evaluated for any 
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +83,10 @@ class Scoring:
         return self._recorded[0]
 
     def _record(self, choices: Ints) -> _Recorded:
+        with uncollected():
+            return self._recorded_with(choices)
+
+    def _recorded_with(self, choices: Ints) -> _Recorded:
         holes = self.sketch.holes
         sheet = Sheet([np.asarray(h.options, dtype=np.int64) for h in holes], choices)
         values: dict[Ref, Any] = {
@@ -98,6 +105,18 @@ class Scoring:
         )
         sheet.done()
         return recorded
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside the block no garbage is collected: formulas are many, and freed at its end without that."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _full(x: Any, count: int) -> Floats:

@@ -13,7 +13,7 @@ from tables import described, table
 from zoo import gemm
 
 from autotensor.base.errors import InputError
-from autotensor.search.score.boosted.ensemble import centred
+from autotensor.search.score.boosted.ensemble import centred, fit
 from autotensor.search.score.boosted.xgb_model import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
 from autotensor.search.score.cost_model import PRIOR_SPREAD, PriorModel
 from autotensor.search.score.features import NAMES, SCHEMA
@@ -111,6 +111,45 @@ def test_predictions_do_not_depend_on_when_they_were_asked_for() -> None:
     assert late.mean.tolist() == early.mean.tolist()
     assert late.spread.tolist() == early.spread.tolist()
     assert late.valid.tolist() == early.valid.tolist()
+
+
+def test_the_more_rows_are_in_flight_the_rarer_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that is younger than half of what is in flight would have been as old when the answer comes."""
+    fitted: list[int] = []
+
+    def counted(x, *rest):
+        fitted.append(len(x))
+        return fit(x, *rest)
+
+    monkeypatch.setattr("autotensor.search.score.boosted.xgb_model.fit", counted)
+    alone, fleet = XGBModel(), XGBModel()
+    fleet.rows_in_flight = 160
+    for model, wanted in (
+        (alone, [16, 32, 48, 64, 80, 96, 112, 128, 144, 160]),
+        (fleet, [16, 32, 64, 80, 160]),
+    ):
+        fitted.clear()
+        for n in range(20):
+            model.learn(*table(8, seed=n), "w")
+            model.ensemble("w")
+        assert fitted == wanted
+
+
+def test_of_features_that_never_change_it_says_the_same_as_of_others() -> None:
+    start = XGBModel(1)
+    start.learn(*table(200, seed=1), "v")
+    model = XGBModel(2, start.ensemble())
+    probe, prior, _ = table(60, seed=9)
+    fixed, fixed_prior = probe.copy(), prior.copy()
+    fixed.setflags(write=False)
+    fixed_prior.setflags(write=False)
+    for n in range(6):
+        anew, again = model.predict(probe, prior, "w"), model.predict(fixed, fixed_prior, "w")
+        assert again is model.predict(fixed, fixed_prior, "w")
+        assert anew.mean.tolist() == again.mean.tolist()
+        assert anew.spread.tolist() == again.spread.tolist()
+        assert anew.valid.tolist() == again.valid.tolist()
+        model.learn(*table(12, seed=n, failing=0.2), "w")
 
 
 def test_where_nothing_was_measured_it_is_less_sure() -> None:

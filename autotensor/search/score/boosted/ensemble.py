@@ -64,16 +64,20 @@ class Ensemble:
         """As it speaks of workloads of which it knows no row."""
         return replace(self, weight=trust.weight, noise=trust.spread)
 
-    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+    def predict(
+        self, features: Floats, prior: Floats, group: str, before: Floats | None = None
+    ) -> Prediction:
+        """before: what `start` says of these features, where that is known."""
         x = features.astype(np.float32)
-        found = self.residuals(x)
+        found = self.residuals(x, before)
         level = self.levels.get(group, self.levels[""])
         spread = np.sqrt((APART * found.std(axis=0)) ** 2 + self.noise**2)
         return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
 
-    def residuals(self, x: npt.NDArray[np.float32]) -> Floats:
+    def residuals(self, x: npt.NDArray[np.float32], before: Floats | None = None) -> Floats:
         """[boosters, candidates]: logarithms of what the prior is multiplied with, but for the level."""
-        before = None if self.start is None else self.start.residuals(x)
+        if self.start is not None and before is None:
+            before = self.start.residuals(x)
         out = [
             b.inplace_predict(x, base_margin=None if before is None else before[n % len(before)])
             for n, b in enumerate(self.boosters)
