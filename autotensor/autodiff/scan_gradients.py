@@ -3,8 +3,7 @@
     y[t] = f(y[t-1], …)          adjoint[t] = g[t] + (adjoint of step t+1's reads of y[t])
 
     apart(scan)     its steps as ordinary stages over all steps at once, for the parts without recurrence:
-    reading
-                    y in place of the state, they are differentiated like others
+                    reading y in place of the state, they are differentiated like others
     backwards(…)    the recurrence, of which row `reach + n` is the adjoint of the last step but n
 
 The first rows, as many as a step reaches back, are zeros, so that every step reads rows before its own.
