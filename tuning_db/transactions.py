@@ -35,8 +35,7 @@ class Transactions:
         self._closed = False
         self._outage = Outage()
         self._pid = os.getpid()
-        if self.place in IN_MEMORY:
-            finalize(self, self._opened.read.dispose)  # such a log may be forgotten without being closed
+        finalize(self, _forget, self._opened.read, self._pid)  # a log may be dropped without being closed
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return self._run(work, self._opened.read)
@@ -84,3 +83,9 @@ class Transactions:
         if not self._closed:
             self._closed = True
             self._opened.read.dispose()
+
+
+def _forget(engine: Engine, pid: int) -> None:
+    """Closes the connections of a log, but not those that a forked child has from its parent."""
+    if os.getpid() == pid:
+        engine.dispose()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -176,3 +178,16 @@ def test_a_killed_prune_loses_nothing_that_is_used(tmp_path: Path, python: Start
 def test_killed_prunes(tmp_path: Path, python: Start, author: Any) -> None:
     for n in range(5):
         prune_with_kills(tmp_path / f"log{n}.db", python, author, kills=5, rng=random.Random(n))
+
+
+def test_a_log_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
+    """Python 3.13 warns of each that is left open."""
+    store = connect(tmp_path / "log.db")
+    raw = store._opened.read.raw_connection()
+    connection: Any = raw.dbapi_connection
+    raw.close()  # back into the pool
+    connection.execute("SELECT 1")
+    del store
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        connection.execute("SELECT 1")
