@@ -69,7 +69,7 @@ def _unlike(theirs: HostMachine, their_target: Target, ours: HostMachine, our_ta
     """Why their schedules make no sense here; "" when they do."""
     if their_target.kind != our_target.kind:
         return f"made for {their_target.kind}, not {our_target.kind}"
-    if their_target.numerics != our_target.numerics:
+    if their_target.is_strict != our_target.is_strict:
         return f"made for {their_target.numerics} numerics, not {our_target.numerics}"
     if their_target.vector_bytes != our_target.vector_bytes:
         return f"made for vectors of {their_target.vector_bytes} bytes, not {our_target.vector_bytes}"

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import Log, open_existing
+from autotensor.base.dtype import bfloat16
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
-from autotensor.base.target import GPU_KINDS, Target, parse
+from autotensor.base.target import GPU_KINDS, HALVES, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
+from autotensor.codegen.dot_instructions import available
 from autotensor.compiler import made_of
 from autotensor.compiling.compile_jobs import Job, compile_jobs
 from autotensor.graph.groups import Group
@@ -28,7 +30,7 @@ from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
-from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize
+from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize, passes_of
 from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -41,6 +43,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import is_one_nest
+from schedules.kit.dot_uses import gain
 from tuning_db import TrialStore
 
 LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
@@ -123,7 +126,13 @@ def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
 
 
 def _ready(graph: Graph, target: Target, passes: tuple[Pass, ...] | None = None) -> Graph:
-    return own_outputs(optimize(graph, passes or (GPU_PASSES if target.is_gpu else PASSES)))
+    chosen = passes or (GPU_PASSES if target.is_gpu else PASSES)
+    return own_outputs(optimize(graph, passes_of(target.numerics, _multiplies_bfloat16(target), chosen)))
+
+
+def _multiplies_bfloat16(target: Target) -> bool:
+    """Whether the processor has an instruction for it that its record calls faster than float32's."""
+    return any(dot.a.dtype == bfloat16 and gain(dot, target) > 1.0 for dot in available(target))
 
 
 def _cut(
@@ -146,6 +155,11 @@ def check_target(target: Target) -> Target:
         raise TargetError(
             f"target {target.kind!r} runs no whole models.",
             fix=f"Take one of {', '.join(LINKED)}; single kernels are compiled by at.build.",
+        )
+    if target.is_gpu and target.numerics in HALVES:
+        raise TargetError(
+            f"numerics {target.numerics!r} are of processors, and the target is {target.kind!r}.",
+            fix="A model that is written in 16 bits keeps its types there.",
         )
     return target
 

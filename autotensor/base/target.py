@@ -29,7 +29,8 @@ from autotensor.base.processor_features import (
 )
 
 KINDS = OWN
-NUMERICS = ("fast", "strict")
+HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # numerics of models: the type that weights are rounded to
+NUMERICS = ("fast", "strict", *HALVES)
 DENORMALS = ("keep", "flush")
 GPU_KINDS = ("cuda", "opencl")
 OPENCL_DEVICES = ("cpu", "gpu")
@@ -70,13 +71,20 @@ class Target:
     warp_size: int = 1
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
-    numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
+    # "strict" forbids algorithms that round differently, though gated (Winograd); those of HALVES are fast,
+    # and round the weights of models (`graph/rules`)
+    numerics: str = "fast"
     denormals: str = "keep"  # "flush" takes them for zeros, and makes zeros instead of them
 
     @staticmethod
     def parse(text: str | Target | None = None) -> Target:
         """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""
         return parse(text)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether algorithms that round differently are forbidden."""
+        return self.numerics == "strict"
 
     @property
     def is_gpu(self) -> bool:
@@ -114,7 +122,7 @@ class Target:
         plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
         if self.kind == "opencl" and self.on_card:
             plain += "/gpu"
-        return plain if self.numerics == "fast" else f"{plain}/{self.numerics}"
+        return f"{plain}/strict" if self.is_strict else plain
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
@@ -146,7 +154,7 @@ def parse(text: str | Target | None = None) -> Target:
     `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. For "cuda":
     `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
-    `-numerics=fast|strict`. In any order.
+    `-numerics=fast|strict|bf16|fp16`. In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.
     """

@@ -45,8 +45,9 @@ NumericsText = Annotated[
     str | None,
     typer.Option(
         "--numerics",
-        metavar="fast|strict",
-        help="strict forbids algorithms that round differently (Winograd). Default: fast, each gated.",
+        metavar="fast|strict|bf16|fp16",
+        help="strict forbids algorithms that round differently (Winograd); bf16 and fp16 round weights. "
+        "Default: fast, each gated.",
     ),
 ]
 

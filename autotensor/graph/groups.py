@@ -18,8 +18,8 @@ from autotensor.graph.group_names import group_name
 from autotensor.graph.infer_types import compute_te
 from autotensor.graph.ir import Apply, Constant, GraphNode
 from autotensor.graph.storage import storage
-from autotensor.graph.weights import is_converted, is_weight
-from autotensor.ir.expr import Binary, Expr, Op, Unary, call, const
+from autotensor.graph.weights import is_converted, is_weight, is_widened
+from autotensor.ir.expr import Binary, Cast, Expr, Load, Op, Unary, call, const
 from autotensor.operators import OPERATORS, Kind
 from autotensor.operators.operator_helpers import multiplied
 from autotensor.schedule.state import inline_into
@@ -65,18 +65,30 @@ class GroupWriter:
     def __init__(self, rounded: bool) -> None:
         self.rounded = rounded
         self.placeholders: dict[tuple[GraphNode, Shape], Tensor] = {}
+        self.wide: dict[tuple[GraphNode, Shape], Tensor] = {}
         self.values: dict[GraphNode, Tensor] = {}  # members
-        self.converted = False  # whether weights are converted by the kernel that reads them
+        self.converted = False  # whether the kernel converts weights, or other values, as it loads them
 
     def read(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
         if node in self.values:
             return self.values[node]
+        if is_widened(node):
+            return self.widened(node, shape, name)
         root = storage(node)
         found = self.placeholders.get((root, shape))
         if found is None:
             found = placeholder(shape, node.dtype, name=name, constant=isinstance(root, Constant))
             self.placeholders[root, shape] = found
         return found
+
+    def widened(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
+        """A value in 16 bits as float32: who reads it does so."""
+        assert isinstance(node, Apply)
+        x = self.read(node.inputs[0], shape, name)
+        if (node, shape) not in self.wide:
+            self.wide[node, shape] = te.compute(shape, lambda *i: te.cast(node.dtype, x[i]), name="wide")
+            self.converted = True
+        return self.wide[node, shape]
 
     def write(
         self, node: Apply, shapes: Sequence[Shape], op: str | None = None, over: Shape | None = None
@@ -91,7 +103,7 @@ class GroupWriter:
         if isinstance(node.op, TeFunction) and over is not None:
             results = node.op.over(inputs, over)
         else:
-            attrs = tuple(a for a in node.attrs if a[0] == "zeros") if op else node.attrs
+            attrs = tuple(a for a in node.attrs if a[0] in ("zeros", "sums")) if op else node.attrs
             results = compute_te(op or node.op, inputs, attrs)
         result = _computed(results[node.output])
         self.values[node] = _rounded(result) if self.rounded else result
@@ -138,7 +150,10 @@ class GroupWriter:
             (*lead, channels),
             lambda *i: te.sum(
                 multiplied(
-                    rows[(*_place(i[:-1], lead, rows.shape[:-1]), k)], weights[i[-1], k], node.attr("zeros")
+                    rows[(*_place(i[:-1], lead, rows.shape[:-1]), k)],
+                    weights[i[-1], k],
+                    node.attr("zeros"),
+                    node.attr("sums"),
                 ),
                 axis=k,
             ),
@@ -197,8 +212,8 @@ def group_of(chain: tuple[Apply, ...], rounded: bool) -> Group:
 
 
 def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG without stages that convert constants: their readers convert each element that they load."""
-    fixed = dag.constant_stages()
+    """The DAG without stages that convert constants or widen: their readers convert each element that they load."""
+    fixed = {*dag.constant_stages(), *(s.name for s in dag.stages if _is_widening(s))}
     stages: list[StageOp] = []
     gone: list[StageOp] = []
     for stage in dag.stages:
@@ -206,6 +221,13 @@ def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
             stage = inline_into(stage, producer)
         (gone if stage.name in fixed and not stage.is_reduction else stages).append(stage)
     return replace(dag, stages=tuple(stages))
+
+
+def _is_widening(stage: StageOp) -> bool:
+    match stage.bodies:
+        case (Cast(t, Load(b, _, None)),):
+            return stage.combiner is None and t.holds(b.dtype) and b.dtype.is_half
+    return False
 
 
 def write_all(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter:

@@ -19,7 +19,7 @@ from autotensor.graph.function import TeFunction
 from autotensor.graph.groups import Group, Shape, copy_of, group_of
 from autotensor.graph.ir import Apply, Graph, GraphNode, apply
 from autotensor.graph.storage import place, storage, window
-from autotensor.graph.weights import converted_weights
+from autotensor.graph.weights import converted_weights, is_widened
 from autotensor.operators import Kind
 from autotensor.te.workload import Workload
 
@@ -51,6 +51,7 @@ def partition(graph: Graph, *, rounded: bool = False, windows: bool = False) -> 
     outputs = {storage(o) for o in graph.outputs}
     taken: set[GraphNode] = {n for n in graph.applies if windows and n not in outputs and window(n)}
     taken |= converted_weights(graph)
+    taken |= {n for n in graph.applies if is_widened(n)}
     chains: list[tuple[Apply, ...]] = []
     rank = {node: n for n, node in enumerate(graph.nodes)}
     for node in graph.applies:

@@ -1,6 +1,8 @@
-"""Weights in few bits: constants that a product's kernel converts as it loads them.
+"""What a kernel converts as it loads it: weights in few bits, and values that lie in 16 bits for a product.
 
 dense(x, multiply(cast(int8[n, k]), scale[n, 1]))       one group; the packed weight keeps its 8 bits
+conv2d(y: bfloat16, w: bfloat16, sums="float32")        y is stored in 16 bits;
+add(z, cast(y, float32))                                another reader widens it, too
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ def is_converted(node: GraphNode, most: int = MOST) -> bool:
         and not node.has_attr("axis")
         and all(isinstance(x, Constant) or is_converted(x, most - 1) for x in node.inputs)
     )
+
+
+def is_widened(node: GraphNode) -> bool:
+    """Whether the node has no bytes of its own: kernels convert what they load of its input."""
+    return isinstance(node, Apply) and node.op == "cast" and bool(node.attr("as_read"))
 
 
 def is_weight(reader: Apply, node: GraphNode) -> bool:

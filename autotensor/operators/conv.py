@@ -32,7 +32,7 @@ from autotensor.operators.operator_helpers import (
     multiplied,
     reduced,
     require,
-    require_bytes,
+    require_factors,
     require_rank,
     stage,
 )
@@ -54,11 +54,12 @@ def convolution(
     groups: int,
     layout: str,
     zeros: Zeros = None,
+    sums: str = "",
 ) -> Tensor:
     """The convolution of `rank` spatial axes, in the form that the head of this file promises."""
     axes = layout_of(op, layout, LAYOUTS[rank])
     _check(op, x, w, axes, groups)
-    require_bytes(op, x, w, zeros)
+    require_factors(op, x, w, zeros, sums)
     (cout, group_in), kernel = w.shape[:2], w.shape[2:]
     extents = [x.shape[axes.index(a)] for a in spatial_of(axes)]
     windows = windows_of(op, extents, kernel, stride, padding, dilation, False)
@@ -82,7 +83,7 @@ def convolution(
         _, element = read({**at, "c": channel}, ks)
         output = (at["g"], at["o"]) if grouped else (at["c"],)
         factor = weight[(*output, 0 if ci is None else ci, *(0 if k is None else k for k in ks))]
-        return reduced(te.sum, multiplied(element, factor, zeros), over)
+        return reduced(te.sum, multiplied(element, factor, zeros, sums), over)
 
     shape = by_layout(axes, spatial_of(axes), (x.shape[0], cout), out)
     if grouped:
@@ -167,13 +168,14 @@ def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
         groups: int = 1,
         layout: str = LAYOUTS[rank][0],
         zeros: Zeros = None,
+        sums: str = "",
     ) -> Tensor:
         """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; of other ranks likewise.
 
         padding: int | (h, w) | (top, left, bottom, right). zeros: zero points of x and w, which are bytes
-        then; the result and the bias are int32, and padding has x's zero point.
+        then; the result and the bias are int32, and padding has x's zero point. sums: as of `dense`.
         """
-        return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout, zeros)
+        return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout, zeros, sums)
 
     return conv
 
@@ -203,6 +205,7 @@ conv2d = _registered(
     Case(((1, 4, 5, 5), (3, 4, 3, 3)), {"padding": 1, "zeros": (3, 0)}, ("uint8", "int8"), 0, 120),
     Case(((1, 5, 6, 6), (6, 1, 3, 3)), {"padding": 1, "groups": 6, "zeros": (7, 2), **LAST}, BYTES, 0, 120),
     Case(((1, 5, 4, 6), (9, 6, 1, 1), (9,)), {"zeros": (-3, 5), **LAST}, (*BYTES[::-1], "int32"), 0, 120),
+    Case(((1, 5, 6, 18), (17, 18, 3, 3)), {"padding": 1, "sums": "float32", **LAST}, ("bfloat16",) * 2),
 )
 conv3d = _registered(
     3,

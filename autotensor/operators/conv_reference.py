@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.operators.operator_helpers import Zeros, centred_arrays, paddings, per_axis
+from autotensor.operators.operator_helpers import Zeros, factor_arrays, paddings, per_axis
 from autotensor.operators.window import Ints
 
 Array = np.ndarray[Any, Any]
@@ -22,9 +22,10 @@ def convolution_reference(
     groups: int = 1,
     layout: str = "",
     zeros: Zeros = None,
+    sums: str = "",
 ) -> Array:
     """One product of matrices for every group and kernel element, over strided views."""
-    x, w = centred_arrays(x, w, zeros)
+    x, w = factor_arrays(x, w, zeros, sums)
     rank = x.ndim - 2
     last = layout.endswith("C")
     first = np.moveaxis(x, -1, 1) if last else x

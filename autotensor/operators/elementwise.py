@@ -193,17 +193,21 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tenso
 @operator(
     "cast",
     kind=Kind.ELEMENTWISE,
-    reference=lambda x, dtype: x.astype(dtype_of(dtype).numpy),
+    reference=lambda x, dtype, as_read=False: x.astype(dtype_of(dtype).numpy),
     cases=(
         *samples(-90, 90, dtype="int32"),
         *samples(dtype="float64")[2:3],
         *samples(dtype="bool")[2:3],
         Case(((7, 17),), {"dtype": "float32"}, dtypes=("int8",), low=-90, high=90),
         Case(((33,),), {"dtype": "int64"}, dtypes=("bool",)),
+        Case(((5, 17),), {"dtype": "float32", "as_read": True}, dtypes=("bfloat16",)),
     ),
 )
-def cast(x: Tensor, dtype: str) -> Tensor:
-    """x as another type; float to int truncates, anything to bool is `!= 0`."""
+def cast(x: Tensor, dtype: str, as_read: bool = False) -> Tensor:
+    """x as another type; float to int truncates, anything to bool is `!= 0`.
+
+    as_read: in a graph, every kernel that reads the result converts what it loads of x.
+    """
     target = dtype_of(dtype)
     return stage(x.shape, lambda *i: te.cast(target, x[i]), "cast")
 

@@ -15,11 +15,11 @@ from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import (
     Zeros,
     broadcast_shape,
-    centred_arrays,
+    factor_arrays,
     multiplied,
     padded,
     require,
-    require_bytes,
+    require_factors,
     require_rank,
     stage,
 )
@@ -29,8 +29,10 @@ from autotensor.te.math import saturated
 Array = np.ndarray[Any, Any]
 
 
-def _dense_reference(x: Array, w: Array, bias: Array | None = None, zeros: Zeros = None) -> Array:
-    x, w = centred_arrays(x, w, zeros)
+def _dense_reference(
+    x: Array, w: Array, bias: Array | None = None, zeros: Zeros = None, sums: str = ""
+) -> Array:
+    x, w = factor_arrays(x, w, zeros, sums)
     y: Array = np.einsum("mk,nk->mn", x, w)
     return y if bias is None else y + bias
 
@@ -46,10 +48,16 @@ def _dense_reference(x: Array, w: Array, bias: Array | None = None, zeros: Zeros
         Case(((5, 1), (1, 1), (1,))),
         Case(((4, 7), (3, 7), (3,)), dtypes=("int32",) * 3, low=-9, high=9),
         Case(((4, 7), (3, 7)), {"zeros": (128, 3)}, ("uint8", "int8"), 0, 120),
+        Case(((4, 34), (17, 34)), {"sums": "float32"}, ("bfloat16", "bfloat16")),
     ),
 )
-def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None) -> Tensor:
-    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]. zeros: zero points of x and w, bytes summed in int32."""
+def dense(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None, sums: str = ""
+) -> Tensor:
+    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]. zeros: zero points of x and w, bytes summed in int32.
+
+    sums: a float type that holds those of x and w, in which products are made and summed, and the result is.
+    """
     require_rank("dense", "x", x, 2, "[m, k]")
     require_rank("dense", "w", w, 2, "[n, k]")
     (m, depth), n = x.shape, w.shape[0]
@@ -58,9 +66,9 @@ def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None)
         f"dense: x of shape {x.shape} and w of shape {w.shape} disagree on k ({depth} and {w.shape[1]}).",
         "w is [n, k], as in torch's Linear.",
     )
-    require_bytes("dense", x, w, zeros)
+    require_factors("dense", x, w, zeros, sums)
     k = te.reduce_axis(depth, "k")
-    y = stage((m, n), lambda i, j: te.sum(multiplied(x[i, k], w[j, k], zeros), axis=k), "dense")
+    y = stage((m, n), lambda i, j: te.sum(multiplied(x[i, k], w[j, k], zeros, sums), axis=k), "dense")
     return y if bias is None else add_bias("dense", y, bias)
 
 
@@ -192,7 +200,7 @@ def _rounded(x: Tensor, groups: int, size: int, bits: int) -> tuple[Tensor, Tens
 def _matmul_reference(
     a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Array:
-    a, b = centred_arrays(a, b, zeros)
+    a, b = factor_arrays(a, b, zeros)
     left = np.swapaxes(a, -1, -2) if transpose_a else a
     right = np.swapaxes(b, -1, -2) if transpose_b else b
     return np.asarray(np.matmul(left, right))
@@ -228,7 +236,7 @@ def matmul(
     a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Tensor:
     """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as of `dense`."""
-    require_bytes("matmul", a, b, zeros)
+    require_factors("matmul", a, b, zeros)
     require_rank("matmul", "a", a, 2, "[m, k]")
     require_rank("matmul", "b", b, 2, "[k, n]")
     m, n, depth = _check_product("matmul", a, b, transpose_a, transpose_b)
@@ -257,7 +265,7 @@ def batch_matmul(
     a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Tensor:
     """a: […, m, k], b: […, k, n] ──▶ […, m, n]; the leading axes broadcast. zeros: as of `dense`."""
-    require_bytes("batch_matmul", a, b, zeros)
+    require_factors("batch_matmul", a, b, zeros)
     for name, t in (("a", a), ("b", b)):
         require(t.ndim >= 2, f"batch_matmul: {name} has shape {t.shape}, expected at least 2 axes.")
     m, n, depth = _check_product("batch_matmul", a, b, transpose_a, transpose_b)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import DType, float32
+from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Expr, Load
 from autotensor.te import Tensor
@@ -114,14 +114,14 @@ def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
     return x[tuple(0 if n == 1 else v for v, n in zip(tail, x.shape, strict=True))]
 
 
-# -- products of bytes ---------------------------------------------------------------------------------------
+# -- products of bytes and of 16-bit floats ------------------------------------------------------------------
 
 
-def multiplied(a: Expr, b: Expr, zeros: Zeros) -> Expr:
-    """a * b; with zero points, of the bytes' values, in 32 bits."""
-    if zeros is None:
-        return a * b
-    return _centred(a, zeros[0]) * _centred(b, zeros[1])
+def multiplied(a: Expr, b: Expr, zeros: Zeros, sums: str = "") -> Expr:
+    """a * b, of the type `sums` if one is given; with zero points, of the bytes' values, in 32 bits."""
+    if zeros is not None:
+        return _centred(a, zeros[0]) * _centred(b, zeros[1])
+    return te.cast(sums, a) * te.cast(sums, b) if sums else a * b
 
 
 def _centred(byte: Expr, zero: int) -> Expr:
@@ -129,15 +129,23 @@ def _centred(byte: Expr, zero: int) -> Expr:
     return wide - zero if zero else wide
 
 
-def centred_arrays(a: Array, b: Array, zeros: Zeros) -> tuple[Array, Array]:
-    """The values of bytes without their scales, in 32 bits; other arrays as they are."""
+def factor_arrays(a: Array, b: Array, zeros: Zeros, sums: str = "") -> tuple[Array, Array]:
+    """What is multiplied: bytes less their zero points in 32 bits, other arrays in the type of the sums."""
     if zeros is None:
-        return a, b
+        return (a.astype(sums), b.astype(sums)) if sums else (a, b)
     return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]
 
 
-def require_bytes(op: str, a: Tensor, b: Tensor, zeros: Zeros) -> None:
-    """Raises TensorError for zero points of operands that are not bytes, or that their types do not hold."""
+def require_factors(op: str, a: Tensor, b: Tensor, zeros: Zeros, sums: str = "") -> None:
+    """Raises TensorError for zero points of operands that are not bytes, or that their types do not hold; and
+    for sums that do not hold the operands."""
+    if sums:
+        wide = dtype_of(sums)
+        require(
+            zeros is None and wide.is_float and wide.holds(a.dtype) and wide.holds(b.dtype),
+            f"{op}: sums={sums!r} of operands {a.dtype} and {b.dtype}.",
+            'sums="float32" are of float16 and bfloat16; those of bytes are int32.',
+        )
     if zeros is None:
         return
     for t, zero in zip((a, b), zeros, strict=True):

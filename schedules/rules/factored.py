@@ -25,7 +25,7 @@ def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
     if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
         return
-    if op.buffers[0].dtype.is_float and target.numerics == "strict":
+    if op.buffers[0].dtype.is_float and target.is_strict:
         return
     found = factorings(op)
     if not found:

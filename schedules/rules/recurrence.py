@@ -105,7 +105,7 @@ class _Steps(SketchWriter):
             return ()
         gone = [Inline(s.name) for s in reversed(self.inside[:-1])]
         whole = reduce(lambda s, i: i.apply(s), gone, self.state).stage(host).op
-        if self.target.numerics == "strict" and not is_exact(whole, carried):
+        if self.target.is_strict and not is_exact(whole, carried):
             return ()
         fill = lanes // gcd(lanes, wide)  # steps of all lines that are whole vectors
         steps = fill * (1 + first_steps(op) // fill)

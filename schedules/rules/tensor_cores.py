@@ -51,7 +51,7 @@ MEETING = 30.0  # cycles that a barrier takes
 
 
 def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if target.capability < FIRST_CAPABILITY or target.numerics != "fast" or not untouched(stage):
+    if target.capability < FIRST_CAPABILITY or target.is_strict or not untouched(stage):
         return
     r = roles(stage.op)
     if r is None or min(r.extents) < LEAST or state.attached(stage.name):

@@ -47,7 +47,7 @@ SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly pad
 
 def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """The direct sketches and, where numerics allow, those of Winograd's method."""
-    if target.kind != "llvm" or target.numerics != "fast" or match(state, stage) is None:
+    if target.kind != "llvm" or target.is_strict or match(state, stage) is None:
         return
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
     h, w, c = (a.extent for a in stage.op.axes[-3:])

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from autotensor.base import log, switches
+from autotensor.base.dtype import bfloat16, dtype_of
+from autotensor.base.target import HALVES
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
 from autotensor.graph.rules.attention_scores import recognise_attention
+from autotensor.graph.rules.bfloat16_products import in_bfloat16
 from autotensor.graph.rules.broadcasts import broadcasts_last
 from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common_subexpressions import common_subexpressions
@@ -27,7 +31,7 @@ from autotensor.graph.rules.linear_sums import merge_sums
 from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.rules.norms import recognise_norms
 from autotensor.graph.rules.single_pixel import single_pixels
-from autotensor.graph.rules.weight_storage import in_16_bits
+from autotensor.graph.rules.weight_storage import in_16_bits, rounded_weights
 
 __all__ = [
     "GPU_PASSES",
@@ -44,6 +48,7 @@ __all__ = [
     "fold_constants",
     "merge_sums",
     "optimize",
+    "passes_of",
 ]
 
 
@@ -82,6 +87,21 @@ PASSES: tuple[Pass, ...] = (
     Pass("common subexpressions", common_subexpressions),
     IN_16_BITS,
 )
+
+
+IN_BFLOAT16 = Pass("products in bfloat16", in_bfloat16)  # after weights of few rows, which stay in float32
+
+
+def passes_of(numerics: str, in_dots: bool, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """The passes for these numerics. in_dots: whether the processor multiplies numbers of bfloat16."""
+    if numerics not in HALVES:
+        return passes
+    kind = dtype_of(HALVES[numerics])
+    # before they are stored
+    rounded = Pass(f"weights rounded to {kind}", partial(rounded_weights, kind=kind))
+    stored = tuple(p for p in passes if p is IN_16_BITS)
+    products = (IN_BFLOAT16,) if in_dots and kind == bfloat16 and stored else ()
+    return (*(p for p in passes if p is not IN_16_BITS), rounded, *stored, *products)
 
 
 # where one plan serves all extents: how many rows a product has is known when it is called

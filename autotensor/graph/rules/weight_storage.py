@@ -20,8 +20,10 @@ import numpy as np
 
 from autotensor.base.dtype import DType, bfloat16, float16, float32
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.replace_nodes import replaced
 from autotensor.graph.weights import is_weight
 
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose")
 TYPES = (bfloat16, float16)  # the one that widens faster first
 # Rows up to which half the bytes pay, wherever they come from, and from memory. Time of float32 over that of
 # bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0, 32 rows 0.99; 4096 x 4096 with
@@ -50,6 +52,22 @@ def in_16_bits(graph: Graph) -> Graph:
     return graph.with_outputs(made[o] for o in graph.outputs)
 
 
+def rounded_weights(graph: Graph, kind: DType) -> Graph:
+    """The graph with weights of products, and tables, rounded to a type of 16 bits, as float32.
+
+    Those that others read, too, stay, and those of which numbers would become infinite.
+    """
+    swap: dict[GraphNode, GraphNode] = {}
+    for c in graph.constants:
+        readers = graph.consumers[c]
+        if c.dtype == float32 and c not in graph.outputs and all(_multiplies(r, c) for r in readers):
+            with np.errstate(over="ignore"):
+                rounded = c.array.astype(kind.numpy).astype(np.float32)
+            if np.array_equal(np.isfinite(rounded), np.isfinite(c.array)):
+                swap[c] = constant(rounded, c.name)
+    return graph.with_outputs(replaced(graph.outputs, swap))
+
+
 def narrowest(array: Array) -> DType | None:
     """The type of 16 bits that holds all numbers of a float32 array, bit by bit; None if there is none.
 
@@ -72,6 +90,14 @@ def _holds(t: DType, numbers: Array) -> bool:
 
 def _is_large(c: Constant) -> bool:
     return c.dtype == float32 and prod(c.shape) * c.dtype.bytes >= LEAST_BYTES
+
+
+def _multiplies(reader: Apply, c: Constant) -> bool:
+    """Whether the reader is a product with this weight, or looks rows up in it."""
+    if reader.op == "take":
+        return reader.inputs[0] is c and reader.inputs.count(c) == 1
+    of_convolution = reader.op in CONVOLUTIONS and reader.inputs[1] is c and reader.inputs.count(c) == 1
+    return is_weight(reader, c) or of_convolution
 
 
 def _waits_for(reader: Apply, c: Constant, rows: int) -> bool:

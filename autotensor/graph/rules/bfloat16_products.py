@@ -1,0 +1,87 @@
+"""Products of many rows in bfloat16: both operands in 16 bits, products and sums in float32.
+
+    relu(y) ─▶ dense(…, w)            cast(relu(y): bfloat16) ─▶ dense(…, w: bfloat16, sums="float32")
+            └▶ add(…)         ──▶                             └▶ cast(float32, as_read) ─▶ add(…)
+
+Dot instructions add two such products at a time. What a product reads is stored in bfloat16 by the kernel
+that makes it, and whoever else reads it widens what it loads; all that is between products, the norms, sums
+and functions, computes in float32. Weights are rounded once, now. So every operand of a product, and every
+value that one reads, is rounded to 8 bits; nothing else is.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from autotensor.base.dtype import bfloat16, float32
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.storage import storage
+from autotensor.operators import Kind
+
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+ROWS = 4  # of results from which a product is worth it (chosen, 2026-11)
+DEPTH, COLUMNS = 16, 16  # of its terms, and of weights (chosen, 2026-11)
+
+
+def in_bfloat16(graph: Graph) -> Graph:
+    """The graph with its large products in bfloat16."""
+    products = {n for n in graph.applies if is_product(n)}
+    outputs = {storage(o) for o in graph.outputs}
+    stored = {storage(n.inputs[0]) for n in products} - outputs
+    made: dict[GraphNode, GraphNode] = {}  # each value in float32
+    half: dict[GraphNode, GraphNode] = {}  # what products read
+    for node in graph.nodes:
+        if not isinstance(node, Apply):
+            made[node] = node
+            continue
+        x = node.inputs[0] if node.inputs else node
+        if node in products:
+            w = node.inputs[1]
+            assert isinstance(w, Constant)
+            rounded = constant(w.array.astype(bfloat16.numpy), w.name)
+            inputs = (_half(x, made, half), rounded, *(made[b] for b in node.inputs[2:]))
+            new: GraphNode = node.given(inputs, sums=str(float32))
+        elif node.kind is Kind.VIEW and x in half:
+            half[node] = node.given((half[x],))
+            new = _widened(half[node])
+        else:
+            new = node.given(made[x] for x in node.inputs)
+        if node in stored:
+            half[node] = _rounded(new)
+            new = _widened(half[node])
+        made[node] = new
+    return graph.with_outputs(made[o] for o in graph.outputs)
+
+
+def is_product(node: Apply) -> bool:
+    """Whether a node is a product of many rows with constant weights, deep and wide enough."""
+    if len(node.inputs) < 2:
+        return False
+    x, w = node.inputs[:2]
+    if not isinstance(w, Constant) or x.dtype != float32 or w.dtype != float32 or isinstance(x, Constant):
+        return False
+    if node.op == "dense":
+        rows = x.shape[0]
+    elif node.op in CONVOLUTIONS and node.attr("groups") == 1 and str(node.attr("layout")).endswith("C"):
+        rows = prod(node.shape[:-1])
+    else:
+        return False
+    return rows >= ROWS and w.shape[1] >= DEPTH and w.shape[0] >= COLUMNS
+
+
+def _half(x: GraphNode, made: dict[GraphNode, GraphNode], half: dict[GraphNode, GraphNode]) -> GraphNode:
+    """What a product reads; of an argument, or a result that the caller gets in float32, a copy."""
+    if x not in half:
+        if isinstance(x, Apply) and x.kind is Kind.VIEW:
+            half[x] = x.given((_half(x.inputs[0], made, half),))
+        else:
+            half[x] = _rounded(made[x])
+    return half[x]
+
+
+def _rounded(x: GraphNode) -> GraphNode:
+    return apply("cast", (x,), {"dtype": str(bfloat16)})
+
+
+def _widened(x: GraphNode) -> GraphNode:
+    return apply("cast", (x,), {"dtype": str(float32), "as_read": True})
