@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import Log, open_existing
-from autotensor.base.dtype import bfloat16
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, HALVES, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
-from autotensor.codegen.dot_instructions import available
 from autotensor.compiler import made_of
 from autotensor.compiling.compile_jobs import Job, compile_jobs
-from autotensor.graph.groups import Group
+from autotensor.graph.groups import Group, group_of
 from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
-from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.ir import Apply, Graph, GraphNode
 from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
@@ -42,8 +40,8 @@ from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
+from schedules.bfloat16_gain import pays_in_bfloat16
 from schedules.generate import is_one_nest
-from schedules.kit.dot_uses import gain
 from tuning_db import TrialStore
 
 LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
@@ -127,12 +125,11 @@ def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
 
 def _ready(graph: Graph, target: Target, passes: tuple[Pass, ...] | None = None) -> Graph:
     chosen = passes or (GPU_PASSES if target.is_gpu else PASSES)
-    return own_outputs(optimize(graph, passes_of(target.numerics, _multiplies_bfloat16(target), chosen)))
 
+    def pays(product: Apply) -> bool:
+        return pays_in_bfloat16(group_of((product,), rounded=False).workload.dag, target)
 
-def _multiplies_bfloat16(target: Target) -> bool:
-    """Whether the processor has an instruction for it that its record calls faster than float32's."""
-    return any(dot.a.dtype == bfloat16 and gain(dot, target) > 1.0 for dot in available(target))
+    return own_outputs(optimize(graph, passes_of(target.numerics, chosen, pays)))
 
 
 def _cut(

@@ -51,9 +51,7 @@ def _dense_reference(
         Case(((4, 34), (17, 34)), {"sums": "float32"}, ("bfloat16", "bfloat16")),
     ),
 )
-def dense(
-    x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None, sums: str = ""
-) -> Tensor:
+def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None, sums: str = "") -> Tensor:
     """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]. zeros: zero points of x and w, bytes summed in int32.
 
     sums: a float type that holds those of x and w, in which products are made and summed, and the result is.

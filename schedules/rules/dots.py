@@ -25,7 +25,7 @@ from schedules.algorithms.narrow_products import NAMES
 from schedules.algorithms.widened_floats import NAME as WIDENED
 from schedules.cpu import cpu_of
 from schedules.kit.dot_uses import DotUse, dot_uses
-from schedules.kit.stage_analysis import constants, epilogue, untouched
+from schedules.kit.stage_analysis import constants, epilogue, is_padding, untouched
 from schedules.registry import Extension
 from schedules.rules.tile_cpu import tiled
 
@@ -80,7 +80,7 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
 
 def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
     for use in dot_uses(state, stage.op, target):
-        yield _gain(state, use, target), tiled(state, stage, use.roles, target, use)
+        yield _gain(state, use, target), _tiled(state, stage, use, target)
 
 
 def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[Way]:
@@ -97,8 +97,16 @@ def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[W
             steps = (*steps, Inline(stage.name))
             after = steps[1].apply(after)
         for use in dot_uses(after, after.stage(plain).op, target):
-            tiles = tiled(after, after.stage(plain), use.roles, target, use)
+            tiles = _tiled(after, after.stage(plain), use, target)
             yield _gain(after, use, target), _behind(steps, stage.name, tuple(made), tiles)
+
+
+def _tiled(state: State, stage: Stage, use: DotUse, target: Target) -> Iterator[Extension]:
+    """The sketches; what an instruction loads is in memory, so no stage that makes it may be inlined."""
+    made = (p for b in stage.op.reads() if (p := state.producer(b)) is not None and not is_padding(p.op))
+    loaded = tuple(dict.fromkeys(p.name for p in made))
+    for e in tiled(state, stage, use.roles, target, use):
+        yield replace(e, stays=tuple(dict.fromkeys((*e.stays, *loaded))))
 
 
 def _behind(

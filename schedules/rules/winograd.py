@@ -45,21 +45,21 @@ from schedules.rules.tile_cpu import tile_cpu
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 
 
+VARIANTS = tuple(Variant(tf, by_columns) for tf in (F4, F2) for by_columns in (False, True))
+
+
 def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """The direct sketches and, where numerics allow, those of Winograd's method."""
     if target.kind != "llvm" or target.is_strict or match(state, stage) is None:
         return
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
-    h, w, c = (a.extent for a in stage.op.axes[-3:])
-    lanes = lanes_of(stage.op, target)
-    if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
+    problem = _problem(stage, target)
+    if problem is None:
         return
-    problem = Problem.of(stage, lanes, target)
-    variants = [Variant(tf, by_columns) for tf in (F4, F2) for by_columns in (False, True)]
-    cost = {v: cycles(problem, v, best_option(problem, v)) for v in variants}
+    cost = {v: cycles(problem, v, best_option(problem, v)) for v in VARIANTS}
     enough = direct_cycles(problem) / problem.costs.sure
-    first = sorted((v for v in variants if cost[v] <= enough), key=lambda v: cost[v])
-    after = [v for v in variants if v not in first]
+    first = sorted((v for v in VARIANTS if cost[v] <= enough), key=lambda v: cost[v])
+    after = [v for v in VARIANTS if v not in first]
 
     def built(v: Variant) -> Extension:
         return _WinogradSketch(stage, host, problem, v, pads).build()
@@ -67,6 +67,25 @@ def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     yield from map(built, first)
     yield from tuple(convolution(state, stage, target)) or tile_cpu(state, stage, target)
     yield from map(built, after)
+
+
+def _problem(stage: Stage, target: Target) -> Problem | None:
+    """What the counts go by; None for results and sums that are too small."""
+    h, w, c = (a.extent for a in stage.op.axes[-3:])
+    lanes = lanes_of(stage.op, target)
+    if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
+        return None
+    return Problem.of(stage, lanes, target)
+
+
+def winograd_gain(state: State, stage: Stage, target: Target) -> float:
+    """How many times as fast as direct the method seems; 0 where it is not for the stage, or not allowed."""
+    if target.kind != "llvm" or target.is_strict or match(state, stage) is None:
+        return 0.0
+    problem = _problem(stage, target)
+    if problem is None:
+        return 0.0
+    return direct_cycles(problem) / min(cycles(problem, v, best_option(problem, v)) for v in VARIANTS)
 
 
 class _WinogradSketch(SketchWriter):

@@ -14,7 +14,7 @@ from functools import partial
 from autotensor.base import log, switches
 from autotensor.base.dtype import bfloat16, dtype_of
 from autotensor.base.target import HALVES
-from autotensor.graph.ir import Graph
+from autotensor.graph.ir import Apply, Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
 from autotensor.graph.rules.attention_scores import recognise_attention
@@ -89,19 +89,20 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-IN_BFLOAT16 = Pass("products in bfloat16", in_bfloat16)  # after weights of few rows, which stay in float32
-
-
-def passes_of(numerics: str, in_dots: bool, passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
-    """The passes for these numerics. in_dots: whether the processor multiplies numbers of bfloat16."""
+def passes_of(numerics: str, passes: tuple[Pass, ...], pays: Callable[[Apply], bool]) -> tuple[Pass, ...]:
+    """The passes for these numerics. pays: whether a product is faster in bfloat16."""
     if numerics not in HALVES:
         return passes
     kind = dtype_of(HALVES[numerics])
     # before they are stored
     rounded = Pass(f"weights rounded to {kind}", partial(rounded_weights, kind=kind))
-    stored = tuple(p for p in passes if p is IN_16_BITS)
-    products = (IN_BFLOAT16,) if in_dots and kind == bfloat16 and stored else ()
-    return (*(p for p in passes if p is not IN_16_BITS), rounded, *stored, *products)
+    if IN_16_BITS not in passes:
+        return (*passes, rounded)
+    before = tuple(p for p in passes if p is not IN_16_BITS)
+    if kind != bfloat16:
+        return (*before, rounded, IN_16_BITS)
+    # last: products of few rows have their weights by then, and read float32
+    return (*before, rounded, IN_16_BITS, Pass("products in bfloat16", partial(in_bfloat16, pays=pays)))
 
 
 # where one plan serves all extents: how many rows a product has is known when it is called

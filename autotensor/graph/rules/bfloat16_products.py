@@ -11,6 +11,7 @@ value that one reads, is rounded to 8 bits; nothing else is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from autotensor.base.dtype import bfloat16, float32
@@ -23,9 +24,9 @@ ROWS = 4  # of results from which a product is worth it (chosen, 2026-11)
 DEPTH, COLUMNS = 16, 16  # of its terms, and of weights (chosen, 2026-11)
 
 
-def in_bfloat16(graph: Graph) -> Graph:
-    """The graph with its large products in bfloat16."""
-    products = {n for n in graph.applies if is_product(n)}
+def in_bfloat16(graph: Graph, pays: Callable[[Apply], bool] = lambda _: True) -> Graph:
+    """The graph with its large products in bfloat16. pays: whether a product is faster so."""
+    products = {n for n in graph.applies if is_product(n) and pays(n)}
     outputs = {storage(o) for o in graph.outputs}
     stored = {storage(n.inputs[0]) for n in products} - outputs
     made: dict[GraphNode, GraphNode] = {}  # each value in float32

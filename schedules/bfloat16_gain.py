@@ -1,0 +1,22 @@
+"""Whether a product of float32 is faster in bfloat16: by a dot instruction, unless Winograd's method is.
+
+pays_in_bfloat16(dag, parse("llvm -mcpu=znver4"))       ResNet's 1x1 convolutions yes, 3x3 of 56x56x64 no
+"""
+
+from __future__ import annotations
+
+from autotensor.base.dtype import bfloat16
+from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import available
+from autotensor.schedule.state import State
+from autotensor.te.dag import ComputeDAG
+from schedules.kit.dot_uses import gain
+from schedules.rules.winograd import winograd_gain
+
+
+def pays_in_bfloat16(dag: ComputeDAG, target: Target) -> bool:
+    """Whether the processor's record says that its instruction is faster than all that float32 has."""
+    state = State.initial(dag)
+    direct = max((gain(dot, target) for dot in available(target) if dot.a.dtype == bfloat16), default=0.0)
+    sums = [s for s in state.stages if s.op.is_reduction]
+    return direct > max([1.0, *(winograd_gain(state, s, target) for s in sums)])
