@@ -212,7 +212,7 @@ def group_of(chain: tuple[Apply, ...], rounded: bool) -> Group:
 
 
 def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG without stages that convert constants or widen: their readers convert each element that they load."""
+    """The DAG without stages that convert constants, or widen: their readers convert what they load."""
     fixed = {*dag.constant_stages(), *(s.name for s in dag.stages if _is_widening(s))}
     stages: list[StageOp] = []
     gone: list[StageOp] = []
