@@ -130,7 +130,7 @@ def _centred(byte: Expr, zero: int) -> Expr:
 
 
 def factor_arrays(a: Array, b: Array, zeros: Zeros, sums: str = "") -> tuple[Array, Array]:
-    """What is multiplied: bytes less their zero points in 32 bits, other arrays in the type of the sums."""
+    """The factors: bytes less their zero points in 32 bits, other arrays in the type of the sums."""
     if zeros is None:
         return (a.astype(sums), b.astype(sums)) if sums else (a, b)
     return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]

@@ -70,7 +70,7 @@ def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _problem(stage: Stage, target: Target) -> Problem | None:
-    """What the counts go by; None for results and sums that are too small."""
+    """The problem that is counted; None for results and sums that are too small."""
     h, w, c = (a.extent for a in stage.op.axes[-3:])
     lanes = lanes_of(stage.op, target)
     if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:

@@ -3,10 +3,10 @@
     relu(y) ─▶ dense(…, w)            cast(relu(y): bfloat16) ─▶ dense(…, w: bfloat16, sums="float32")
             └▶ add(…)         ──▶                             └▶ cast(float32, as_read) ─▶ add(…)
 
-Dot instructions add two such products at a time. What a product reads is stored in bfloat16 by the kernel
-that makes it, and whoever else reads it widens what it loads; all that is between products, the norms, sums
-and functions, computes in float32. Weights are rounded once, now. So every operand of a product, and every
-value that one reads, is rounded to 8 bits; nothing else is.
+Dot instructions add two such products at a time. The operand is stored in bfloat16 by the kernel that makes
+it, and its other readers widen each element that they load; norms, sums and functions between products
+compute in float32. Weights are rounded once, now. So every operand of a product, and every value that one
+reads, is rounded to 8 bits; nothing else is.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_product(node: Apply) -> bool:
 
 
 def _half(x: GraphNode, made: dict[GraphNode, GraphNode], half: dict[GraphNode, GraphNode]) -> GraphNode:
-    """What a product reads; of an argument, or a result that the caller gets in float32, a copy."""
+    """The operand of a product: a copy of an argument, or of a result that the caller gets in float32."""
     if x not in half:
         if isinstance(x, Apply) and x.kind is Kind.VIEW:
             half[x] = x.given((_half(x.inputs[0], made, half),))
