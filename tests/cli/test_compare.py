@@ -52,6 +52,21 @@ def test_json():
     assert same["results"][0]["max_abs"] == 0
 
 
+def test_one_file_in_16_bits():
+    said = cli("compare", FLOATS, "--data", "x.npz", "--numerics", "bf16")
+    assert said.code == 0, said.err
+    assert said.out.split()[:2] == ["result", "shape"]
+    found = json.loads(cli("compare", FLOATS, "--data", "x.npz", "--numerics", "fp16", "--json").out)
+    assert found["layers"] == []
+    assert 0.9999 < found["results"][0]["cosine"] <= 1
+    assert found["results"][0]["max_abs"] > 0
+
+
+def test_one_file_needs_numerics():
+    said = " ".join(cli("compare", FLOATS, "--data", "x.npz").err.split())
+    assert "is compared with itself under numerics 'fast'. Give a second model, or --numerics bf16" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,11 +1,11 @@
-"""`compare`: a quantised ONNX file against the one in floats that it was made of."""
+"""`compare`: a quantised ONNX file against the one in floats that it was made of; a file in 16 bits."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from autotensor.api.from_onnx import OnnxModel, load_onnx
 from autotensor.api.log import Log
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError
-from autotensor.base.target import Target
+from autotensor.base.target import HALVES, Target, parse
 from autotensor.runtime.timing_lock import timing_by
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Comparison:
 
 def compare(
     float_model: str | Path | bytes | onnx.ModelProto,
-    quantised: str | Path | bytes | onnx.ModelProto,
+    quantised: str | Path | bytes | onnx.ModelProto | None,
     data: Mapping[str, Any],
     target: str | Target | None = None,
     *,
@@ -74,9 +74,14 @@ def compare(
     data: the inputs by name. Where the model says how many samples it takes, arrays may hold several times as
     many; they are given one batch after the other. Layers are values of both models as their files define
     them, on inputs that both have computed themselves: what goes wrong early is seen later, too.
+    quantised: None compares the model with itself under the target's numerics, bf16 or fp16, as a whole.
     Raises InputError for models that do not take or give the same, and what `OnnxModel` raises.
     """
-    models = load_onnx(float_model), load_onnx(quantised)
+    wide = parse(target)
+    first_model = load_onnx(float_model)
+    if quantised is None:
+        return _in_16_bits(first_model, data, wide, db)
+    models = first_model, load_onnx(quantised)
     from autotensor.api.comparing.onnx_layers import layers_of
 
     batches = _batches(models[0], models[1], data)
@@ -86,8 +91,31 @@ def compare(
             f"{models[0].name} is quantised itself.",
             fix="Give the model in floats first, what was made of it second.",
         )
-    layers, alone = _layers(first, second, batches, target, db)
-    whole = OnnxModel(models[0], target, db=db), OnnxModel(models[1], target, db=db)
+    layers, alone = _layers(first, second, batches, wide, db)
+    return _whole((models[0], wide), (models[1], wide), batches, db, layers, alone)
+
+
+def _in_16_bits(model: Loaded, data: Mapping[str, Any], target: Target, db: Log) -> Comparison:
+    """A model of floats against the same one under the target's numerics."""
+    if target.numerics not in HALVES:
+        raise InputError(
+            f"{model.name} is compared with itself under numerics {target.numerics!r}.",
+            fix="Give a second model, or --numerics bf16 or fp16.",
+        )
+    fast = replace(target, numerics="fast")
+    return _whole((model, fast), (model, target), _batches(model, model, data), db)
+
+
+def _whole(
+    first: tuple[Loaded, Target],
+    second: tuple[Loaded, Target],
+    batches: Sequence[Batch],
+    db: Log,
+    layers: tuple[Compared, ...] = (),
+    alone: tuple[str, ...] = (),
+) -> Comparison:
+    """Two models as they run, each on a target."""
+    whole = [OnnxModel(model, target, db=db) for model, target in (first, second)]
     results = _results(whole[0], whole[1], batches)
     seconds = _in_turns([lambda m=m: m(**batches[0]) for m in whole])  # type: ignore[misc]
     return Comparison(

@@ -1,4 +1,4 @@
-"""`autotensor compare FLOAT.onnx QUANTISED.onnx`: what quantising costs and gains."""
+"""`autotensor compare FLOAT.onnx [QUANTISED.onnx]`: the costs and gains of quantising, or of 16 bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ HEADS = ("cosine", "largest error", "signal/noise")
 @grouped
 def compare(
     model: Annotated[str, typer.Argument(metavar="FLOAT.onnx", help="The model in floats.")],
-    quantised: Annotated[str, typer.Argument(metavar="QUANTISED.onnx", help="The same model, quantised.")],
+    quantised: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[QUANTISED.onnx]",
+            help="The same model, quantised. Without it, the first one under --numerics bf16 or fp16.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     data: Annotated[
         Path,
@@ -37,13 +44,15 @@ def compare(
 ) -> None:
     """Compare a quantised model with the one in floats: layer by layer, as a whole, and in time.
 
+    One file is compared with itself, computed in 16 bits, as a whole.
+
     Layers are compared as they come out of each model, on the results of its earlier layers.
     """
     from autotensor.api.comparing.compare import compare as compared
     from autotensor.cli.images import load_arrays
     from autotensor.cli.model_files.onnx_files import is_onnx
 
-    for name in (model, quantised):
+    for name in (model, *([] if quantised is None else [quantised])):
         if not is_onnx(name):
             raise InputError(f"{name!r} is not an .onnx file.", fix="Both models are given as .onnx files.")
     arrays = load_arrays(data)
@@ -87,7 +96,7 @@ def _print(c: Comparison) -> None:
         table(
             ("layer", "operator", "shape", *HEADS), [(r.name, r.op, _shape(r), *_cells(r)) for r in c.layers]
         )
-    else:
+    elif c.alone:
         say("No layer of the two models could be matched, by name or by order.")
     if c.alone:
         say(f"Not compared, because no layer of the quantised model is known to match: {', '.join(c.alone)}.")
