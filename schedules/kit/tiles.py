@@ -159,7 +159,7 @@ def tile_quality(
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma: float = h * w * nv
             if work is not PRODUCT:
-                scalars = cpu.folded * work.row_loads if nv == 1 else 0.0
+                scalars = cpu.folded * work.row_loads if nv == 1 and work.both > 1 else 0.0
                 fma = fma * work.both + h * w * (work.row + scalars) + nv * work.vector
             loads = h * w * work.row_loads + nv * work.vector_loads
             cycles = max(fma, loads, cpu.accumulators, once * nv * work.vector_loads)
