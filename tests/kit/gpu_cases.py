@@ -221,6 +221,32 @@ def copied_ahead_through_a_copy() -> Schedule:
 
 
 @CASES.case
+def copied_ahead_of_a_copy_ahead() -> Schedule:
+    """Boxes that are copied ahead have boxes of their own, copied ahead, too: each thread reads an element of
+    one and fetches the next there, with no barrier between."""
+    a, k = te.placeholder((26,), name="A"), te.reduce_axis(12, name="k")
+    c = te.compute((14,), lambda i: te.sum(a[i + k], axis=k), name="C")
+    s = create_schedule(c)
+    near = s.cache_write(c, "local")
+    by, tx = s[c].split("i", factors=[4])
+    s[c].bind(by, te.thread_axis("blockIdx.x"))
+    s[c].bind(tx, te.thread_axis("threadIdx.x"))
+    s[near].compute_at(s[c], tx)
+    turn, term = s[near].split("k", factors=[1])
+    s[near].reorder(turn, term, "i")
+    outer = s.cache_read(a, "shared", [near])
+    s[outer].compute_at(s[near], turn)
+    part, x = s[outer].split("i0", factors=[4])
+    s[outer].bind(x, te.thread_axis("threadIdx.x"))
+    s[outer].double_buffer(3)
+    inner = s.cache_read(a, "shared", [outer])
+    s[inner].compute_at(s[outer], part)
+    s[inner].bind("i0", te.thread_axis("threadIdx.x"))
+    s[inner].double_buffer(3)
+    return s
+
+
+@CASES.case
 def gathered_from_a_box_ahead() -> Schedule:
     """Where threads read in a box of shared memory is said by memory."""
     rows = te.placeholder((7, 5), name="X")

@@ -11,9 +11,11 @@ all lanes. A term that moves both addresses by the same amount drops out.
       barrier
       C += S[(tx + 1) % 32]
 
-Asynchronous stores happen at any time until they are awaited, and no thread may touch their elements; loops
-with such stores are looked at turn by turn. Conditions are taken into account where their values are known,
-and else assumed to hold. A schedule that cannot be proved is refused, with the two accesses in the message.
+Asynchronous stores happen at any time from their statement until they are awaited, and no thread may touch
+their elements meanwhile. They come after all that their own thread did before: they are ordered after prior
+instructions of the same thread (PTX ISA, memory consistency model). Loops with such stores are looked at turn
+by turn. Conditions are taken into account where their values are known, and else assumed to hold. A schedule
+that cannot be proved is refused, with the two accesses in the message.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class Access:
     own: frozenset[Var]  # variables that take all values, whatever other accesses' are
     verb: str
     place: Stmt
-    flying: bool = False  # an asynchronous store that may happen at any time
+    flying: bool = False  # an asynchronous store that may happen at any time from here on
+    loops: frozenset[Var] = frozenset()  # variables of loops around that run between two barriers
 
     @property
     def shown(self) -> str:
@@ -284,7 +287,7 @@ class _Prover:
             self.sizes.update(ranges)
             own = own.union(ranges)
         verb = "copy" if self.later and writes else "store" if writes else "load"
-        a = Access(buffer, at, writes, conditions, own, verb, s, self.later and writes)
+        a = Access(buffer, at, writes, conditions, own, verb, s, self.later and writes, way.own)
         if a.flying:
             self.groups[-1].append(a)
         for b in (*self.since, *((a,) if writes else ())):
@@ -294,7 +297,11 @@ class _Prover:
         self.since.append(a)
 
     def _prove(self, a: Access, b: Access) -> None:
-        """Raises LoweringError unless the two never touch one element from two threads."""
+        """Raises LoweringError unless the two never touch one element from two threads.
+
+        `a` is met first. One thread alone counts while `a` is on its way, and where `b` is and `a` may follow
+        in a later turn of a loop around both.
+        """
         if a.at is None or b.at is None:
             self._fail(a, b, "an index that is not known before the kernel runs")
             return
@@ -303,12 +310,13 @@ class _Prover:
         for v in sorted(around - set(moving), key=lambda v: v.name):  # conditions may tell more
             if prod(self.sizes.get(x, (0, 0))[1] for x in (*moving, v)) <= MOST_TURNS and v in self.sizes:
                 moving.append(v)
+        alone = a is not b and (a.flying or (b.flying and bool(a.loops & b.loops)))
         for turn in self._turns(a, b, moving):
             first, second = self._owners(a, turn), self._owners(b, turn)
             if first is None or second is None:
                 self._fail(a, b, "indices that cannot be counted out")
                 return
-            bad = _meet(first, second, a is not b and (a.flying or b.flying))
+            bad = _meet(first, second, alone)
             if bad is not None:
                 at, one, other = bad
                 self._fail(a, b, f"element {at}, of thread {one} and thread {other}")
