@@ -224,15 +224,26 @@ def copied_ahead_through_a_copy() -> Schedule:
 def copied_ahead_of_a_copy_ahead() -> Schedule:
     """Boxes that are copied ahead have boxes of their own, copied ahead, too: each thread reads an element of
     one and fetches the next there, with no barrier between."""
-    a, k = te.placeholder((26,), name="A"), te.reduce_axis(12, name="k")
-    c = te.compute((14,), lambda i: te.sum(a[i + k], axis=k), name="C")
+    return chain_of_copies(1)
+
+
+@CASES.case
+def copied_ahead_of_parts_ahead() -> Schedule:
+    """The same in two parts a box: waits stand in a loop inside."""
+    return chain_of_copies(4)
+
+
+def chain_of_copies(each: int) -> Schedule:
+    """Copies of copies of A, and copies of W beside them; a turn reads `each` elements of W."""
+    a, w, k = te.placeholder((26,), name="A"), te.placeholder((12,), name="W"), te.reduce_axis(12, name="k")
+    c = te.compute((14,), lambda i: te.sum(a[i + k] * w[k], axis=k), name="C")
     s = create_schedule(c)
     near = s.cache_write(c, "local")
     by, tx = s[c].split("i", factors=[4])
     s[c].bind(by, te.thread_axis("blockIdx.x"))
     s[c].bind(tx, te.thread_axis("threadIdx.x"))
     s[near].compute_at(s[c], tx)
-    turn, term = s[near].split("k", factors=[1])
+    turn, term = s[near].split("k", factors=[each])
     s[near].reorder(turn, term, "i")
     outer = s.cache_read(a, "shared", [near])
     s[outer].compute_at(s[near], turn)
@@ -243,6 +254,10 @@ def copied_ahead_of_a_copy_ahead() -> Schedule:
     s[inner].compute_at(s[outer], part)
     s[inner].bind("i0", te.thread_axis("threadIdx.x"))
     s[inner].double_buffer(3)
+    beside = s.cache_read(w, "shared", [near])  # computed after the others
+    s[beside].compute_at(s[near], turn)
+    s[beside].bind("i0", te.thread_axis("threadIdx.x"))
+    s[beside].double_buffer(3)
     return s
 
 

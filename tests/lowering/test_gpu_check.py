@@ -20,7 +20,12 @@ from autotensor.lowering.pipeline import lower
 
 K = Var("k")
 T = Buffer("T", (8,), int64)
-AHEAD = ("copied_ahead_through_a_copy", "gathered_from_a_box_ahead")
+AHEAD = (
+    "copied_ahead_through_a_copy",
+    "copied_ahead_of_a_copy_ahead",
+    "copied_ahead_of_parts_ahead",
+    "gathered_from_a_box_ahead",
+)
 THREAD = Var("threadIdx.x")
 A, C, S = Buffer("A", (4,), int64), Buffer("C", (4,), int64), Buffer("S", (4,), int64, Scope.SHARED)
 FETCH = Async(Store(S, (THREAD,), Load(A, (THREAD,))))
@@ -59,7 +64,7 @@ def test_a_copy_on_its_way_is_not_touched(stmts: tuple[Stmt, ...]) -> None:
 
 
 @pytest.mark.parametrize("target", [TARGET, parse("cuda -arch=sm_80")], ids=lambda t: t.kind)
-@pytest.mark.parametrize("name", [*AHEAD, "copied_ahead_of_a_copy_ahead"])
+@pytest.mark.parametrize("name", AHEAD)
 def test_what_is_right_is_let_through(name: str, target) -> None:
     lower(CASES[name]().state, target)
 

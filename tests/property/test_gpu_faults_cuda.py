@@ -133,12 +133,13 @@ def without(kind: type[Stmt], n: int) -> Change:
     return visit
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_a_wait_left_out_in_a_chain_of_copies(number: int) -> None:
-    """The third wait, of the outer boxes, has nothing to wait for: threads fill them by themselves."""
-    bad = broken("copied_ahead_of_a_copy_ahead", without(Await, number))
-    assert "'A.shared:A.shared:C.local' before a copy has arrived" in is_refused(bad)
-    assert "copy is on its way" in is_wrong("copied_ahead_of_a_copy_ahead", bad)
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("name", ["copied_ahead_of_a_copy_ahead", "copied_ahead_of_parts_ahead"])
+def test_a_wait_left_out_in_a_chain_of_copies(name: str, number: int) -> None:
+    """The third wait is the outer loop's, whose last turns leave out those of its copies' own copies."""
+    bad = broken(name, without(Await, number))
+    assert "before a copy has arrived" in is_refused(bad)
+    assert "copy is on its way" in is_wrong(name, bad)
 
 
 def test_the_first_message_says_what_to_do() -> None:

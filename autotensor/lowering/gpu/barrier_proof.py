@@ -243,7 +243,7 @@ class _Prover:
         var, turns = s.var, self.sizes[s.var][1]
         if turns == 0:
             return
-        if _waits(s.body):
+        if _has_groups(s.body):
             for turn in _some_turns(turns):
                 at = const(self.sizes[var][0] + turn, var.type)
                 self.stmt(s.body, replace(way, env={**way.env, var: at}, known=True))
@@ -398,11 +398,12 @@ def _meet(
     return int(common[n]), least, most
 
 
-def _waits(s: Stmt) -> bool:
-    """Whether a loop with this body waits for copies in its own turns, not in those of loops inside."""
+def _has_groups(s: Stmt) -> bool:
+    """Whether a loop with this body ends groups of copies, or waits for them, in its own turns, not in those
+    of loops inside."""
     if isinstance(s, For):
         return False
-    return isinstance(s, Await) or any(_waits(c) for c in children(s) if isinstance(c, Stmt))
+    return isinstance(s, Commit | Await) or any(_has_groups(c) for c in children(s) if isinstance(c, Stmt))
 
 
 def _some_turns(turns: int) -> list[int]:
