@@ -48,7 +48,7 @@ def from_torch(
     example_inputs, example_kwargs: what the module is called with. A module that is exported already needs
     none.
     dynamic_shapes: extents that a call may choose, as torch.export.export takes them: {"x": {0: Dim("batch",
-    max=64)}}. compile_model then compiles for each set of shapes that comes.
+    max=64)}}. compile_model then makes one program for all of them.
     Inputs keep the names of forward's arguments; results in a dictionary keep their keys, and None
     among the results is left out.
     Raises Unsupported naming an operator that cannot be converted and the line of the model, and

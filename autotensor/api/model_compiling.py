@@ -2,7 +2,7 @@
 
 model ─plan─▶ trials == 0: link with schedules of the log, or with defaults ─▶ Function
               trials > 0: tune_model ─▶ Function
-              open extents: an OpenModel, which does either for each set of shapes that it meets
+              open extents: an OpenModel, which does either for the range of shapes, or for each that it meets
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def compile_model(
     """A model as one function: NumPy in, NumPy out, one native call.
 
     A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
-    trials > 0) for the example's shapes, and again for each other set of shapes that is called.
+    trials > 0) for all shapes that it takes; for more of them, or for each set that is called,
+    where its extents have no end.
 
     trials: how many schedules to measure first, at most; 0 takes the tuning log's best, and defaults for
     the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.

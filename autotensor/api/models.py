@@ -70,7 +70,7 @@ class ModelPlan:
 
 
 def plan_model(
-    model: Graph | GraphFamily | GraphNode | Sequence[GraphNode],
+    model: Graph | GraphFamily | OpenGraph | GraphNode | Sequence[GraphNode],
     target: str | Target | None = None,
     name: str = "model",
     updates: Mapping[str, str] | None = None,
@@ -84,6 +84,8 @@ def plan_model(
     """
     chosen = check_target(parse(target))
     model = ready_model(model)
+    if isinstance(model, OpenGraph) and model.is_bounded:
+        model = model.family(model.shapes)
     if isinstance(model, GraphFamily):
         return _plan_family(model, chosen, dict(facts or {}))
     graph = as_graph(model, name)
@@ -161,7 +163,7 @@ def check_target(target: Target) -> Target:
     return target
 
 
-def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
+def as_graph(model: Graph | OpenGraph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
     """A graph from itself, or from output nodes; inputs in order of creation."""
     model = ready_model(model)
     if isinstance(model, Graph):

@@ -1,27 +1,36 @@
-"""Models whose inputs' extents are open: a function that compiles for the shapes that it meets.
+"""Models whose inputs' extents are open: one program for a range of shapes.
 
     f = compile_model(from_torch(net, (x,), dynamic_shapes={"x": {0: Dim("batch")}}))
-    f(x)       x: [8, …] ──▶ compiled at once for the example's shapes
-    f(y)       y: [3, …] ──▶ compiled now, and kept
+    f(x)       x: [8, …]    ──▶ the program that was compiled at once, for batch from 1 to 1024
+    f(y)       y: [3, …]    ──▶ the same
+    f(z)       z: [5000, …] ──▶ compiled now, for batch from 1 to 16384, and kept
 
-It is a ByShape that grows: saved, it is one of the shapes that it has met.
+A graph of which there is no such program, and whose extents have no bounds, is compiled for each set of
+shapes that comes: it is a ByShape that grows then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
 from typing import Any
 
 from autotensor.api.models import as_graph
-from autotensor.base.errors import InputError, TargetError
+from autotensor.base import log
+from autotensor.base.errors import ArgumentError, GraphError, InputError, TargetError, TensorError
 from autotensor.graph.ir import Graph
+from autotensor.graph.symbols.generalise import BY_SHAPE
 from autotensor.graph.symbols.graph_families import Choice, GraphFamily
-from autotensor.graph.symbols.open_graphs import OpenGraph
+from autotensor.graph.symbols.open_graphs import NEAREST, REACH, OpenGraph, power_of_two
 from autotensor.ir.expr import Expr
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.function import Store
 from autotensor.runtime.module import Module
 from autotensor.runtime.modules_by_shape import ByShape, Shapes
 from autotensor.runtime.open_artifact import Function
+from autotensor.runtime.open_module import OpenModule
 from autotensor.te.symbols import number, symbols_of
 
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
@@ -51,20 +60,68 @@ def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> 
 class OpenModel(ByShape):
     """See the module's docstring."""
 
-    def __init__(self, graph: OpenGraph, compile: Callable[[Graph], Function]) -> None:
+    def __init__(self, graph: OpenGraph, compile: Callable[[Graph | GraphFamily], Function]) -> None:
+        """Raises GraphError for a graph with bounds that one program cannot serve."""
         self._graph, self._compile, self._lock = graph, compile, threading.Lock()
-        super().__init__([self._module(graph.at(graph.shapes))])
+        self._programs: tuple[Module, ...] = ()  # each takes what those before it take, and more
+        self._members: Mapping[Shapes, Module] = {}
+        shapes = graph.shapes
+        first = self._grown(shapes) or self._module(graph.at(shapes))
+        self._members = {tuple(shapes[a.name] for a in first.signature.inputs): first}
+        self._key = ""
+        self._start(first.artifact, first._loaded, first._values, first.threads, first._provider_name)
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """Programs for ranges of shapes, then those for one set each."""
+        return tuple(dict.fromkeys((*self._programs, *self._members.values())))
 
     def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
         """Raises ArgumentError for shapes that the model does not take."""
         with self._lock:
             member = self._members.get(found)
             if member is None:
-                member = self._module(self._graph.at(dict(zip(names, found, strict=True))))
+                shapes = dict(zip(names, found, strict=True))
+                member = self._serving(shapes) or self._module(self._graph.at(shapes))
                 member.threads = self.threads
                 kept = list(self._members.items())[-(KEPT_SHAPES - 1) :]
                 self._members = dict([*kept, (found, member)])
             return member
+
+    def _serving(self, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:
+        """The program that takes these shapes, compiled if there could be one; None if there is none."""
+        for program in self._programs:
+            assert isinstance(program, OpenModule)
+            try:
+                program.open_shapes.values(self.name, shapes)
+            except ArgumentError:
+                continue
+            return program
+        if not self._programs or self._graph.is_bounded or any(0 in s for s in shapes.values()):
+            return None  # there is no family, or it is not a larger one that is wanted
+        return self._grown(shapes)
+
+    def _grown(self, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:
+        """A program for a range in which these shapes are; None if one cannot serve them.
+
+        Where the model ends before the range does, half of that is tried, and again half.
+        """
+        end = max(REACH, power_of_two(2 * max((n for s in shapes.values() for n in s), default=1)))
+        while True:
+            try:
+                program = self._compile(self._graph.family(shapes, end))
+            except (GraphError, TensorError) as error:
+                if self._graph.is_bounded:
+                    raise
+                told, end = error.what, end // 2
+                if error.fix == BY_SHAPE or end < NEAREST:
+                    break
+            else:
+                assert isinstance(program, OpenModule), "it has symbols"
+                self._programs += (program,)
+                return program
+        log.at(1, lambda: f"{self._graph.name} is compiled for each set of shapes: {told}")
+        return None
 
     def _module(self, graph: Graph) -> Module:
         made = self._compile(graph)
@@ -74,3 +131,22 @@ class OpenModel(ByShape):
                 fix="Compile a graph of fixed shapes: open_graph.at(shapes).",
             )
         return made
+
+    @property
+    def _kept(self) -> Module:
+        """Saved and bound are the program that takes most, or all that were made for one set."""
+        return self._programs[-1] if self._programs else ByShape(tuple(self._members.values()))
+
+    def bind(self, **constants: Array) -> Any:
+        return self._kept.bind(**constants)
+
+    def save(self, path: str | Path, store: Store | None = None) -> None:
+        """Write the program for the widest range to an `.atm` file, or all that were compiled for one set of
+        shapes, atomically. store: as of one function."""
+        self._kept.save(path, store)
+
+    def __repr__(self) -> str:
+        return "; ".join(map(repr, self.modules))
+
+    def _with(self, values: dict[str, Array]) -> Any:
+        return copy(self._kept)

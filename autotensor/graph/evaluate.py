@@ -13,6 +13,10 @@ from autotensor.operators import OPERATORS
 from autotensor.te import reference
 
 
+class ReadsOutside(GraphError):
+    """A constant holds an index that is outside of the array."""
+
+
 def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
     """The outputs of the graph for these inputs, given in order or by name.
 
@@ -28,12 +32,15 @@ def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
 
 
 def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
-    """One node's value from those of its inputs, of the node's type."""
+    """One node's value from those of its inputs, of the node's type. Raises ReadsOutside."""
     if isinstance(node.op, TeFunction):
         results = _evaluate_function(node.op, inputs)
     else:
         with np.errstate(all="ignore"):  # 1 / (1 + exp(1000)) is 0, as in a kernel
-            result = OPERATORS.get(node.op).reference(*inputs, **dict(node.attrs))
+            try:
+                result = OPERATORS.get(node.op).reference(*inputs, **dict(node.attrs))
+            except IndexError as error:
+                raise ReadsOutside(f"{node.op_name}: {error}.") from error
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     value = np.asarray(results[node.output])
     if value.shape != node.shape:

@@ -16,12 +16,13 @@ import copy
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._dynamo.exc import RestartAnalysis
 from torch._dynamo.utils import get_static_address_type
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
@@ -29,20 +30,14 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
-from autotensor.api.model_compiling import compile_model
+from autotensor.base import log
 from autotensor.base.errors import AutotensorError
-from autotensor.frontends.torch import Unsupported, import_nodes
+from autotensor.frontends.torch import Unsupported
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended
-from autotensor.frontends.torch.element_types import dtype_name, to_array, to_tensor
-from autotensor.frontends.torch.exported import first_line
-from autotensor.frontends.torch.families.creation import from_tensor
-from autotensor.graph.build import input as new_input
-from autotensor.graph.build import ops
-from autotensor.graph.ir import Graph, GraphNode, Input, topological
+from autotensor.frontends.torch.refused_operators import first_line
+from autotensor.integrations.compiled_part import CompiledPart, Run, compile_part, unpacked
 from autotensor.integrations.torch_options import Options
-from autotensor.runtime.open_artifact import Function
 
-Run = Callable[..., Any]
 # what dispatch has made of attention and of a norm before AOT traces them; it leaves no linear, no matmul
 KEPT = frozenset(
     {*WHOLE, "aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_rms_norm.default"}
@@ -62,7 +57,7 @@ def autotensor(
     """A part of a model, compiled; what dynamo calls for each part."""
     wanted = Options.of(options)
     if any(not isinstance(x, torch.Tensor) for x in example_inputs) or _numbers_of(module):
-        return _ByShape(module, wanted)
+        return _open_or_by_shape(module, tuple(example_inputs), wanted)
     return _compiled_or_eager(module, tuple(example_inputs), wanted)
 
 
@@ -78,6 +73,17 @@ def _compiled_or_eager(module: torch.fx.GraphModule, examples: Sequence[Any], op
     except AutotensorError as error:
         _tell(str(error), options)
         return _eager(module)
+
+
+def _open_or_by_shape(module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> Run:
+    """A part with sizes left open: one program for all of them, where there is one."""
+    if not _refused(examples):
+        try:
+            return _Part(module, examples, options)
+        except AutotensorError as error:
+            told = str(error)
+            log.at(1, lambda: f"a part of the model is compiled for each set of sizes: {told}")
+    return _ByShape(module, options)
 
 
 def _refused(examples: Sequence[Any]) -> str:
@@ -106,6 +112,8 @@ class _Part:
         self._lock = threading.Lock()
         self._changes: dict[int, int] = {}  # of buffers, by argument: how often they were seen changed
         self._effects = _Effects()
+        self._traced: _Traced | None = None
+        self._is_open = any(isinstance(x, torch.SymInt) for x in examples)
         kept = _constants(examples) if options.constant_weights else frozenset()
         self._kept, self._weights = kept, tuple(n for n in sorted(kept) if _is_weight(examples[n]))
         self._codes: dict[tuple[int, ...], _Code] = {}  # by identity of the weights
@@ -114,7 +122,14 @@ class _Part:
 
     def _compile(self, whose: tuple[int, ...], examples: Sequence[Any]) -> _Code:
         kept = self._kept - {n for n, times in self._changes.items() if times >= MOST_CHANGES}
-        run, self._effects = _aot(self._module, examples, kept, self._options, self._effects)
+        if not (self._is_open and self._traced):  # an open part is traced while dynamo knows its sizes
+            self._traced = _aot(self._module, examples, self._effects)
+            self._effects = self._traced.effects
+        with (
+            torch.no_grad(),
+            _disable_current_modes(),
+        ):  # weights are real tensors; this is while torch traces
+            run = self._traced.compiled(kept, examples, self._options)
         watch = _Watch.of(examples, sorted(kept - self._effects.written))
         code = _Code(run, watch, tuple(weakref.ref(examples[n]) for n in self._weights))
         self._codes = {k: c for k, c in self._codes.items() if c.is_wanted} | {whose: code}
@@ -231,31 +246,47 @@ def _is_weight(x: torch.Tensor) -> bool:
     return isinstance(x, torch.nn.Parameter)
 
 
-def _aot(
-    module: torch.fx.GraphModule,
-    examples: Sequence[Any],
-    kept: frozenset[int],
-    options: Options,
-    effects: _Effects,
-) -> tuple[Run, _Effects]:
-    """The part as a function of all its inputs, by AOT autograd and our compiler; and its effects, which are
-    those given if torch does not say."""
-    alone: CompiledPart | None = None
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A part as a function of all its inputs, by AOT autograd, which can be compiled for other weights."""
 
-    def compiler(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Run:
-        nonlocal effects, alone
-        # Inputs of this graph are those of the part, unless torch has merged some that share memory.
-        same = len(fakes) == len(examples)
-        effects = (_Effects.traced() or effects) if same else _Effects()
+    graph: torch.fx.GraphModule
+    same: bool  # its inputs are those of the part: torch has merged none that share memory
+    effects: _Effects
+    boxed: _Boxed
+    found: Run  # AOT's own function around `boxed`
+
+    def compiled(self, kept: frozenset[int], examples: Sequence[Any], options: Options) -> Run:
+        """With these inputs as constants, and all that are numbers."""
         known = {
             n: x
             for n, x in enumerate(examples)
-            if same and (n in kept - effects.written or not isinstance(x, torch.Tensor))
+            if self.same and (n in kept - self.effects.written or _is_number(x, self._argument(n)))
         }
-        with _disable_current_modes():  # weights are real tensors, and this is done while torch traces
-            part = compile_part(graph_module, known, options)
-        alone = part if effects.none else None
-        return _boxed(part)
+        part = compile_part(self.graph, known, options)
+        if self.effects.none:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
+            return unpacked(part)
+        return self.boxed.around(self.found, part)
+
+    def _argument(self, n: int) -> Any:
+        return [a.meta.get("val") for a in self.graph.graph.find_nodes(op="placeholder")][n]
+
+
+def _is_number(example: Any, argument: Any) -> bool:
+    """Whether an argument is a number that does not change."""
+    return not isinstance(example, torch.Tensor) and not isinstance(argument, torch.SymInt)
+
+
+def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effects) -> _Traced:
+    """The part, traced. effects: of the part, if torch does not say."""
+    traced: tuple[torch.fx.GraphModule, bool, _Effects] | None = None
+    boxed = _Boxed()
+
+    def compiler(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Run:
+        nonlocal traced
+        same = len(fakes) == len(examples)
+        traced = graph_module, same, (_Effects.traced() or effects) if same else _Effects()
+        return boxed
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
@@ -267,6 +298,8 @@ def _aot(
                 inference_compiler=compiler,
                 decompositions=_decompositions(),
             )
+        except RestartAnalysis:  # dynamo's own: it takes a number that has turned out to be none of data
+            raise
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unsupported(
                 f"it makes a Python number of a tensor's value ({str(error).split()[0]}).",
@@ -274,10 +307,8 @@ def _aot(
             ) from error
         except RuntimeError as error:  # torch's own rules for what it traces
             raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
-    if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
-        return _unpacked(alone), effects
-    disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
-    return disabled, effects
+    assert traced is not None, "AOT compiles what it has traced"
+    return _Traced(*traced, boxed, found)
 
 
 def _decompositions() -> dict[Any, Any]:
@@ -286,127 +317,29 @@ def _decompositions() -> dict[Any, Any]:
     return {operator: how for operator, how in table.items() if str(operator) not in KEPT}
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledPart:
-    """A module and where its arguments and results are among those of a part."""
+class _Boxed:
+    """The function that AOT autograd calls, with its arguments in a list that it wants emptied: the part that is to run in
+    this thread."""
 
-    module: Function | None  # None: nothing is computed
-    inputs: tuple[int, ...]  # of the part's arguments, those that the module takes, in order
-    # per result: ("out", n), ("turned", (n, axes)), ("arg", n), or ("value", x)
-    results: tuple[Any, ...]
+    _boxed_call = True
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        made: Any = ()
-        if self.module is not None:
-            arrays = [_argument(args[n]) for n in self.inputs]
-            made = self.module(*arrays)
-            made = made if isinstance(made, tuple) else (made,)
-        return [
-            to_tensor(made[x])
-            if kind == "out"
-            else args[x]
-            if kind == "arg"
-            else to_tensor(made[x[0]]).permute(x[1])
-            if kind == "turned"
-            else x
-            for kind, x in self.results
-        ]
+    def __init__(self) -> None:
+        self._here = threading.local()
 
-
-def _argument(value: torch.Tensor) -> Any:
-    """The tensor's memory where a kernel can read it, else a copy of it."""
-    try:
-        array: Any = value.numpy()  # most tensors are plain memory, and this takes half a microsecond
-    except (RuntimeError, TypeError):  # lazy negation, a type that NumPy lacks
-        array = None
-    if array is None or not array.flags.c_contiguous:
-        array = to_array(value)
-    return array if array.flags.aligned else array.copy()
-
-
-def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: Options) -> CompiledPart:
-    """An ATen graph, compiled. known: the arguments that are constants, by number: weights and numbers.
-
-    Raises Unsupported for what cannot be converted.
-    """
-    given: dict[str, Any] = {}
-    places: dict[Input, int] = {}
-    for number, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder"):
-        value = node.meta.get("val")
-        if isinstance(known.get(number), torch.Tensor):
-            given[node.name] = from_tensor(known[number], node.name)
-        elif not isinstance(value, torch.Tensor):
-            given[node.name] = known.get(number, value)
-        else:
-            argument = new_input(tuple(value.shape), dtype_name(value.dtype), node.name)
-            given[node.name] = argument
-            places[argument] = number
-    (made,) = module.graph.find_nodes(op="output")
-    orders = [_order(getattr(n, "meta", {}).get("val")) for n in made.args[0]]
-    return _linked(import_nodes(module.graph, given), orders, places, options)
-
-
-def _order(value: Any) -> tuple[int, ...]:
-    """The axes of a tensor as its elements lie in memory, outermost first; () where that is their own order,
-    or where there are elements between."""
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
-        return ()
-    axes = sorted(range(value.dim()), key=lambda a: (-int(value.stride(a)), -int(value.shape[a])))
-    return tuple(axes) if value.permute(axes).is_contiguous() else ()
-
-
-def _linked(
-    nodes: Sequence[Any],
-    orders: Sequence[tuple[int, ...]],
-    places: dict[Input, int],
-    options: Options,
-) -> CompiledPart:
-    """The part's results: computed ones by a module, arguments as they are.
-
-    orders: per result how torch lays it, which code behind the part may see: `as_strided`, `is_contiguous`.
-    """
-    outputs: list[GraphNode] = []
-    results: list[tuple[str, Any]] = []
-    for node, order in zip(nodes, orders, strict=True):
-        if not isinstance(node, GraphNode):
-            results.append(("value", node))
-        elif isinstance(node, Input):
-            results.append(("arg", places[node]))
-        elif order:
-            back = tuple(order.index(a) for a in range(len(order)))
-            results.append(("turned", (len(outputs), back)))
-            outputs.append(ops.transpose(node, axes=order))
-        else:
-            results.append(("out", len(outputs)))
-            outputs.append(node)
-    if not outputs:
-        return CompiledPart(None, (), tuple(results))
-    reached = set(topological(tuple(outputs)))
-    inputs = tuple(n for n in places if n in reached)
-    graph = Graph(inputs, tuple(outputs), "torch_part")
-    module = compile_model(
-        graph, options.trials, options.target, db=options.log, seed=options.seed, progress=not options.quiet
-    )
-    return CompiledPart(module, tuple(places[n] for n in inputs), tuple(results))
-
-
-def _unpacked(part: CompiledPart) -> Run:
-    def run(*args: Any) -> list[Any]:
-        return part(args)
-
-    return run
-
-
-def _boxed(part: CompiledPart) -> Run:
-    """AOT autograd hands over its arguments in a list, which it wants emptied."""
-
-    def run(args: list[Any]) -> list[Any]:
-        results = part(args)
+    def __call__(self, args: list[Any]) -> list[Any]:
+        results: list[Any] = self._here.part(args)
         args.clear()
         return results
 
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    def around(self, found: Run, part: CompiledPart) -> Run:
+        """`found`, which AOT has made around this, with a part in it."""
+
+        def run(*args: Any) -> Any:
+            self._here.part = part
+            return found(*args)
+
+        disabled: Run = torch._dynamo.disable(run, reason="compiled by autotensor")
+        return disabled
 
 
 # -- shapes that change ------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from autotensor.frontends.torch.decomposed.table import WHOLE, extended
 from autotensor.frontends.torch.element_types import dtype_name
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
-from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
+from autotensor.frontends.torch.open_shapes import OpenProgram, dim_names, is_open
+from autotensor.frontends.torch.refused_operators import first_line
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -62,7 +63,7 @@ def from_torch(
     """The module's computation at the shapes and types of the examples; its weights are constants.
 
     dynamic_shapes: extents that calls may choose, as torch.export.export takes them; what comes back then is
-    an OpenGraph, as for an exported program with open extents.
+    an OpenGraph, as for an exported program with open extents: one program serves all that its Dims allow.
 
     example_inputs: what `module(*example_inputs, **example_kwargs)` takes; a single tensor will do. None of
     them is needed for a module that torch.export.export has exported already.
@@ -85,14 +86,17 @@ def from_torch(
         )
     name = re.sub(r"\W", "_", name) or "model"
     if is_open(program):
-        return OpenProgram(program, name, from_torch)
+        names = dim_names(program, dynamic_shapes)
+        return OpenProgram(program, name, from_torch, _decomposed, graph_of, names)
     return graph_of(_decomposed(program), name)
 
 
-def graph_of(program: ExportedProgram, name: str) -> Graph:
-    """The graph of an exported program whose operators are decomposed."""
-    inputs, given = _given(program)
-    nodes = import_nodes(program.graph, given)
+def graph_of(program: ExportedProgram, name: str, nodes_of: torch.fx.Graph | None = None) -> Graph:
+    """The graph of an exported program whose operators are decomposed. nodes_of: these at numbers, where it
+    leaves sizes open."""
+    nodes_of = program.graph if nodes_of is None else nodes_of
+    inputs, given = _given(program, nodes_of)
+    nodes = import_nodes(nodes_of, given)
     keys = _result_names(program)
     outputs: list[GraphNode] = []
     names: list[str] = []
@@ -145,12 +149,6 @@ def _export(
             ) from error
 
 
-def first_line(error: Exception) -> str:
-    """What an exception of torch says, without its long explanations."""
-    words = str(error).strip().splitlines() or [type(error).__name__]
-    return words[0].strip().rstrip(".")
-
-
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     table = torch.export.default_decompositions()
     for operator in [o for o in table if str(o) in KEPT]:
@@ -166,11 +164,11 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
             ) from error
 
 
-def _given(program: ExportedProgram) -> tuple[list[Input], dict[str, Any]]:
+def _given(program: ExportedProgram, graph: torch.fx.Graph) -> tuple[list[Input], dict[str, Any]]:
     """The graph's inputs, and what stands for every placeholder."""
     inputs: list[Input] = []
     given: dict[str, Any] = {}
-    types = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    types = {n.name: n.meta.get("val") for n in graph.nodes if n.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         at = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:

@@ -2,14 +2,17 @@
 
     x: [batch, 4*n], batch in 2 … 64, n in 1 … 16 ──at({"x": (8, 12)})──▶ the graph for [8, 12]
 
-torch keeps an extent as a symbol or as an expression of symbols. The shapes of a call give the symbols their
-values; what does not fit is one sentence. The program is exported again for these shapes alone.
+torch keeps an extent as a symbol or as an expression of symbols. Ours stand for the same symbols, in the
+range that the program tells, and the graphs at several numbers are the program's own, with numbers for its
+sizes (`sized_graphs.py`). The shapes of a call give the symbols their values; what does not fit is one
+sentence. For one set of shapes, as for a member that is another graph, the program is exported again.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -20,8 +23,11 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from autotensor.base.errors import ArgumentError
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.sized_graphs import Numbers, expression, size_at, sized, symbols_of_sizes
 from autotensor.graph.ir import Graph
-from autotensor.graph.symbols.open_graphs import OpenGraph, Shapes
+from autotensor.graph.symbols.graph_families import Choice, GraphFamily
+from autotensor.graph.symbols.open_graphs import REACH, OpenGraph, Shapes, reached
+from autotensor.te.symbols import number, symbols_of, var
 
 
 def is_open(program: ExportedProgram) -> bool:
@@ -32,9 +38,19 @@ def is_open(program: ExportedProgram) -> bool:
 class OpenProgram(OpenGraph):
     """See the module's docstring."""
 
-    def __init__(self, program: ExportedProgram, name: str, fixed: Callable[..., Any]) -> None:
-        """fixed: `from_torch`, which writes the graph of one set of shapes."""
+    def __init__(
+        self,
+        program: ExportedProgram,
+        name: str,
+        fixed: Callable[..., Any],
+        decompose: Callable[[ExportedProgram], ExportedProgram],
+        graph_of: Callable[..., Graph],
+        names: Mapping[sympy.Symbol, str],
+    ) -> None:
+        """fixed: `from_torch`, which writes the graph of one set of shapes. decompose, graph_of: what it does
+        with an exported program. names: of the Dims behind the symbols."""
         self.program, self.name, self._fixed = program, name, fixed
+        self._decompose, self._graph_of, self._names = decompose, graph_of, names
 
     @property
     def shapes(self) -> Shapes:
@@ -42,7 +58,7 @@ class OpenProgram(OpenGraph):
         if example is not None:
             arrays = [x for x in tree_leaves(example) if isinstance(x, torch.Tensor)]
             return {n: tuple(x.shape) for (n, _), x in zip(_tensors(self.program), arrays, strict=True)}
-        return {n: tuple(_hint(e) for e in x.shape) for n, x in _tensors(self.program)}
+        return {n: tuple(hint(e) for e in x.shape) for n, x in _tensors(self.program)}
 
     def open_axes(self, name: str) -> tuple[int, ...]:
         extents = dict(_tensors(self.program))[name].shape
@@ -64,6 +80,48 @@ class OpenProgram(OpenGraph):
         made = self._fixed(module, tuple(args), kwargs, name=self.name)
         assert isinstance(made, Graph), "exported for fixed shapes"
         return made
+
+    @property
+    def is_bounded(self) -> bool:
+        return all(most is not None for _, most in self._ranges.values())
+
+    def family(self, shapes: Shapes, end: int = REACH) -> GraphFamily:
+        numbers = _check(self.program, self.name, shapes)
+        extents = {}
+        for s, (least, most) in self._ranges.items():
+            extents[s] = var(self._names.get(s, str(s)), (max(least, 1), most or reached(numbers[s], end)))
+
+        def make(choice: Choice) -> Graph:
+            return self._at_numbers({s: number(e, choice) for s, e in extents.items()})
+
+        return GraphFamily(self.name, symbols_of(*extents.values()), make)
+
+    @cached_property
+    def _ranges(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
+        """The least and the greatest number of each symbol; None where there is no greatest."""
+        ranges = self.program.range_constraints
+        found = {}
+        for s in symbols_of_sizes(x for _, x in _tensors(self.program)):
+            limits = ranges.get(s)
+            least, most = (limits.lower, limits.upper) if limits is not None else (0, sympy.oo)
+            for form, its in ranges.items():  # of 4*s it says 4 or more, where it says 2 or more of s
+                if form != s and form.free_symbols == {s} and its.lower < 2**62:
+                    least = min(least, solved([(form, int(its.lower))]).get(s, least))
+            found[s] = int(least), None if most > 2**62 else int(most)
+        return found
+
+    @cached_property
+    def _decomposed(self) -> ExportedProgram:
+        return self._decompose(self.program)
+
+    def _at_numbers(self, numbers: Numbers) -> Graph:
+        """The graph where the symbols are these."""
+        try:
+            graph = sized(self._decomposed.graph, numbers)
+        except Unsupported:  # torch writes others for these numbers, or has branches and loops in it
+            tensors = _tensors(self.program)
+            return self.at({n: tuple(size_at(e, numbers) for e in x.shape) for n, x in tensors})
+        return self._graph_of(self._decomposed, self.name, graph)
 
     def __repr__(self) -> str:
         inputs = (f"{n}: {[str(e) for e in x.shape]}" for n, x in _tensors(self.program))
@@ -90,8 +148,27 @@ def _tensors(program: ExportedProgram) -> list[tuple[str, torch.Tensor]]:
     return [(n, x) for n, x in _inputs(program).items() if isinstance(x, torch.Tensor)]
 
 
-def _hint(extent: Any) -> int:
+def hint(extent: Any) -> int:
+    """An extent of the example; 2 where nobody knows."""
     return extent if isinstance(extent, int) else int(extent.node.hint or 2)
+
+
+def dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[sympy.Symbol, str]:
+    """The names of the Dims that `dynamic_shapes` says of the inputs, as far as these are tensors."""
+    tensors = _tensors(program)
+    if isinstance(dynamic_shapes, Mapping):
+        said = [(x, dynamic_shapes.get(n)) for n, x in tensors]
+    else:
+        said = list(zip((x for _, x in tensors), dynamic_shapes or (), strict=False))
+    names: dict[sympy.Symbol, str] = {}
+    for x, dims in said:
+        axes = dims.items() if isinstance(dims, Mapping) else enumerate(dims or ())
+        for axis, dim in axes:
+            symbols = symbols_of_sizes([x.shape[axis]]) if isinstance(axis, int) and axis < x.ndim else ()
+            name = getattr(getattr(dim, "root", dim), "__name__", "")
+            if len(symbols) == 1 and name.isidentifier() and name not in names.values():
+                names.setdefault(symbols[0], name)
+    return names
 
 
 # -- what fits ---------------------------------------------------------------------------------------------
@@ -101,26 +178,33 @@ def _axes(program: ExportedProgram, shapes: Shapes) -> Iterator[tuple[str, int, 
     """(input, axis, extent of the call, number or expression) of every axis."""
     for name, x in _tensors(program):
         for axis, (given, wanted) in enumerate(zip(shapes[name], x.shape, strict=True)):
-            yield name, axis, given, wanted if isinstance(wanted, int) else wanted.node.expr
+            yield name, axis, given, expression(wanted)
 
 
-def _check(program: ExportedProgram, model: str, shapes: Shapes) -> None:
-    """Raises ArgumentError naming the first axis that does not fit."""
+def _check(program: ExportedProgram, model: str, shapes: Shapes) -> Numbers:
+    """The numbers of the symbols. Raises ArgumentError naming the first axis that does not fit."""
     for name, x in _tensors(program):
         if name not in shapes or len(shapes[name]) != x.ndim:
             what = f"of shape {list(shapes[name])}" if name in shapes else "missing"
             raise ArgumentError(f"{model}: input {name!r} is {what}; it has {x.ndim} axes.")
     axes = list(_axes(program, shapes))
-    known: dict[Any, int] = {}
-    for _, _, given, wanted in axes:
-        if isinstance(wanted, sympy.Symbol):
-            known.setdefault(wanted, given)
-    for _, _, given, wanted in axes:
-        _solve(wanted, given, known)
+    known = solved([(wanted, given) for _, _, given, wanted in axes])
     for name, axis, given, wanted in axes:
         takes = _misfit(wanted, given, known, program.range_constraints)
         if takes:
             raise ArgumentError(f"{model}: axis {axis} of input {name!r} is {given}; it takes {takes}.")
+    return known
+
+
+def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
+    """The numbers of the symbols where these expressions are these numbers; those that can be told."""
+    known: dict[sympy.Symbol, int] = {}
+    for wanted, given in extents:
+        if isinstance(wanted, sympy.Symbol):
+            known.setdefault(wanted, given)
+    for wanted, given in extents:
+        _solve(wanted, given, known)
+    return known
 
 
 def _solve(wanted: Any, given: int, known: dict[Any, int]) -> None:

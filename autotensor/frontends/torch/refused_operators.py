@@ -42,3 +42,9 @@ def _reason(bare: str) -> tuple[str, str]:
 def no_complex() -> Unsupported:
     """The error for complex tensors where there is no way for them."""
     return Unsupported(f"{_NO_COMPLEX[0]}.", fix=_NO_COMPLEX[1])
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of torch says, without its long explanations."""
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return words[0].strip().rstrip(".")

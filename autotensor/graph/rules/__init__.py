@@ -14,6 +14,7 @@ from functools import partial
 from autotensor.base import log, switches
 from autotensor.base.dtype import bfloat16, dtype_of
 from autotensor.base.target import HALVES
+from autotensor.graph.evaluate import ReadsOutside
 from autotensor.graph.ir import Apply, Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
@@ -116,11 +117,14 @@ def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:
     """The graph after all passes.
 
     A pass that raises is left out with a warning: no model needs it to run. AUTOTENSOR_STRICT=1 raises.
+    Raises ReadsOutside for constants that hold indices outside of an array.
     """
     for p in passes:
         before = graph
         try:
             graph = p.run(graph)
+        except ReadsOutside:  # it is the model that fails
+            raise
         except Exception as error:
             if switches.strict():
                 raise

@@ -88,6 +88,7 @@ class _Family:
                     f"{self.said(0)}{_first_difference(flows[0], other)}.",
                     fix=BY_SHAPE,
                 )
+        self.cuts = _with_numbers(self.cuts)
         groups = [g for _, g in self.cuts]
         opened = [self.group(same) for same in zip(*groups, strict=True)]
         return tuple(group for group, _ in opened), OpenLayout(
@@ -164,6 +165,48 @@ class _Family:
             )
         for r in read:
             r[1] = read[0][1]
+
+
+def _with_numbers(cuts: Sequence[Cut]) -> Sequence[Cut]:
+    """The cuts, where constants of one number, which is not the same in all, are numbers in the kernels: they
+    may follow the symbols, as what divides by an extent does."""
+    alike = list(zip(*(groups for _, groups in cuts), strict=True))
+    for n, same in enumerate(alike):
+        several = [
+            k
+            for k, node in enumerate(same[0].inputs)
+            if isinstance(node, Constant)
+            and all(_array(g.inputs[k]).size == 1 for g in same)
+            and len({_array(g.inputs[k]).tobytes() for g in same}) > 1
+        ]
+        if several:
+            alike[n] = tuple(_inlined(g, several) for g in same)
+    return [(graph, groups) for (graph, _), groups in zip(cuts, zip(*alike, strict=True), strict=True)]
+
+
+def _inlined(group: Group, constants: Sequence[int]) -> Group:
+    """The group with these inputs, which are numbers, in its kernel."""
+    values = {group.arg_names[k]: _array(group.inputs[k]).reshape(()) for k in constants}
+
+    def written(data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: written(x) for key, x in data.items()}
+        if isinstance(data, list) and len(data) == 3 and data[0] == "l" and data[1] in values:
+            types = {n: dtype_of(t) for n, _, t in text["inputs"]}
+            return expr_to_json(const(values[data[1]].item(), types[data[1]]))
+        return [written(x) for x in data] if isinstance(data, list) else data
+
+    text = json.loads(group.workload.text)
+    made = written(text)
+    made["inputs"] = [x for x in text["inputs"] if x[0] not in values]
+    made["constants"] = [x for x in text["constants"] if x not in values]
+    made["args"] = [x for x in text["args"] if x not in values]
+    return replace(
+        group,
+        args=tuple(x for k, x in enumerate(group.args) if k not in constants),
+        inputs=tuple(x for k, x in enumerate(group.inputs) if k not in constants),
+        workload=Workload.of(dag_from_json(made), group.name),
+    )
 
 
 def _begins(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:

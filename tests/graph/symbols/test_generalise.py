@@ -115,3 +115,16 @@ def test_an_extent_is_a_var() -> None:
 def test_a_gpu_takes_numbers() -> None:
     with pytest.raises(TargetError, match="are known at run time"):
         at.plan_model(at.open_graph(rows, n), "opencl")
+
+
+def test_numbers_that_follow_the_symbols_are_numbers_in_the_kernels() -> None:
+    weights = np.random.default_rng(0).standard_normal((8, 12)).astype(np.float32)
+
+    def make(n: int) -> GraphNode:
+        extent = np.array(n, np.float32)
+        return at.ops.dense(rows(n), weights) / extent + extent
+
+    f = at.compile_model(at.open_graph(make, n), target=TARGET, db=":memory:")
+    for extent in (1, 7, 16):
+        x = np.random.default_rng(extent).standard_normal((extent, 12)).astype(np.float32)
+        np.testing.assert_allclose(f(x), x @ weights.T / extent + extent, 1e-5, 1e-5)

@@ -253,6 +253,7 @@ def same(x: GraphNode, **_: Any) -> Any:
 
 
 @converts("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten._to_copy")
+@converts("prims.convert_element_type.default")
 def to(x: GraphNode, *args: Any, dtype: str | None = None, **_: Any) -> Any:
     named = dtype or next((a for a in args if isinstance(a, str)), None)
     return x if named is None else as_type(x, named)

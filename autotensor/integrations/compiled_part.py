@@ -1,0 +1,312 @@
+"""A part of a torch program, compiled: which of its arguments a module takes, and what becomes of results.
+
+    ATen graph ──import──▶ Graph ──compile_model──▶ CompiledPart
+    ATen graph with sizes that a call tells ──▶ OpenPart, a graph for every number of them ──▶ CompiledPart
+
+One program serves all sizes of an open part, as `api/open_models.py` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+import sympy
+import torch
+
+from autotensor.api.model_compiling import compile_model
+from autotensor.base.errors import ArgumentError
+from autotensor.frontends.torch import Unsupported, import_nodes
+from autotensor.frontends.torch.element_types import dtype_name, to_array, to_tensor
+from autotensor.frontends.torch.families.creation import from_tensor
+from autotensor.frontends.torch.open_shapes import hint, solved
+from autotensor.frontends.torch.sized_graphs import expression, size_at, sized, symbols_of_sizes
+from autotensor.graph.build import input as new_input
+from autotensor.graph.build import ops
+from autotensor.graph.ir import Graph, GraphNode, Input, topological
+from autotensor.graph.symbols.graph_families import Choice, GraphFamily
+from autotensor.graph.symbols.open_graphs import REACH, OpenGraph, Shapes, reached
+from autotensor.integrations.torch_options import Options
+from autotensor.runtime.open_artifact import Function
+from autotensor.te.symbols import number, symbols_of, var
+
+Run = Callable[..., Any]
+_KEPT_SIZES = 64  # of a result that is a size
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPart:
+    """A module and where its arguments and results are among those of a part."""
+
+    module: Function | None  # None: nothing is computed
+    inputs: tuple[int, ...]  # of the part's arguments, those that the module takes, in order
+    # per result: ("out", n), ("turned", (n, axes)), ("arg", n), ("value", x), or ("size", of the arguments)
+    results: tuple[Any, ...]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        made: Any = ()
+        if self.module is not None:
+            arrays = [_argument(args[n]) for n in self.inputs]
+            made = self.module(*arrays)
+            made = made if isinstance(made, tuple) else (made,)
+        return [
+            to_tensor(made[x])
+            if kind == "out"
+            else args[x]
+            if kind == "arg"
+            else to_tensor(made[x[0]]).permute(x[1])
+            if kind == "turned"
+            else x(args)
+            if kind == "size"
+            else x
+            for kind, x in self.results
+        ]
+
+
+def _argument(value: torch.Tensor) -> Any:
+    """The tensor's memory where a kernel can read it, else a copy of it."""
+    try:
+        array: Any = value.numpy()  # most tensors are plain memory, and this takes half a microsecond
+    except (RuntimeError, TypeError):  # lazy negation, a type that NumPy lacks
+        array = None
+    if array is None or not array.flags.c_contiguous:
+        array = to_array(value)
+    return array if array.flags.aligned else array.copy()
+
+
+def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: Options) -> CompiledPart:
+    """An ATen graph, compiled. known: the arguments that are constants, by number: weights and numbers.
+
+    Raises Unsupported for operators that cannot be converted.
+    """
+    arguments = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
+    constants = {n: from_tensor(x) for n, x in known.items() if isinstance(x, torch.Tensor)}
+    model: OpenPart | Graph | None
+    if symbols_of_sizes(arguments):
+        part = OpenPart(module.graph, {**known, **constants})
+        results, inputs, model = part.results, part.inputs, part if part.computes else None
+    else:
+        cut = _cut(module.graph, {**known, **constants})
+        results, inputs, model = cut.results, cut.inputs, cut.graph
+    if model is None:
+        return CompiledPart(None, (), results)
+    made = compile_model(
+        model, options.trials, options.target, db=options.log, seed=options.seed, progress=not options.quiet
+    )
+    return CompiledPart(made, inputs, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A part at one set of shapes, as `CompiledPart` has it."""
+
+    graph: Graph | None
+    inputs: tuple[int, ...]
+    results: tuple[Any, ...]
+
+
+def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] = frozenset()) -> _Cut:
+    """Computed results by a graph, arguments as they are. known: nodes or numbers that stand for arguments.
+
+    taken: arguments that are inputs of the graph even where it does not read them.
+    """
+    given: dict[str, Any] = {}
+    places: dict[Input, int] = {}
+    for number_, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and number_ not in known:
+            argument = new_input(tuple(value.shape), dtype_name(value.dtype), node.name)
+            given[node.name] = argument
+            places[argument] = number_
+        else:
+            given[node.name] = known.get(number_, value)
+    (made,) = graph.find_nodes(op="output")
+    nodes = import_nodes(graph, given)
+    outputs: list[GraphNode] = []
+    results: list[tuple[str, Any]] = []
+    for node, result in zip(nodes, made.args[0], strict=True):
+        # how torch lays it, which code behind the part may see: `as_strided`, `is_contiguous`
+        order = _order(getattr(result, "meta", {}).get("val"))
+        if not isinstance(node, GraphNode):
+            results.append(("value", node))
+        elif isinstance(node, Input):
+            results.append(("arg", places[node]))
+        elif order:
+            back = tuple(order.index(a) for a in range(len(order)))
+            results.append(("turned", (len(outputs), back)))
+            outputs.append(ops.transpose(node, axes=order))
+        else:
+            results.append(("out", len(outputs)))
+            outputs.append(node)
+    if not outputs:
+        return _Cut(None, (), tuple(results))
+    reached = set(topological(tuple(outputs)))
+    inputs = tuple(n for n, at in places.items() if n in reached or at in taken)
+    found = Graph(inputs, tuple(outputs), "torch_part")
+    return _Cut(found, tuple(places[n] for n in inputs), tuple(results))
+
+
+def _order(value: Any) -> tuple[int, ...]:
+    """The axes of a tensor as its elements lie in memory, outermost first; () where that is their own order,
+    or where there are elements between."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return ()
+    axes = sorted(range(value.dim()), key=lambda a: (-int(value.stride(a)), -int(value.shape[a])))
+    return tuple(axes) if value.permute(axes).is_contiguous() else ()
+
+
+def unpacked(part: CompiledPart) -> Run:
+    def run(*args: Any) -> list[Any]:
+        return part(args)
+
+    return run
+
+
+# -- sizes that a call tells -------------------------------------------------------------------------------
+
+
+class OpenPart(OpenGraph):
+    """A part whose sizes a call tells, which dynamo holds to torch's guards."""
+
+    name = "torch_part"
+
+    def __init__(self, graph: torch.fx.Graph, known: Mapping[int, Any]) -> None:
+        """known: as for `_cut`. Raises Unsupported for operators that cannot be converted."""
+        self._graph, self._known = graph, known
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        values = {k: n.meta.get("val") for k, n in enumerate(placeholders)}
+        self._symbols = symbols_of_sizes(values.values())
+        self._tensors = {k: x for k, x in values.items() if isinstance(x, torch.Tensor) and k not in known}
+        self._names = {k: placeholders[k].name for k in self._tensors}
+        self._open = frozenset(k for k, x in self._tensors.items() if symbols_of_sizes([x]))
+        example = solved([(expression(n), hint(n)) for n in _sizes(values.values())])
+        self._ranges = _ranges(self._symbols, values.values())
+        first = self._cut_at(example)
+        self.inputs, self.computes = first.inputs, first.graph is not None
+        self._example, self._results = example, first.results
+        told = {s for k in self.inputs for s in symbols_of_sizes(self._plain(k))}
+        if self.computes and told != set(self._symbols):
+            raise Unsupported("a size that no shape of an input tells")
+        (output,) = graph.find_nodes(op="output")
+        sizes = [getattr(n, "meta", {}).get("val") for n in output.args[0]]
+        self.results = tuple(
+            ("size", Size.of(s, values)) if isinstance(s, _SIZES) else r
+            for s, r in zip(sizes, first.results, strict=True)
+        )
+
+    @property
+    def shapes(self) -> Shapes:
+        return {self._names[k]: self._shape(k, self._example) for k in self.inputs}
+
+    @property
+    def is_bounded(self) -> bool:
+        return False
+
+    def open_axes(self, name: str) -> tuple[int, ...]:
+        (k,) = (k for k, n in self._names.items() if n == name)
+        return tuple(axis for axis, n in enumerate(self._tensors[k].shape) if not isinstance(n, int))
+
+    def at(self, shapes: Shapes) -> Graph:
+        return self._at_numbers(self._numbers(shapes))
+
+    def family(self, shapes: Shapes, end: int = REACH) -> GraphFamily:
+        numbers = self._numbers(shapes)
+        extents = {}
+        for s, (least, most, unit) in self._ranges.items():
+            last = most if most is not None else reached(numbers[s], end)
+            extents[s] = var(str(s), (-(-least // unit) * unit, last // unit * unit), unit)
+
+        def make(choice: Choice) -> Graph:
+            return self._at_numbers({s: number(e, choice) for s, e in extents.items()})
+
+        return GraphFamily(self.name, symbols_of(*extents.values()), make)
+
+    def _at_numbers(self, numbers: Mapping[sympy.Symbol, int]) -> Graph:
+        cut = self._cut_at(numbers)
+        same = [a == b or a[0] == b[0] == "value" for a, b in zip(cut.results, self._results, strict=True)]
+        if cut.graph is None or cut.inputs != self.inputs or not all(same):
+            raise Unsupported("a part of the model has other results at other sizes.")
+        return cut.graph
+
+    def _cut_at(self, numbers: Mapping[sympy.Symbol, int]) -> _Cut:
+        return _cut(sized(self._graph, numbers), self._known, self._open)
+
+    def _numbers(self, shapes: Shapes) -> dict[sympy.Symbol, int]:
+        extents = [
+            (expression(n), given)
+            for k in self.inputs
+            for n, given in zip(self._tensors[k].shape, shapes[self._names[k]], strict=True)
+        ]
+        found = solved([(e, given) for e, given in extents if not isinstance(e, int)])
+        if set(found) != set(self._symbols) or any(
+            (e if isinstance(e, int) else int(e.xreplace(found))) != given for e, given in extents
+        ):
+            raise ArgumentError(f"{self.name}: no sizes of it give inputs of shapes {dict(shapes)}.")
+        return found
+
+    def _shape(self, k: int, numbers: Mapping[sympy.Symbol, int]) -> tuple[int, ...]:
+        return tuple(size_at(n, numbers) for n in self._tensors[k].shape)
+
+    def _plain(self, k: int) -> list[Any]:
+        """The sizes of an argument of which the symbol can be told."""
+        return [n for n in self._tensors[k].shape if len(symbols_of_sizes([n])) == 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size among the results of a part, as a function of the part's arguments."""
+
+    size: Any  # as torch has it
+    places: tuple[tuple[sympy.Symbol, int, int], ...]  # of each symbol: an argument and its axis; -1: itself
+    known: dict[tuple[int, ...], Any] = field(default_factory=dict, compare=False)
+
+    @staticmethod
+    def of(size: Any, arguments: Mapping[int, Any]) -> Size:
+        """Raises Unsupported where arguments do not tell it."""
+        places: dict[sympy.Symbol, tuple[int, int]] = {}
+        for k, x in arguments.items():
+            axes = enumerate(x.shape) if isinstance(x, torch.Tensor) else ((-1, x),)
+            for axis, n in axes:
+                if isinstance(n, torch.SymInt) and isinstance(expression(n), sympy.Symbol):
+                    places.setdefault(expression(n), (k, axis))
+        wanted = sorted(expression(size).free_symbols, key=str)
+        if any(s not in places for s in wanted):
+            raise Unsupported(f"a result is the size {size}, which no argument tells.")
+        return Size(size, tuple((s, *places[s]) for s in wanted))
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        key = tuple(int(args[k] if axis < 0 else args[k].shape[axis]) for _, k, axis in self.places)
+        if key not in self.known:
+            if len(self.known) >= _KEPT_SIZES:
+                self.known.clear()
+            numbers = {s: sympy.Integer(n) for (s, _, _), n in zip(self.places, key, strict=True)}
+            kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(self.size)]
+            self.known[key] = kind(expression(self.size).xreplace(numbers))
+        return self.known[key]
+
+
+def _sizes(values: Any) -> list[Any]:
+    """The open sizes among values: of shapes, and numbers."""
+    sizes = (n for v in values for n in (v.shape if isinstance(v, torch.Tensor) else (v,)))
+    return [n for n in sizes if isinstance(n, torch.SymInt)]
+
+
+def _ranges(symbols: Sequence[sympy.Symbol], values: Any) -> dict[sympy.Symbol, tuple[int, int | None, int]]:
+    """The least and the greatest number that torch knows of each symbol, and the unit that divides it."""
+    world = next(n.node.shape_env for n in _sizes(values))
+    found = {}
+    for s in symbols:
+        limits = world.bound_sympy(s)
+        most = None if limits.upper > 2**62 else int(limits.upper)
+        parts = (
+            sympy.cancel(m.args[0] / m.args[1]) / s for m in world.divisible
+        )  # 1/2 for (n * s) % (2 * n)
+        units = [int(p.q) for p in parts if p.is_Rational]
+        found[s] = max(1, int(limits.lower)), most, lcm(*units)
+    return found
+
+
+__all__ = ["CompiledPart", "OpenPart", "compile_part", "unpacked"]
