@@ -98,7 +98,7 @@ class OpenModel(ByShape):
                 continue
             return program
         if not self._programs or self._graph.is_bounded or any(0 in s for s in shapes.values()):
-            return None  # there is no family, or it is not a larger one that is wanted
+            return None  # there is no family, or a larger one would not help
         return self._grown(shapes)
 
     def _grown(self, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:

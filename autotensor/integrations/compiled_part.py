@@ -251,7 +251,7 @@ class OpenPart(OpenGraph):
         return tuple(size_at(n, numbers) for n in self._tensors[k].shape)
 
     def _plain(self, k: int) -> list[Any]:
-        """The sizes of an argument of which the symbol can be told."""
+        """The sizes of an argument that have one symbol."""
         return [n for n in self._tensors[k].shape if len(symbols_of_sizes([n])) == 1]
 
 
@@ -295,7 +295,7 @@ def _sizes(values: Any) -> list[Any]:
 
 
 def _ranges(symbols: Sequence[sympy.Symbol], values: Any) -> dict[sympy.Symbol, tuple[int, int | None, int]]:
-    """The least and the greatest number that torch knows of each symbol, and the unit that divides it."""
+    """The least and the greatest number of each symbol, and the unit that divides it."""
     world = next(n.node.shape_env for n in _sizes(values))
     found = {}
     for s in symbols:

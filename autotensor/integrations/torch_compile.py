@@ -122,7 +122,7 @@ class _Part:
 
     def _compile(self, whose: tuple[int, ...], examples: Sequence[Any]) -> _Code:
         kept = self._kept - {n for n, times in self._changes.items() if times >= MOST_CHANGES}
-        if not (self._is_open and self._traced):  # an open part is traced while dynamo knows its sizes
+        if not (self._is_open and self._traced):  # an open part is traced while dynamo has its sizes
             self._traced = _aot(self._module, examples, self._effects)
             self._effects = self._traced.effects
         with (
@@ -318,7 +318,7 @@ def _decompositions() -> dict[Any, Any]:
 
 
 class _Boxed:
-    """The function that AOT autograd calls, with its arguments in a list that it wants emptied: the part that is to run in
+    """The function that AOT autograd calls, with its arguments in a list that it empties: it runs the part of
     this thread."""
 
     _boxed_call = True

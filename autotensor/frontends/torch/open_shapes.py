@@ -149,7 +149,7 @@ def _tensors(program: ExportedProgram) -> list[tuple[str, torch.Tensor]]:
 
 
 def hint(extent: Any) -> int:
-    """An extent of the example; 2 where nobody knows."""
+    """An extent of the example; 2 where there is none."""
     return extent if isinstance(extent, int) else int(extent.node.hint or 2)
 
 
@@ -197,7 +197,7 @@ def _check(program: ExportedProgram, model: str, shapes: Shapes) -> Numbers:
 
 
 def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
-    """The numbers of the symbols where these expressions are these numbers; those that can be told."""
+    """The numbers of the symbols where these expressions are these numbers, as far as they follow."""
     known: dict[sympy.Symbol, int] = {}
     for wanted, given in extents:
         if isinstance(wanted, sympy.Symbol):
