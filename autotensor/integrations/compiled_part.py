@@ -305,7 +305,7 @@ def _ranges(symbols: Sequence[sympy.Symbol], values: Any) -> dict[sympy.Symbol, 
             sympy.cancel(m.args[0] / m.args[1]) / s for m in world.divisible
         )  # 1/2 for (n * s) % (2 * n)
         units = [int(p.q) for p in parts if p.is_Rational]
-        found[s] = max(1, int(limits.lower)), most, lcm(*units)
+        found[s] = int(limits.lower) if limits.lower > 1 else 1, most, lcm(*units)
     return found
 
 

@@ -300,26 +300,39 @@ def test_numbers_of_modules_when_all_sizes_are_open(parts):
     assert not [p for p in parts if isinstance(p, str)]
 
 
+class Times(nn.Module):
+    """Times a number that no shape tells: what dynamo leaves open is compiled for each that comes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2))
+
+    def forward(self, x, number):
+        return self.layers(x) * number
+
+
 def test_sizes_of_weights_are_not_looked_at_again(monkeypatch, parts):
-    module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2)).eval()
+    module = Times().eval()
     f, looked = torch.compile(module, backend=autotensor, options=LOG, dynamic=True), []
     shape_of = torch_compile._shape_of
     with torch.no_grad():
         for n in (4, 6):
-            f(torch.randn(n, 3))
+            f(torch.randn(n, 3), n + 7)
         monkeypatch.setattr(torch_compile, "_shape_of", lambda v: looked.append(v) or shape_of(v))
         x = torch.randn(6, 3)
-        check(f(x), module(x))
-    assert 1 <= len(looked) <= 2  # the size and the tensor that has it
+        check(f(x, 13), module(x, 13))
+    assert 1 <= len(looked) <= 3  # the number, the size and the tensor that has it
+    assert not [x for x in looked if isinstance(x, nn.Parameter)]
 
 
 def test_old_sizes_are_dropped(monkeypatch, parts):
     monkeypatch.setattr(torch_compile, "KEPT_SHAPES", 2)
-    f = torch.compile(lambda x: x * 2 + 1, backend=autotensor, options=LOG, dynamic=True)
+    module = Times().eval()
+    f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
     with torch.no_grad():
         for n in (3, 4, 5, 6, 3):
-            x = torch.randn(n, 2)
-            check(f(x), x * 2 + 1)
+            x = torch.randn(9, 3)
+            check(f(x, n), module(x, n))
     assert len(parts) >= 5
 
 
