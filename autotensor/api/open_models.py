@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from autotensor.runtime.open_artifact import Function
 from autotensor.runtime.open_module import OpenModule
 from autotensor.te.symbols import number, symbols_of
 
+MOST_ELEMENTS = 1 << 27  # of an input at its greatest extents: constants of its size are made while compiling
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
 
 
@@ -107,6 +109,8 @@ class OpenModel(ByShape):
         Where the model ends before the range does, half of that is tried, and again half.
         """
         end = max(REACH, power_of_two(2 * max((n for s in shapes.values() for n in s), default=1)))
+        while end > NEAREST and self._most_elements(shapes, end) > MOST_ELEMENTS:
+            end //= 2
         while True:
             try:
                 program = self._compile(self._graph.family(shapes, end))
@@ -122,6 +126,14 @@ class OpenModel(ByShape):
                 return program
         log.at(1, lambda: f"{self._graph.name} is compiled for each set of shapes: {told}")
         return None
+
+    def _most_elements(self, shapes: Mapping[str, tuple[int, ...]], end: int) -> int:
+        """Elements of the largest input whose open extents reach so far."""
+        axes = {name: self._graph.open_axes(name) for name in shapes}
+        return max(
+            prod(max(n, end) if a in axes[name] else n for a, n in enumerate(shape))
+            for name, shape in shapes.items()
+        )
 
     def _module(self, graph: Graph) -> Module:
         made = self._compile(graph)
