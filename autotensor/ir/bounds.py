@@ -354,6 +354,18 @@ class Bounds:
     def _with_plain_fact(self, sum_: Affine, values: Interval) -> Bounds:
         values = values.shift(-sum_.constant)
         sum_ = Affine(sum_.terms, 0, sum_.dtype)
+        facts = self.facts if len(sum_.terms) < 2 else (*self.facts, (sum_, values))
+        return Bounds(self._narrowed(sum_, values), facts, self.truths)
+
+    def settled(self) -> Bounds:
+        """These bounds with every fact used once more: later facts may have narrowed its terms."""
+        out = self
+        for sum_, values in self.facts:
+            out = Bounds(out._narrowed(sum_, values), self.facts, self.truths)
+        return out
+
+    def _narrowed(self, sum_: Affine, values: Interval) -> dict[Expr, Interval]:
+        """Intervals of terms, given that their sum lies in `values`."""
         known = dict(self.known)
         for term, k in sum_.terms.items():  # k*term = sum - rest
             rest = self._plain(sum_.without(term).shift(-sum_.constant))
@@ -361,8 +373,7 @@ class Bounds:
             lo, hi = (scaled.lo, scaled.hi) if k > 0 else (scaled.hi, scaled.lo)
             new = Interval(None if lo is None else -(-lo // k), None if hi is None else hi // k)
             known[term] = self.of(term).meet(new)
-        facts = self.facts if len(sum_.terms) < 2 else (*self.facts, (sum_, values))
-        return Bounds(known, facts, self.truths)
+        return known
 
     def _split_fact(self, sum_: Affine, term: Expr, k: int, values: Interval) -> Bounds:
         assert isinstance(term, Binary)

@@ -19,7 +19,10 @@ from autotensor.graph.ir import Graph
 from autotensor.schedule.schedule import Schedule, StageRef
 
 OPTIONAL = {"autotensor.frontends.onnx": "onnx", "autotensor.integrations.onnx": "onnx"}  # and what it needs
-OPTIONAL |= {"autotensor.frontends.torch": "torch", "autotensor.integrations.torch_compile": "torch"}
+OPTIONAL |= {
+    f"autotensor.{name}": "torch"
+    for name in ("frontends.torch", "integrations.torch_compile", "integrations.compiled_part")
+}
 
 
 def all_modules():

@@ -3,7 +3,7 @@
 import pytest
 
 from autotensor.base.dtype import int8, int64, uint8
-from autotensor.ir.bounds import EVERYTHING, Interval, interval, prove
+from autotensor.ir.bounds import EVERYTHING, Interval, bounds, interval, prove
 from autotensor.ir.expr import Broadcast, Call, Cast, Load, Ramp, Var, all_of, const, maximum, minimum, select
 from autotensor.ir.func import Buffer
 
@@ -101,6 +101,14 @@ def test_prove(cond, expected):
 def test_assumptions(assumed, cond):
     assert prove(cond, RANGES) is None
     assert prove(cond, RANGES, [assumed]) is True
+
+
+def test_a_fact_is_used_again_when_later_ones_narrow_its_terms():
+    tile, end = Var("tile", int64), Var("end", int64)
+    known = bounds({tile: Interval(0, 3), end: Interval(3, 40)}).assuming(tile * 11 < end).assuming(tile > 0)
+    assert known.decide(const(11, int64) < end) is None
+    assert known.settled().decide(const(11, int64) < end) is True
+    assert known.settled().decide(const(12, int64) < end) is None
 
 
 def test_contradictions_break_nothing():

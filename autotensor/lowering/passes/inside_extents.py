@@ -47,7 +47,8 @@ class _Scope:
 
     def below(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is surely less than an extent."""
-        if self.known.decide(compare(Cmp.LT, index, extent)) is True:
+        inside = compare(Cmp.LT, index, extent)
+        if self.known.decide(inside) is True or self.known.settled().decide(inside) is True:
             return True
         match self.values.get(index, index):  # type: ignore[call-overload]
             case Binary(Op.FLOORDIV, x, q):  # x < extent*q
