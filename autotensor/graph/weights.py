@@ -11,6 +11,7 @@ from autotensor.graph.ir import Apply, Constant, Graph, GraphNode
 from autotensor.operators import Kind
 
 PRODUCTS = ("dense", "matmul", "batch_matmul")
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
 MOST = 6  # operators in a row; DequantizeLinear is four

@@ -3,9 +3,10 @@
     clock = OwnTime()
     clock.look(child.pid)      seconds since it began, less those for which the child waited for a processor
 
-The kernel says of each thread how long it was ready to run and did not (/proc/PID/task/TID/schedstat). Of all
-threads of a child and of its children the one that waited longest counts, so that many of them do not stop
-the clock: something that hangs and computes is found, too. Where nobody says, all time counts.
+Linux counts how long each thread was ready to run and did not (/proc/PID/task/TID/schedstat). A child has
+many threads, and its children too; the longest wait among them counts, so that their sum does not stop the
+clock. A child that hangs while it computes is found as well. Where the kernel counts nothing, all time is a
+child's own.
 """
 
 from __future__ import annotations

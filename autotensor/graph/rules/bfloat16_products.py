@@ -17,9 +17,9 @@ from math import prod
 from autotensor.base.dtype import bfloat16, float32
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.storage import storage
+from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.operators import Kind
 
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 ROWS = 4  # of results from which a product is worth it (chosen, 2026-11)
 DEPTH, COLUMNS = 16, 16  # of its terms, and of weights (chosen, 2026-11)
 

@@ -37,11 +37,11 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rules.affine import channel_axis
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
+from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 from autotensor.operators.window import windows_of
 
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = ("matmul", "batch_matmul")
 # operators each of whose results is one element of the first operand
 MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")

@@ -21,9 +21,8 @@ import numpy as np
 from autotensor.base.dtype import DType, bfloat16, float16, float32
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.replace_nodes import replaced
-from autotensor.graph.weights import is_weight
+from autotensor.graph.weights import CONVOLUTIONS, is_weight
 
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose")
 TYPES = (bfloat16, float16)  # the one that widens faster first
 # Rows up to which half the bytes pay, wherever they come from, and from memory. Time of float32 over that of
 # bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0, 32 rows 0.99; 4096 x 4096 with
@@ -94,17 +93,20 @@ def _is_large(c: Constant) -> bool:
 
 def _multiplies(reader: Apply, c: Constant) -> bool:
     """Whether the reader is a product with this weight, or looks rows up in it."""
-    if reader.op == "take":
-        return reader.inputs[0] is c and reader.inputs.count(c) == 1
-    of_convolution = reader.op in CONVOLUTIONS and reader.inputs[1] is c and reader.inputs.count(c) == 1
-    return is_weight(reader, c) or of_convolution
+    filters = reader.op in (*CONVOLUTIONS, "conv2d_transpose")
+    of_convolution = filters and reader.inputs[1] is c and reader.inputs.count(c) == 1
+    return _is_table(reader, c) or is_weight(reader, c) or of_convolution
 
 
 def _waits_for(reader: Apply, c: Constant, rows: int) -> bool:
     """Whether the reader is a product of so few rows with this weight, or looks rows up in it."""
-    if reader.op == "take":
-        return reader.inputs[0] is c and reader.inputs.count(c) == 1
-    return is_weight(reader, c) and prod(reader.inputs[0].shape[:-1]) <= rows
+    few = is_weight(reader, c) and prod(reader.inputs[0].shape[:-1]) <= rows
+    return few or _is_table(reader, c)
+
+
+def _is_table(reader: Apply, c: Constant) -> bool:
+    """Whether the reader looks rows up in this constant."""
+    return reader.op == "take" and reader.inputs[0] is c and reader.inputs.count(c) == 1
 
 
 def _widening(node: Apply, made: dict[GraphNode, GraphNode], stored: dict[Constant, Constant]) -> GraphNode:

@@ -13,6 +13,7 @@ greatest extents; this pass keeps them inside the actual ones. Loads that are in
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from autotensor.base.errors import LoweringError
 from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
@@ -45,10 +46,14 @@ class _Scope:
     values: dict[Var, Expr] = field(default_factory=dict)  # of Lets
     lanes: frozenset[Var] = frozenset()  # variables of vectorized loops
 
+    @cached_property
+    def _settled(self) -> Bounds:
+        return self.known.settled()
+
     def below(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is surely less than an extent."""
         inside = compare(Cmp.LT, index, extent)
-        if self.known.decide(inside) is True or self.known.settled().decide(inside) is True:
+        if self.known.decide(inside) is True or self._settled.decide(inside) is True:
             return True
         match self.values.get(index, index):  # type: ignore[call-overload]
             case Binary(Op.FLOORDIV, x, q):  # x < extent*q
