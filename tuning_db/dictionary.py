@@ -2,9 +2,8 @@
 
     described() ──▶ Described("trial", "median_s", "s", "median of the samples; …"), …
 
-Columns that refer to other tables are described by their foreign keys, those that many tables have by
-`EVERYWHERE`. Units: s, FLOP, B; 1 for counts; JSON, UTC (an instant as ISO 8601 text), yes/no; none
-for text.
+Columns that refer to other tables are described by their foreign keys, and columns of many tables by
+`EVERYWHERE`. Units: s, FLOP, B; 1 for counts; JSON, UTC (a time as ISO 8601 text), yes/no; empty for text.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ EVERYWHERE: Mapping[str, tuple[str, str]] = {
     "trial": ("", "row number of the trial"),
     "trial_id": ("", "row number of the trial"),
     "trace_hash": ("", "hash of the schedule: equal ones are the same schedule"),
-    "boot_id": ("", "changes with every start of the computer, so that a process number means something"),
-    "decisions": ("JSON", "what the holes of its sketch are filled with, by name"),
+    "boot_id": ("", "changes with every start of the computer: process numbers are unique within one start"),
+    "decisions": ("JSON", "values for the holes of its sketch, by name"),
     "trace": ("", "the schedule as JSON text; NULL where sketch and decisions give it"),
-    "user_name": ("", "who gave the command"),
+    "user_name": ("", "user who ran the command"),
     "command": ("", "the command line, without passwords"),
     "version": ("", "version of the package"),
     "commit_sha": ("", "commit of the checkout, or of the URL that it was installed from; '' if not known"),
-    "dirty": ("yes/no", "whether the checkout had changes that no commit holds"),
-    "made_by": ("", "who proposed it: default, shipped, drafted, bred, descent, …"),
-    "predicted": ("s", "time as predicted before it was measured; NULL: it was not"),
-    "status": ("", "what became of it: see Statuses"),
+    "dirty": ("yes/no", "whether the checkout had uncommitted changes"),
+    "made_by": ("", "way of proposing it: default, shipped, drafted, bred, descent, …"),
+    "predicted": ("s", "time predicted before it was measured; NULL: not predicted"),
+    "status": ("", "outcome: see Statuses"),
     "signature": ("", "first line of the error, its numbers as #"),
     "max_error": ("", "largest difference from the reference, in the unit of `tolerance`; NULL: not finite"),
     "tolerance": ("", "largest difference that is allowed"),
@@ -53,7 +52,7 @@ EVERYWHERE: Mapping[str, tuple[str, str]] = {
     "default_s": ("s", "the default's time in the same race"),
 }
 
-# what is said here goes before EVERYWHERE and before foreign keys
+# these descriptions override EVERYWHERE and foreign keys
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "apply_event": {
         "used_by": ("", "the file or library that it was built into"),
@@ -63,7 +62,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "name": ("", "which rate: clock, flops.t2, bandwidth.memory.t2, region.t2, …"),
         "value": ("`unit`", "how much"),
         "unit": ("", "of the value"),
-        "samples": ("JSON", "what the value was taken from"),
+        "samples": ("JSON", "measurements behind the value"),
         "measured": ("UTC", "when; the latest of a name counts"),
     },
     "code": {
@@ -72,7 +71,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "environment": {
         "key": ("", "hash of the versions"),
-        "versions": ("JSON", "versions of whatever shapes code and timings"),
+        "versions": ("JSON", "versions of the software that affects code and timings"),
     },
     "host": {
         "uuid": ("", "hash of the computer's own id"),
@@ -85,7 +84,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "attempts": ("1", "how often it was launched"),
     },
     "log": {
-        "uuid": ("", "this log's own name, by which merges know it"),
+        "uuid": ("", "identity of this log; merges use it"),
         "created": ("UTC", "when it was made"),
     },
     "machine": {
@@ -96,13 +95,13 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "caches": ("JSON", "bytes of the caches, innermost first"),
         "device": ("", "the accelerator; 'cpu' or '' for none"),
         "driver": ("", "version of the accelerator's driver"),
-        "extra": ("JSON", "whatever else is known"),
-        "memory": ("B", "memory of the accelerator, of the host where there is none; 0: not known"),
+        "extra": ("JSON", "further properties"),
+        "memory": ("B", "memory of the accelerator, or of the host if there is none; 0: not known"),
     },
     "merged": {
         "source": ("", "uuid of another log"),
-        "last_id": ("", "trials of it up to this row number are here"),
-        "mark": ("", "that trial, to tell whether the log is still the one that it was"),
+        "last_id": ("", "its trials up to this row number are in this log"),
+        "mark": ("", "trace and time of that trial, to check that the other log is still the same"),
         "at": ("UTC", "when it was merged last"),
     },
     "opening": {
@@ -112,48 +111,48 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "parent": {
         "number": ("1", "first parent 0, second 1"),
         "trace_hash": ("", "the parent's schedule"),
-        "workload_id": ("", "→ workload, of a parent of another computation; NULL: the child's own"),
+        "workload_id": ("", "→ workload of the parent; NULL: the same as the child's"),
         "how": ("", "mutated, crossed, neighbour, transplanted, refitted; '' if not known"),
     },
     "round": {
         "number": ("1", "which batch of this task in this session, from 0"),
-        "notes": ("JSON", "what resuming needs"),
+        "notes": ("JSON", "state for resuming"),
         "started": ("UTC", "when it was launched"),
     },
     "run": {
-        "key": ("", "hash of what was asked: tasks, target, options, seed"),
+        "key": ("", "hash of tasks, target, options and seed"),
         "model": ("", "name of the model; '' for a computation of its own"),
         "model_hash": ("", "hash of the graph with its constants"),
         "tasks": ("JSON", "workload, target, weight and name of each task"),
-        "tags": ("JSON", "whatever was said of it"),
-        "note": ("", "whatever was said of it, in words"),
+        "tags": ("JSON", "tags, by name"),
+        "note": ("", "a note, free text"),
     },
     "session": {
-        "uuid": ("", "its name in every log"),
+        "uuid": ("", "its identity in every log"),
         "kind": ("", "search, race (of kernels alone), model (in their model), end (of whole models)"),
-        "of_id": ("", "→ session, the search whose trials met in a race"),
+        "of_id": ("", "→ session, the search whose trials were raced"),
         "seed": ("", "as decimal text"),
-        "options": ("JSON", "options that may change what is found; of kind end: how it ended"),
+        "options": ("JSON", "options that may change the result; for kind end: how it ended"),
         "started": ("UTC", "when it was made"),
         "ended": ("UTC", "when it ended last; NULL: it runs, or was killed"),
         "stop_reason": ("", "why"),
-        "owner": ("", "process that works on it; '' for nobody"),
-        "lease_until": ("UTC", "the owner is taken for dead from then on"),
+        "owner": ("", "process that works on it; '' for none"),
+        "lease_until": ("UTC", "from then on the owner counts as dead"),
     },
     "sketch": {
-        "hash": ("", "of the structure"),
+        "hash": ("", "hash of the structure"),
         "text": ("", "the trace with holes; NULL: only the hash is known"),
     },
     "standing": {
         "race_id": ("", "→ session, the last race"),
         "raced": ("UTC", "when that race began"),
-        "trial_id": ("", "→ trial, who won; NULL: nobody said so"),
+        "trial_id": ("", "→ trial, the winner; NULL: not recorded"),
         "seconds": ("s", "the winner's median in the race"),
         "updated": ("UTC", "when it was decided"),
     },
     "target": {
-        "key": ("", "target, vector width, threads, numerics, in words"),
-        "text": ("JSON", "all of it"),
+        "key": ("", "target, vector width, threads and numerics, as text"),
+        "text": ("JSON", "the whole target"),
     },
     "task_count": {
         "n": ("1", "trials of this task on this machine that ended so"),
@@ -162,15 +161,15 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "trial": {
         "round": ("1", "its batch; NULL in races"),
         "median_s": ("s", "median of the samples; NULL unless the status is OK"),
-        "residency": ("", "what the samples found in the caches: hot, graph, model"),
+        "residency": ("", "state of the caches before a sample: hot, graph, model"),
         "samples": (
             "JSON",
-            "[seconds, seconds of the reference beside it or null, residency if another] each",
+            "[seconds, seconds of the reference next to it or null, residency if another] each",
         ),
-        "conditions": ("", "alone, beside (others worked meanwhile), same_code; NULL: not recorded"),
-        "note": ("", "what else is to be said about the measurement"),
-        "metrics": ("JSON", "what was measured beside seconds, by name"),
-        "numerics": ("", "class of its arithmetic, where it is not the target's own"),
+        "conditions": ("", "alone, beside (other processes worked too), same_code; NULL: not recorded"),
+        "note": ("", "a remark about the measurement"),
+        "metrics": ("JSON", "further measured values, by name"),
+        "numerics": ("", "class of its arithmetic, if it differs from the target's"),
         "extents": ("JSON", "of the workload's symbols, as measured"),
         "build_s": ("s", "lowering and compiling"),
         "error": ("", "full text of the failure"),
@@ -182,17 +181,17 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "tuning_db_version": {"version_num": ("", "version of these tables")},
     "workload": {
         "key": ("", "hash of the text"),
-        "name": ("", "as people call it"),
+        "name": ("", "readable name"),
         "text": ("JSON", "the computation in canonical names"),
         "flops": ("FLOP", "operations of one call"),
-        "symbols": ("JSON", "extents that are known at run time only, with their bounds"),
+        "symbols": ("JSON", "extents that each call chooses, with their bounds"),
     },
 }
 VIEWS: Mapping[str, Mapping[str, tuple[str, str] | None]] = {  # None: as EVERYWHERE says
     "v_best": {
         "workload": None, "name": ("", "of the workload"), "target": None, "machine": None, "trial": None,
         "trace_hash": None, "median_s": ("s", "its time in the last race"),
-        "gflops": ("GFLOP/s", "the workload's operations by that time"), "default_s": None,
+        "gflops": ("GFLOP/s", "the workload's operations, divided by that time"), "default_s": None,
         "updated": ("UTC", "when that was decided"),
     },
     "v_progress": {
@@ -214,12 +213,12 @@ VIEWS: Mapping[str, Mapping[str, tuple[str, str] | None]] = {  # None: as EVERYW
     },
     "v_lineage": {
         "trial": None, "trace_hash": None, "made_by": None, "parent": ("", "the parent's schedule, a hash"),
-        "how": ("", "what was done to it"), "parent_workload": ("", "key of the parent's workload"),
+        "how": ("", "change made to the parent"), "parent_workload": ("", "key of the parent's workload"),
     },
     "sample": {
         "trial_id": None, "number": ("1", "in order, from 0"), "seconds": ("s", "of one call"),
-        "residency": ("", "what it found in the caches"),
-        "reference_s": ("s", "the reference kernel's, beside it; NULL: not taken"),
+        "residency": ("", "state of the caches before it"),
+        "reference_s": ("s", "time of the reference kernel next to it; NULL: not measured"),
     },
     "verification": {
         "trial_id": None, "max_error": None, "tolerance": None, "seeds": None, "verdict": None,

@@ -3,12 +3,13 @@
     choose task ─▶ tuner.ask ─▶ journal.begin ─▶ submit ─▶ journal.finish ─▶ tuner.tell ─▶ …
          └─ no more trials for this task ─▶ final race: its best and its default, side by side
 
-A measurer may work on batches of several tasks at once (`in_flight`). Their answers are told in the order in
-which they were asked for, however soon they come: what is asked next depends on what was told, not on clocks.
+A measurer may work on batches of several tasks at once (`flights`). Their results reach the tuners in the
+order in which the batches were submitted, whichever is ready first. So the next batch depends on results
+only, never on clocks.
 
-Trials are acknowledged by the log before the search learns of them; a run that was killed is told what the
-log knows, round by round in the order in which it happened, and then continues as if it had not been killed:
-the last rounds that may have been in flight together are in flight again, and have been answered.
+The log stores every trial before the search learns from it. A run that was killed reads its rounds back from
+the log, in their order, and then continues as if it had not been killed. The last rounds, which may have been
+in flight together, are put in flight again, with their answers ready.
 """
 
 from __future__ import annotations
@@ -69,19 +70,17 @@ from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
 from tuning_db.records import TrialRecord
 
-# what a final race takes besides its timing, roughly; with it, so much is kept of a deadline for each, this
-# share of it at most
-RACE_S = 0.8
-RACES_SHARE = 0.2
-LEAST_RACE_S = 0.2  # of timing: what is shorter decides nothing
+RACE_S = 0.8  # roughly, what a final race takes besides its timing
+RACES_SHARE = 0.2  # of a deadline: at most this much is kept for the final races
+LEAST_RACE_S = 0.2  # of timing: a shorter race decides nothing
 
 
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
-    While another process works on the same run, it is waited for, and continued where that one ended. Tasks
-    whose reference cannot be built or run are left out, with the reason in their report. Raises
-    MeasureError when that is so of all of them, InputError for a cost model or a policy that is none.
+    If another process works on the same run, this one waits and continues where the other ended. A task whose
+    reference cannot be built or run is left out, and its report says why. Raises MeasureError when all tasks
+    are left out, InputError for an unusable cost model or policy.
     """
     rates = replace(rates, warm_weights=run.residency == "hot")
     loop = _Loop(run, measurer, rates)
@@ -114,8 +113,8 @@ class _Loop:
         self.depth = batches_at_once(measurer)
         if hasattr(self.model, "rows_in_flight"):
             self.model.rows_in_flight = options.batch * min(self.depth, len(merged))
-        self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of asking
-        self.landed = 0.0  # when the last one was told, of time.perf_counter
+        self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of submission
+        self.landed = 0.0  # time.perf_counter when the last results reached their tuner
         self.pace = Pace()
         self._leave_light()
 
@@ -123,12 +122,12 @@ class _Loop:
         tuner = self._tuner(task)
         cold = self.asked.residency == "graph"
         bound_s = lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches)
-        # a bound by rates that nobody measured may lie above what the machine does: nothing stops there
+        # a bound from guessed rates may be wrong, so it must not end a task
         holds = self.metric is median_s and not self.rates.guessed
         return Course(task, tuner, bound_s, bound_s if holds else 0.0)
 
     def _tuner(self, task: Task) -> Policy:
-        """The proposer of a task, which begins with what comes with the package."""
+        """The proposer of a task; it begins with the tuned records that come with the package."""
         sketches: tuple[Sketch, ...] = generate(task.workload.dag, task.target)
         seeds: tuple[Candidate, ...] = ()
         if self.warm:
@@ -138,7 +137,7 @@ class _Loop:
         return tuner
 
     def _leave_light(self) -> None:
-        """Ends the tasks that the effort does not cover: together they are a small share of the whole."""
+        """Ends the tasks that the effort leaves out: together they take a small share of the model's time."""
         expected = [(r.expected_s(), r) for r in self.runs]
         left_s = (1.0 - self.options.means.coverage) * sum(s for s, _ in expected)
         for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest is never left
@@ -172,7 +171,7 @@ class _Loop:
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
 
     def _recall(self) -> None:
-        """Teaches the model what the log knows, and has each task begin with what was fast elsewhere."""
+        """Teaches the model the log's trials; each task begins with candidates that were fast elsewhere."""
         target = self.runs[0].task.target
         known = recall(self.journal, target)
         known.teach(self.model, target, self.rates, [r.tuner for r in self.runs], self.metric)
@@ -188,7 +187,7 @@ class _Loop:
         return "it was stopped" if self.stopped() else ""
 
     def _left_s(self) -> float:
-        """Seconds until the deadline, less what the races that are still to be held take of it."""
+        """Seconds until the deadline, without those kept for the final races to come."""
         each = RACE_S + self.options.means.race_s
         open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
         return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
@@ -210,13 +209,13 @@ class _Loop:
         return too_little(self.options.least_gain) if TOO_LITTLE in reasons else ALL_FINISHED
 
     def _least_s(self) -> float:
-        """Seconds of the whole that a task's next batch must promise; negative: hope is no reason to stop."""
+        """Seconds that the next batch must be expected to save; negative: no task ends for this reason."""
         if not self.options.patience:
             return -1.0
         return self.options.least_gain * sum(map(Course.expected_s, self.runs))
 
     def _fill(self) -> None:
-        """Asks for batches until as many are in flight as the measurer takes, or no other task is open."""
+        """Submits batches until the measurer has as many as it takes, or no other task is open."""
         while True:
             self._finish_tasks()
             run = self._next()
@@ -225,7 +224,7 @@ class _Loop:
             self._launch(run)
 
     def _next(self) -> Course | None:
-        """The task that another batch is asked for now; None while enough are in flight, or none is open."""
+        """The task whose batch is submitted next; None while enough are in flight, or no task is open."""
         if self.late or len(self.flights) >= self.depth or self._trials_left() <= 0:
             return None
         open_ = [r for r in self.runs if not self._flies(r) and not self._reason(r)]
@@ -236,7 +235,7 @@ class _Loop:
         return any(f.course is run for f in self.flights)
 
     def _trials_left(self) -> int:
-        """Of the budget, when all that is in flight will have been told."""
+        """Trials of the budget that are neither done nor in flight."""
         return self.options.trials - self.trials - sum(len(f.batch) for f in self.flights)
 
     def _finish_tasks(self) -> None:
@@ -253,20 +252,22 @@ class _Loop:
     # -- one batch ------------------------------------------------------------------------------------------
 
     def _batch_size(self, run: Course) -> int:
-        """As asked for; at first at most an equal share of the budget: every task gets its default. Less when
-        the deadline is near, 0 when it is too near."""
+        """The batch size of the options; fewer when the deadline is near, 0 when it is too near.
+
+        The first batch is at most an equal share of the budget, so that every task times its default.
+        """
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
         wanted = min(self.options.batch, share, self._trials_left())
         left_s = self._left_s() - self._ahead_s()
         return self.pace.fitting(first=not run.batches, left_s=left_s, wanted=wanted)
 
     def _ahead_s(self) -> float:
-        """What the measurer does before it begins with what is asked now, in seconds."""
+        """Seconds of work that the measurer has before a batch that is submitted now."""
         ahead = [(not f.course.batches, len(f.batch)) for f in self.flights if isinstance(f, Flight)]
         return sum(self.pace.seconds(first=first, trials=n) for first, n in ahead)
 
     def _launch(self, run: Course) -> None:
-        """Asks for a batch of a task."""
+        """Submits a batch of a task."""
         began = time.perf_counter()
         with self.watch("search"):
             size = self._batch_size(run)
@@ -287,7 +288,7 @@ class _Loop:
         self.flights.append(Flight(run, batch, answer, began))
 
     def _land_all(self) -> None:
-        """What is still in flight when the run ends: told if it is being measured, else forgotten."""
+        """Ends the run's batches: one that is being measured is waited for, any other is cancelled."""
         while self.flights:
             flight = self.flights.popleft()
             if isinstance(flight, Flight) and flight.answer.cancel():
@@ -296,7 +297,7 @@ class _Loop:
                 self._land(flight)
 
     def _land(self, flight: Flight | Known) -> None:
-        """Tells a task what became of its batch, once that is known."""
+        """Waits for a batch and hands its results to the task's tuner."""
         run = flight.course
         if isinstance(flight, Known):
             self._retell(run, flight.batch)
@@ -316,7 +317,7 @@ class _Loop:
             self._learn(run, before, rows)
             run.outlook = run.tuner.outlook(self.options.batch)
         now = time.perf_counter()
-        took = now - max(flight.began, self.landed)  # before, another one was in flight, too
+        took = now - max(flight.began, self.landed)  # until then the measurer had another batch
         self.landed = now
         self.pace.count(first=run.batches == 1, trials=len(batch), seconds=took)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
@@ -337,7 +338,7 @@ class _Loop:
         )
 
     def _answered(self, flight: Flight) -> list[MeasureResult] | None:
-        """What became of a batch; None when it could not be measured, and then the log has forgotten it."""
+        """The results of a batch; None when it could not be measured, and is taken out of the log."""
         run = flight.course
         try:
             return flight.answer.result()
@@ -353,7 +354,7 @@ class _Loop:
             return None
 
     def _learn(self, run: Course, before: float, rows: Sequence[TrialRecord]) -> None:
-        """Counts a batch of which the proposer was told; `before` is the best time before it."""
+        """Counts a batch whose results the tuner has; `before` is the best time before it."""
         if rows[0].made_by == "default":
             run.default_s = figure_of(rows[0], self.metric)
         run.count(before, rows)
@@ -378,10 +379,10 @@ class _Loop:
             default_won = run.final.winner.trace_hash == default
             self.say(Raced(run.task, run.final.seconds, run.final.default_s, default_won))
 
-    # -- what the log knows ---------------------------------------------------------------------------------
+    # -- rounds that are in the log already -----------------------------------------------------------------
 
     def _resume(self) -> int:
-        """Tells what this session measured before it ended, in the order of its rounds; gives the trials."""
+        """Hands this session's earlier rounds to the tuners, in their order; gives the number of trials."""
         self.journal.bury()
         by_task = {(r.task.workload.key, r.task.target.key()): r for r in self.runs}
         found: dict[tuple[str, str, int], list[TrialRecord]] = {}
@@ -396,12 +397,13 @@ class _Loop:
         for run, rows in told:
             self._retell(run, rows)
             if not run.ended and last.get(id(run)) is rows:
-                run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
+                # at this point, as in the run that was killed: the model goes on learning
+                run.outlook = run.tuner.outlook(self.options.batch)
         self.flights.extend(Known(run, rows) for run, rows in rounds[len(told) :])
         return ran
 
     def _flying(self, rounds: Sequence[tuple[Course, Sequence[TrialRecord]]]) -> int:
-        """How many of the last rounds may not have been told when the next one was asked for."""
+        """How many of the last rounds may have been in flight when the run was killed."""
         tasks: list[Course] = []
         for run, _ in reversed(rounds):
             if len(tasks) + 1 >= self.depth or any(run is t for t in tasks):
@@ -410,7 +412,7 @@ class _Loop:
         return len(tasks)
 
     def _retell(self, run: Course, rows: Sequence[TrialRecord]) -> None:
-        """Tells a task what the log knows of one of its rounds."""
+        """Hands the trials of one round, read from the log, to the task's tuner."""
         before = run.tuner.best_seconds
         retell(run.tuner, rows, self.metric)
         run.tuner.skip_round()
@@ -420,7 +422,7 @@ class _Loop:
             and rows[0].trace_hash == run.tuner.default().trace.hash
             and self.journal.ended_before in final_reasons(self.options)
         ):
-            run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
+            run.ended = FINISHED_BEFORE  # by the same rules; other rates do not reopen it
 
     def _report(self, run: Course) -> TaskReport:
         best = run.tuner.best_seconds
@@ -440,8 +442,10 @@ class _Loop:
 
 
 def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> CostModel:
-    """A cost model by name or factory. target: for which it may begin with what is shipped; None: with
-    nothing. Raises InputError for what cannot predict and learn."""
+    """A cost model by name or factory. Raises InputError for one that cannot predict and learn.
+
+    target: the model may begin with the ensemble that is shipped for it; None: it begins empty.
+    """
     made = MODELS.get(model)(seed, target)
     if not isinstance(made, CostModel):
         raise InputError(

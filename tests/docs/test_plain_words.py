@@ -9,16 +9,16 @@ import pytest
 from plain_words import COMPILED, ELSEWHERE, counts, places
 
 MOST = {  # pattern → how often it stands in documents and packages; lower it when you rewrite some
-    "begins with Of": 7,
-    "begins with What": 29,
-    "what as object": 49,
+    "begins with Of": 4,
+    "begins with What": 13,
+    "what as object": 31,
     "for as because": 2,
-    "is no": 18,
+    "is no": 17,
     "who for whoever": 2,
-    "old words": 7,
-    "beside": 19,
+    "old words": 1,
+    "beside": 13,
     "mend": 0,
-    "code as people": 171,
+    "code as people": 118,
     "so do": 0,
 }
 

@@ -1,11 +1,11 @@
-"""PyTorch modules as graphs: exported programs, open shapes, constants, what is refused.
+"""PyTorch modules as graphs: exported programs, open shapes, constants, refused operators.
 
     graph = at.from_torch(module, (example,))         ATen operators, a node each ──▶ at.ops
     model = at.compile_model(graph)
 
 Start reading at `importer.py`. One file of `families/` holds one family of operators; a converter is a
-function under `@converts("aten.relu.default")` that takes what the ATen operator takes, tensors as graph
-nodes.
+function under `@converts("aten.relu.default")` that takes the arguments of the ATen operator, tensors as
+graph nodes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from autotensor.graph.ir import Graph, GraphNode, Input, topological
 
 def by_torch(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The operator's results as constants of the graph; None if it reads an input, draws random numbers or
-    writes. Raises what torch raises."""
+    writes. Exceptions of torch pass through."""
     if not isinstance(operator, torch._ops.OpOverload) or operator._schema.is_mutable:
         return None
     if torch.Tag.nondeterministic_seeded in operator.tags:
@@ -40,7 +40,7 @@ def by_torch(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def _is_open(value: Any) -> bool:
-    """Whether the value depends on inputs, or is none."""
+    """Whether the value depends on inputs, or is not a value at all."""
     if isinstance(value, Complex):
         return _is_open(value.re) or _is_open(value.im)
     if isinstance(value, GraphNode):
@@ -49,21 +49,21 @@ def _is_open(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> Any:
-    """A value that depends on no input, as torch has it."""
+    """A value that depends on no input, as a torch tensor."""
     if isinstance(value, Complex):
         return torch.complex(_tensor(value.re), _tensor(value.im))
     if isinstance(value, GraphNode):
         (array,) = evaluate(Graph((), (value,), "constant"))
-        return to_tensor(np.array(array))  # a constant's own array is not to be written
+        return to_tensor(np.array(array))  # a copy, because torch may write to it
     return value
 
 
-CHECK = "aten._linalg_check_errors.default"  # data are not checked
+CHECK = "aten._linalg_check_errors.default"  # checks data; we compute without such checks
 
 
 @converts("with_effects")
 def with_effects(token: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """Operators that run in order, as the check of a factored matrix: those of constants run now."""
+    """Operators that must run in order, such as the check of a factored matrix. On constants they run now."""
     made = by_torch(operator, args, kwargs)
     if made is None and str(operator) == CHECK:
         return None, None

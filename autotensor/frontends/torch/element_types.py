@@ -1,7 +1,6 @@
 """Types and arrays at the border to torch, and torch's rules for mixed types.
 
-Memory is shared wherever a tensor lies in memory as a kernel reads it; bfloat16, which NumPy lacks, goes
-through its bits.
+Memory is shared where a tensor is row-major already. NumPy has no bfloat16, so those are passed as bits.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def to_tensor(array: Array) -> torch.Tensor:
 
 
 def per_axis(value: Ints, axes: int) -> tuple[int, ...]:
-    """One number for each of so many axes; torch writes a single one for all."""
+    """One number for each axis; torch may give a single number for all."""
     return tuple(value) * axes if len(value) == 1 else tuple(value)
 
 
@@ -114,8 +113,8 @@ def alike(*operands: Any) -> tuple[GraphNode, ...]:
 
 
 def with_axes(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """The converter for tensors without axes too, where torch takes axis 0 for theirs: as vectors of one
-    element. The result has one element as well, and the importer takes its axis away."""
+    """Extends a converter to tensors without axes, of which torch allows axis 0: they become vectors of one
+    element. The result has one element as well, and the importer removes its axis."""
 
     @functools.wraps(convert)
     def wide(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Tensors without elements: no kernel computes them, and what comes of them alone is known now.
+"""Tensors without elements: no kernel computes them, and results that depend on them alone are constants.
 
-relu(x: [0, 3])  ──▶ a constant of no elements
-sum(x: [0, 3])   ──▶ the constant 0, which torch says: all that it reads has no elements
+relu(x: [0, 3])  ──▶ a constant without elements
+sum(x: [0, 3])   ──▶ the constant 0, computed by torch: none of its inputs has elements
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def of_nothing(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The node's results as constants where they have no elements, or where nothing that it reads has any;
-    None for all others."""
-    if str(node.target) == "with_effects":  # its token has no elements; what it does has to be done
+    """The node's results as constants, if they have no elements or if no tensor that it reads has any; None
+    for all other nodes."""
+    if str(node.target) == "with_effects":  # its token has no elements, but its effect counts
         return None
     wanted = node.meta.get("val")
     results = [w for w in tree_flatten(wanted)[0] if isinstance(w, torch.Tensor)]
@@ -44,7 +44,7 @@ def _empty(wanted: Any) -> Any:
 
 
 def _tensor(argument: Any) -> Any:
-    """An argument as torch takes it."""
+    """An argument in the form that torch accepts."""
     value = argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
     return torch.empty(tuple(value.shape), dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 

@@ -2,8 +2,8 @@
 
     module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of them ──import_nodes──▶ Graph
 
-Parameters and buffers become constants, shapes are those of the examples. Inputs keep the names of
-`forward`'s arguments, results in a dictionary its keys.
+Parameters and buffers become constants; shapes are those of the examples. Inputs keep the names of
+`forward`'s arguments, and results in a dictionary are named by its keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.symbols.open_graphs import OpenGraph
 
-# torch.export has these whole, and would take them apart to products and sums
+# torch.export keeps these whole; its decompositions would make products and sums of them
 KEPT = frozenset(
     {
         *WHOLE,
@@ -62,13 +62,13 @@ def from_torch(
 ) -> Graph | OpenGraph:
     """The module's computation at the shapes and types of the examples; its weights are constants.
 
-    dynamic_shapes: extents that calls may choose, as torch.export.export takes them; what comes back then is
-    an OpenGraph, as for an exported program with open extents: one program serves all that its Dims allow.
+    dynamic_shapes: extents that calls may choose, in the form of torch.export.export. The result then is an
+    OpenGraph, as for an exported program with open extents: one program serves all extents of its Dims.
 
-    example_inputs: what `module(*example_inputs, **example_kwargs)` takes; a single tensor will do. None of
-    them is needed for a module that torch.export.export has exported already.
-    Results that are None are left out. Raises Unsupported naming operator and line for what cannot be
-    converted, for modules that torch cannot export, and for those that change their inputs or buffers.
+    example_inputs: the arguments of `module(*example_inputs, **example_kwargs)`; a single tensor may stand
+    alone. A program that torch.export.export has exported already needs neither.
+    Results that are None are left out. Raises Unsupported, naming operator and line, for operators that
+    cannot be converted, for modules that torch cannot export, and for those that write to inputs or buffers.
     """
     if isinstance(module, ExportedProgram):
         if dynamic_shapes is not None:
@@ -92,8 +92,8 @@ def from_torch(
 
 
 def graph_of(program: ExportedProgram, name: str, nodes_of: torch.fx.Graph | None = None) -> Graph:
-    """The graph of an exported program whose operators are decomposed. nodes_of: these at numbers, where it
-    leaves sizes open."""
+    """The graph of an exported program whose operators are decomposed. nodes_of: the same nodes with numbers
+    for the sizes that the program leaves open."""
     nodes_of = program.graph if nodes_of is None else nodes_of
     inputs, given = _given(program, nodes_of)
     nodes = import_nodes(nodes_of, given)
@@ -136,7 +136,7 @@ def _has_norms_in_training(graph: torch.fx.Graph) -> bool:
 def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    """The module, exported. Raises Unsupported with torch's own words."""
+    """The module, exported. Raises Unsupported that quotes torch's message."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
         try:
@@ -165,7 +165,7 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
 
 
 def _given(program: ExportedProgram, graph: torch.fx.Graph) -> tuple[list[Input], dict[str, Any]]:
-    """The graph's inputs, and what stands for every placeholder."""
+    """The graph's inputs, and the value of every placeholder."""
     inputs: list[Input] = []
     given: dict[str, Any] = {}
     types = {n.name: n.meta.get("val") for n in graph.nodes if n.op == "placeholder"}

@@ -1,11 +1,11 @@
 """From ATen operators to graph nodes: an fx graph is walked once, in order.
 
-    placeholder x ──▶ an Input, or a Constant       what the caller says
+    placeholder x ──▶ an Input, or a Constant       the caller decides
     aten.relu.default(x) ──▶ CONVERTERS[…](node of x)
     output ──▶ the nodes of its arguments
 
-Every converted value is held to the type and shape that torch derived for it, so that a converter which
-means something else than the operator is an error now, not a wrong number later.
+Every converted value must have the type and shape that torch derived for it. So a converter that differs from
+its operator in these raises an error at once, instead of giving wrong numbers later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
 _PICKS = (operator.getitem,)
-# Their assertions about types and sizes hold, or torch would have refused the example; data are not checked.
+# Assertions about types and sizes held for the example already; those about data are not checked.
 _CHECKS = frozenset(
     {
         "aten._assert_tensor_metadata.default",
@@ -57,10 +57,9 @@ _CHECKS = frozenset(
 def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
     """The values that the graph outputs: nodes, numbers or None, in order.
 
-    given: by name of a placeholder or of an attribute (`get_attr`), the node that stands for it; other
-    attributes are looked up in the module that owns the graph: parts of a program are modules there.
-    Raises Unsupported, which names the operator and the line of the model, for an operator without a
-    converter.
+    given: name of a placeholder or of an attribute (`get_attr`) → its node. Other attributes are looked up in
+    the module that owns the graph, where parts of a program are modules.
+    Raises Unsupported for an operator without a converter, naming it and the line of the model.
     """
     values: dict[torch.fx.Node, Any] = {}
     checks = _checks(graph)
@@ -77,7 +76,7 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
 
 
 def _checks(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The nodes that compute nothing but what is asserted."""
+    """The nodes that are used by assertions only."""
     found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "call_function" and (
@@ -153,7 +152,7 @@ def _converter(name: str, node: torch.fx.Node, arguments: Sequence[Any]) -> Conv
             raise no_complex()
         return ON_COMPLEX[name]
     if getattr(node.target, "__module__", "") == "_operator":
-        raise Unsupported("Python computes with a number that only the data know", fix=OTHER_FIX)
+        raise Unsupported("Python computes with a number that depends on data", fix=OTHER_FIX)
     if name not in CONVERTERS:
         raise unknown(name)
     return CONVERTERS[name]
@@ -169,16 +168,16 @@ def _known_shapes(node: torch.fx.Node) -> None:
     for made in _flat(node.meta.get("val")):
         if isinstance(made, torch.Tensor) and any(not isinstance(n, int) for n in made.shape):
             raise Unsupported(
-                f"{node.target} gives a shape that only the data know{_place(node)}.",
-                fix="Make it of a fixed size: pad, mask, or torch.where.",
+                f"{node.target} gives a shape that depends on data{_place(node)}.",
+                fix="Give it a fixed size: pad, mask, or torch.where.",
             )
 
 
 def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
-    """The result, of exactly the type and shape that torch gives it."""
+    """The result, after a check that it has torch's type and shape."""
     if isinstance(wanted, (tuple, list)):
         if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
-            raise GraphError(f"{node.target}: converted to another number of results{_place(node)}.")
+            raise GraphError(f"{node.target}: the converter gives another number of results{_place(node)}.")
         return tuple(_held(node, r, w) for r, w in zip(result, wanted, strict=True))
     if isinstance(result, Complex):
         parts = wanted.real if isinstance(wanted, torch.Tensor) else wanted
@@ -197,7 +196,7 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
 
 
 def _memory(node: Any, values: Mapping[torch.fx.Node, Any]) -> list[Held]:
-    """A tensor, and those that it is a view of: they are the arguments on the same storage."""
+    """A tensor and those that it is a view of, which are the arguments on the same storage."""
     found = []
     while node is not None:
         value = node.meta["val"]
@@ -210,7 +209,7 @@ def _memory(node: Any, values: Mapping[torch.fx.Node, Any]) -> list[Held]:
 
 
 def _resolve(arg: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """An argument as converters take it."""
+    """An argument in the form that converters accept."""
     if isinstance(arg, torch.fx.Node):
         return values[arg]
     if isinstance(arg, (list, tuple)):
@@ -229,7 +228,7 @@ def _check_present(value: Any) -> None:
 
 
 def _returned(value: Any, node: Any) -> Any:
-    """A result, which `node` makes."""
+    """A result of the graph, computed by `node`."""
     if isinstance(value, Complex):
         raise Unsupported(
             f"a complex result is not supported{_place(node)}.", fix="Return torch.view_as_real of it."

@@ -1,11 +1,11 @@
-"""Exported programs with `Dim`s: extents that a call may choose, within what the program says of them.
+"""Exported programs with `Dim`s: extents that a call may choose, in the ranges that the program gives.
 
     x: [batch, 4*n], batch in 2 … 64, n in 1 … 16 ──at({"x": (8, 12)})──▶ the graph for [8, 12]
 
-torch keeps an extent as a symbol or as an expression of symbols. Ours stand for the same symbols, in the
-range that the program tells, and the graphs at several numbers are the program's own, with numbers for its
-sizes (`sized_graphs.py`). The shapes of a call give the symbols their values; what does not fit is one
-sentence. For one set of shapes, as for a member that is another graph, the program is exported again.
+torch writes an extent as a symbol or as an expression of symbols. Our symbols are the same ones, with the
+ranges of the program. The graphs at several numbers are the program's own graph with numbers for its sizes
+(`sized_graphs.py`). The shapes of a call determine the symbols; shapes that do not fit raise an error of one
+sentence. Where numbers alone do not suffice, the program is exported again for those shapes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class OpenProgram(OpenGraph):
         graph_of: Callable[..., Graph],
         names: Mapping[sympy.Symbol, str],
     ) -> None:
-        """fixed: `from_torch`, which writes the graph of one set of shapes. decompose, graph_of: what it does
-        with an exported program. names: of the Dims behind the symbols."""
+        """fixed: `from_torch`, which gives the graph of one set of shapes. decompose, graph_of: its steps for
+        an exported program. names: the Dims behind the symbols."""
         self.program, self.name, self._fixed = program, name, fixed
         self._decompose, self._graph_of, self._names = decompose, graph_of, names
 
@@ -98,13 +98,13 @@ class OpenProgram(OpenGraph):
 
     @cached_property
     def _ranges(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
-        """The least and the greatest number of each symbol; None where there is no greatest."""
+        """The least and the greatest value of each symbol; None if there is no greatest."""
         ranges = self.program.range_constraints
         found = {}
         for s in symbols_of_sizes(x for _, x in _tensors(self.program)):
             limits = ranges.get(s)
             least, most = (limits.lower, limits.upper) if limits is not None else (0, sympy.oo)
-            for form, its in ranges.items():  # of 4*s it says 4 or more, where it says 2 or more of s
+            for form, its in ranges.items():  # torch gives 4 or more for 4*s, and 2 or more for s
                 if form != s and form.free_symbols == {s} and its.lower < 2**62:
                     least = min(least, solved([(form, int(its.lower))]).get(s, least))
             found[s] = int(least), None if most > 2**62 else int(most)
@@ -115,10 +115,10 @@ class OpenProgram(OpenGraph):
         return self._decompose(self.program)
 
     def _at_numbers(self, numbers: Numbers) -> Graph:
-        """The graph where the symbols are these."""
+        """The graph at these values of the symbols."""
         try:
             graph = sized(self._decomposed.graph, numbers)
-        except Unsupported:  # torch writes others for these numbers, or has branches and loops in it
+        except Unsupported:  # other operators at these numbers, or branches and loops
             tensors = _tensors(self.program)
             return self.at({n: tuple(size_at(e, numbers) for e in x.shape) for n, x in tensors})
         return self._graph_of(self._decomposed, self.name, graph)
@@ -129,7 +129,7 @@ class OpenProgram(OpenGraph):
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Any]:
-    """What stands for each argument of a call: a tensor that torch made up, or a constant."""
+    """Name of each argument of a call → a placeholder tensor of torch, or a constant."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     found = {}
     for spec in program.graph_signature.input_specs:
@@ -149,12 +149,12 @@ def _tensors(program: ExportedProgram) -> list[tuple[str, torch.Tensor]]:
 
 
 def hint(extent: Any) -> int:
-    """An extent of the example; 2 where there is none."""
+    """The extent in the example; 2 if there is none."""
     return extent if isinstance(extent, int) else int(extent.node.hint or 2)
 
 
 def dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[sympy.Symbol, str]:
-    """The names of the Dims that `dynamic_shapes` says of the inputs, as far as these are tensors."""
+    """The names of the Dims that `dynamic_shapes` gives for inputs that are tensors."""
     tensors = _tensors(program)
     if isinstance(dynamic_shapes, Mapping):
         said = [(x, dynamic_shapes.get(n)) for n, x in tensors]
@@ -197,7 +197,7 @@ def _check(program: ExportedProgram, model: str, shapes: Shapes) -> Numbers:
 
 
 def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
-    """The numbers of the symbols where these expressions are these numbers, as far as they follow."""
+    """The values of the symbols that follow from these expressions having these values."""
     known: dict[sympy.Symbol, int] = {}
     for wanted, given in extents:
         if isinstance(wanted, sympy.Symbol):
@@ -208,7 +208,7 @@ def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
 
 
 def _solve(wanted: Any, given: int, known: dict[Any, int]) -> None:
-    """Learns the one symbol of an expression that is not known yet, if a whole number solves it."""
+    """Adds the only unknown symbol of an expression to `known`, if a whole number solves it."""
     unknown = [s for s in getattr(wanted, "free_symbols", ()) if s not in known]
     if len(unknown) == 1:
         for solution in sympy.solve(wanted.subs(known) - given, unknown[0]):
@@ -218,7 +218,7 @@ def _solve(wanted: Any, given: int, known: dict[Any, int]) -> None:
 
 
 def _misfit(wanted: Any, given: int, known: Mapping[Any, int], ranges: Mapping[Any, Any]) -> str:
-    """What an axis takes, if it does not take this extent; "" if it does."""
+    """The extents that an axis takes, for a message; "" if it takes this one."""
     if isinstance(wanted, int):
         return "" if wanted == given else str(wanted)
     limits = ranges.get(wanted)

@@ -1,10 +1,10 @@
-"""What is not converted, each in words: why, and what to do instead."""
+"""Operators that are not converted: the reason, and what to do instead."""
 
 from __future__ import annotations
 
 from autotensor.frontends.errors import Unsupported
 
-_DRAW = "random numbers are not drawn here", "Draw them outside and pass them in."
+_DRAW = "random numbers are not supported", "Draw them outside and pass them in."
 _RANDOM = frozenset(
     """bernoulli binomial cauchy exponential geometric log_normal multinomial native_dropout normal
     normal_functional poisson rand rand_like randint randint_like randn randn_like randperm
@@ -40,11 +40,11 @@ def _reason(bare: str) -> tuple[str, str]:
 
 
 def no_complex() -> Unsupported:
-    """The error for complex tensors where there is no way for them."""
+    """The error for complex tensors in operators that do not take them."""
     return Unsupported(f"{_NO_COMPLEX[0]}.", fix=_NO_COMPLEX[1])
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of torch says, without its long explanations."""
+    """The message of an exception of torch, without its long explanations."""
     words = str(error).strip().splitlines() or [type(error).__name__]
     return words[0].strip().rstrip(".")

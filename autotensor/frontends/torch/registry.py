@@ -4,8 +4,8 @@
     def relu(x: GraphNode) -> GraphNode:
         return ops.relu(x)
 
-A converter gets the operator's arguments: tensors as graph nodes, types as names ("float32"), numbers, lists
-and None as they are. It gives a node, or a tuple of them where the operator has several results.
+A converter gets the operator's arguments: tensors as graph nodes, types as names ("float32"); numbers, lists
+and None unchanged. It gives a node, or a tuple of nodes if the operator has several results.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Converter)
 
 CONVERTERS: dict[str, Converter] = {}
 READS_MEMORY: set[str] = set()  # operators whose converter reads the strides of its first argument
-BETTER_KNOWN: set[str] = set()  # operators that torch runs, once, where they depend on no input
+BETTER_KNOWN: set[str] = set()  # operators that torch runs once, if they depend on no input
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A result that a converter does not give; an error only if somebody reads it."""
+    """A result that a converter does not give: an error if it is read."""
 
     what: str
 
@@ -43,7 +43,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tensor that was converted, and how torch lays it out."""
+    """A tensor that was converted, and its layout in torch's memory."""
 
     node: GraphNode
     layout: Layout
@@ -53,7 +53,7 @@ def converts(*targets: str, memory: bool = False, known: bool = False) -> Callab
     """Files the decorated function as the converter of these operators (`namespace.name.overload`).
 
     memory: it also takes `memory`, a `Held` for its first argument and each tensor that this is a view of.
-    known: torch itself computes what depends on no input.
+    known: torch itself computes the operator if it depends on no input.
     """
 
     def file(function: F) -> F:

@@ -1,9 +1,9 @@
-"""Graphs of torch whose sizes are symbols, at numbers: what torch has traced once serves every size.
+"""Graphs of torch with symbols for sizes, at given numbers: one trace of torch serves every size.
 
     n = s0 * 4;  y = view(x: [s0, 8], [n, 2])    ──s0 = 6──▶    y = view(x: [6, 8], [24, 2])     y: [24, 2]
 
-Sizes that are computed become numbers in the arguments of those who read them, and torch itself says again,
-without data, what shape and memory every result has.
+Computed sizes become numbers in the arguments of their readers. torch then derives the shape and strides of
+every result again, without data.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torch.utils._pytree import tree_leaves
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.refused_operators import first_line
 
-Numbers = Mapping[sympy.Symbol, int]  # what each symbol of torch is
-# of sizes; what they assert holds in the range of the symbols, or torch would have refused the example
+Numbers = Mapping[sympy.Symbol, int]  # value of each symbol of torch
+# assertions about sizes: torch has proved them for the whole range of the symbols
 _ASSERTS = ("aten._assert_scalar", "aten.sym_constrain_range", "aten._assert_tensor_metadata")
 
 
 def expression(size: Any) -> Any:
-    """A size as sympy has it, or the number that it is."""
+    """A size as a sympy expression, or as a number."""
     return size if isinstance(size, int) else size.node.expr
 
 
@@ -42,7 +42,7 @@ def symbols_of_sizes(values: Iterable[Any]) -> tuple[sympy.Symbol, ...]:
 
 
 def size_at(size: Any, numbers: Numbers) -> int:
-    """A size where the symbols are these numbers. Raises Unsupported where it has others."""
+    """A size at these values of the symbols. Raises Unsupported if it has other symbols."""
     if isinstance(size, int):
         return size
     found = expression(size).xreplace({s: sympy.Integer(n) for s, n in numbers.items()})
@@ -58,7 +58,7 @@ def sized(graph: torch.fx.Graph, numbers: Numbers) -> torch.fx.Graph:
     """
     made = torch.fx.Graph(graph.owning_module)
     new: dict[torch.fx.Node, Any] = {}  # nodes of `made`, or numbers
-    fakes: dict[torch.fx.Node, Any] = {}  # what stands for the value of each node of `graph`
+    fakes: dict[torch.fx.Node, Any] = {}  # a tensor without data for each node of `graph`
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         for node in graph.nodes:
             if node.op == "call_function":
@@ -73,7 +73,7 @@ def sized(graph: torch.fx.Graph, numbers: Numbers) -> torch.fx.Graph:
             elif node.op == "get_attr":
                 fakes[node] = _attribute(node, graph.owning_module, mode)
             copied = made.node_copy(node)
-            copied.name = node.name  # the new graph has its own ideas of "input"
+            copied.name = node.name  # the new graph renames nodes such as "input"
             copied.args = map_arg(node.args, new.__getitem__)
             copied.kwargs = map_arg(node.kwargs, new.__getitem__)
             if node in fakes:
@@ -109,5 +109,5 @@ def _run(node: torch.fx.Node, fakes: Mapping[torch.fx.Node, Any]) -> Any:
     except Exception as error:  # torch raises many kinds
         raise Unsupported(f"{node.target}: {first_line(error)}") from error
     if any(isinstance(v, (torch.SymInt, torch.SymFloat, torch.SymBool)) for v in tree_leaves(made)):
-        raise Unsupported(f"{node.target} gives a size that only the data know.")
+        raise Unsupported(f"{node.target} gives a size that depends on data.")
     return made

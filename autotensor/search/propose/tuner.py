@@ -4,17 +4,17 @@
     batch = tuner.ask(8)              candidates worth measuring
     tuner.tell(batch, results)        seconds, or None for a failure
 
-    seeds     the default; what the log suggests (`transfer.py`)                      first batch
+    seeds     the default; suggestions of the log (`transfer.py`)                     first batch
     verify    whole space ──prior──▶ drafts ──model──▶ ranking ──diversity──▶ batch   ┐ each while it pays
-    descend   best two told ──single steps──▶ neighbours ──model──▶ batch             ┘ (`phases.py`)
+    descend   best two so far ──single steps──▶ neighbours ──model──▶ batch           ┘ (`phases.py`)
 
-The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
-kept is described by features. A little of every batch is left to chance, of wide spaces half of the first.
-For sketches of the general rules and of many stages, whose spaces are too large to be drafted well, mutants
-and crossovers of the best told stand next to the drafts. Structure is bred like any other choice: the
-decisions of the best told are carried to other sketches, as steps of the descent and crossed with what was
-best there. `Candidate.made_by` says where each came from, so that the log can tell what ever wins.
-Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
+Once, the prior chooses drafts out of the whole space, or out of a sample that it bred. Only these drafts get
+features. A small part of every batch is drawn at random; in wide spaces, half of each of the first batches.
+Some spaces are too large to be drafted well: those of the general rules and those of many stages. There,
+mutants and crossovers of the best candidates so far join the drafts. Structure is bred, too: the decisions of
+the best candidates are carried to other sketches, as steps of the descent, and crossed with the best
+candidates there. `Candidate.made_by` says where each came from, so the log shows which ways win.
+The proposed candidates depend on the seed and on the results of each round, on nothing else. So a run that
 was killed continues as if it had not been.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
 2020).
@@ -48,16 +48,16 @@ from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
 from tuning_db.records import Parent
 
-# rules that know nothing of the computation; their spaces are too large and too even to be drafted well
+# rules for any computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
 LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
-WIDE = 10_000  # candidates; those of a network's layers, which the prior knows, are fewer (chosen, 2026-11)
-BEGINNING = 2  # batches: what the first model is fitted to
+WIDE = 10_000  # candidates; layers of networks, where the prior is good, have fewer (chosen, 2026-11)
+BEGINNING = 2  # batches, to which the first model is fitted
 DRAFTED = "drafted"
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
-CORNER = 2  # options of a hole that count as alike in sketches without register tiles: sizes, in order
+CORNER = 2  # neighbouring options (sizes, in order) that count as one family where there is no register tile
 REACH = 2  # holes in which a step of the descent differs, at most
 
 
@@ -68,13 +68,13 @@ class SearchOptions:
     # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
     draft: int = 8192
     keep: int = 768  # of all drafts, the best by the prior, ranked by the model in every round
-    spread: int = 256  # and so many by chance, lest the prior hides something
-    parents: int = 16  # told candidates that breed
+    spread: int = 256  # more drafts, drawn at random, against errors of the prior
+    parents: int = 16  # best measured candidates that breed
     children: int = 192  # mutants and crossovers per round
-    descents: int = 2  # told candidates from which single steps are taken
-    transplants: int = 2  # of a batch of the descent, their decisions in other sketches
-    random_share: float = 0.1  # of a batch, drawn without looking at the model
-    first_share: float = 0.5  # the same of the first batches in wide spaces
+    descents: int = 2  # best measured candidates from which single steps are taken
+    transplants: int = 2  # candidates of a batch of the descent that carry decisions to other sketches
+    random_share: float = 0.1  # of a batch, drawn without the model
+    first_share: float = 0.5  # the same, for the first batches in wide spaces
 
 
 class Tuner(Policy):
@@ -102,14 +102,14 @@ class Tuner(Policy):
     # -- asking --------------------------------------------------------------------------------------------
 
     def outlook(self, count: int) -> Outlook | None:
-        """What may still be gained; None while there is no time to beat."""
+        """The gain that may still be had; None before the first time was measured."""
         left = self.unmeasured()
         return None if left is None else outlook(left, self.told_s, count)
 
     def unmeasured(self) -> Prediction | None:
-        """What the model expects of the drafts that are left; None while there is no time to beat.
+        """The model's prediction for the drafts that are left; None before the first time was measured.
 
-        What looks the same as a candidate that was asked is not left: it is the same, and no news.
+        A draft with the loops of a candidate that was proposed is not left: its time is known.
         """
         if not self._told:
             return None
@@ -124,7 +124,7 @@ class Tuner(Policy):
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
         self._origins.clear()
-        self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
+        self._describe_missing([self._place_of(c) for c in out])  # candidates with the same loops are not new
         by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
         if phase(self._gains) is Phase.DESCEND:
             self._descend(out, count - by_chance)
@@ -137,14 +137,15 @@ class Tuner(Policy):
         self._rest(pool, ranking, out, count, self._is_open)
 
     def _share_by_chance(self) -> float:
-        """In wide spaces the prior's best are too much alike to teach a model what the prior gets wrong."""
+        """In wide spaces the prior's best resemble each other too much to show a model the prior's errors."""
         begins = self._round <= BEGINNING and self.space >= WIDE
         return self.options.first_share if begins else self.options.random_share
 
     def _descend(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch from the best told: their decisions in other sketches, then small steps.
+        """Fills the batch from the best so far: their decisions in other sketches, then small steps.
 
-        In one hole while there are such; then in two, lest a valley that runs askew looks like its end.
+        A step changes one hole while such steps are left, then two: so a diagonal valley is not taken for a
+        minimum.
         """
         best = self._best(self.options.descents)
         others = [(m, row, t) for t in best for m, row in self._transplants(t)]
@@ -157,7 +158,7 @@ class Tuner(Policy):
     def _take_steps(
         self, places: Sequence[tuple[int, Ints, Told]], how: str, out: list[Candidate], count: int
     ) -> None:
-        """Adds candidates that were made of told ones to the batch, the most promising first."""
+        """Adds candidates that were made of measured ones to the batch, the most promising first."""
         if len(out) >= count:
             return
         for sketch, choices, began in places:
@@ -214,8 +215,8 @@ class Tuner(Policy):
         return self._drafts
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
-        """Mutants and crossovers of the best told, of sketches that cannot be drafted well; and crossovers of
-        the best told of different sketches."""
+        """Mutants and crossovers of the best so far, for sketches that cannot be drafted well; and crossovers
+        between different sketches."""
         told = self._best(self.options.parents)
         found = self._crossed(told, rng)
         best = [t for t in told if is_bred(self.sketches[t.sketch])]
@@ -245,7 +246,7 @@ class Tuner(Policy):
         return found
 
     def _describe(self, places: Sequence[tuple[int, Ints]], made_by: str) -> list[Described]:
-        """What was not asked of these, by sketch."""
+        """Features of those that were not proposed yet, by sketch."""
         rows: dict[int, list[Ints]] = {}
         for n, row in places:
             if (n, row.tobytes()) not in self._asked:
@@ -278,7 +279,7 @@ class Tuner(Policy):
         out: list[Candidate],
         count: int,
     ) -> None:
-        """The first of the ranking that are not alike: in family, or in what their loops come to.
+        """Takes the first of the ranking that differ in family and in their loops.
 
         There may be too few of them: some sketches have few families, and small spaces few programs.
         """
@@ -298,11 +299,11 @@ class Tuner(Policy):
                 return
 
     def _is_new(self, d: Described, row: int) -> bool:
-        """Whether neither it nor one that looks the same was asked."""
+        """Whether neither it nor one with the same loops was proposed."""
         return self._is_open(d, row) and d.look(row) not in self._looks
 
     def _is_open(self, d: Described, row: int) -> bool:
-        """Whether it was not asked."""
+        """Whether it was not proposed."""
         return d.place(row) not in self._asked
 
     def _rest(
@@ -313,7 +314,7 @@ class Tuner(Policy):
         count: int,
         wanted: Callable[[Described, int], bool],
     ) -> None:
-        """Fills the batch in order of the ranking, whatever the families, with those that are wanted."""
+        """Fills the batch in order of the ranking, whatever the families, with rows that pass `wanted`."""
         for seconds, n, row in ranking:
             if len(out) >= count:
                 return
@@ -343,10 +344,10 @@ def together(pool: Sequence[Described]) -> tuple[Floats, Floats]:
 
 
 def is_bred(sketch: Sketch) -> bool:
-    """Whether a sample says little of its space: general rules made it, or the choices of many stages."""
+    """Whether a sample says little about its space: general rules made it, or it has many stages."""
     return is_general(sketch) or sketch.size > LARGE
 
 
 def is_general(sketch: Sketch) -> bool:
-    """Whether no rule that knows the computation made it."""
+    """Whether only rules for any computation made it."""
     return not GENERAL_RULES.isdisjoint(sketch.made_by)

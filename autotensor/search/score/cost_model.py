@@ -1,10 +1,10 @@
-"""Cost models: predicted seconds of candidates with how sure that is, from their features and the prior.
+"""Cost models: predicted seconds of candidates and their uncertainty, from their features and the prior.
 
-    PriorModel    the prior itself: knows nothing and ranks at once
+    PriorModel    the prior itself: learns nothing and ranks at once
     XGBModel      the prior times exp(trees), learned across workloads: `xgb_model.py`
     RandomModel   noise: the baseline that the others must beat
 
-All speak of logarithms of seconds: being wrong by a factor is equally bad for fast and for slow candidates.
+All predict logarithms of seconds, so an error by a factor weighs the same for fast and for slow candidates.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from autotensor.base.target import Target
 
 Floats = npt.NDArray[np.float64]
 
-# of log(measured / prior) within a task, on models that nobody had tuned (see benchmarks/cost_model.py)
+# standard deviation of log(measured / prior) within a task, on models new to it (benchmarks/cost_model.py)
 PRIOR_SPREAD = 0.35
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """What a model expects of candidates, each an array over them."""
+    """A model's prediction for some candidates, each field an array over them."""
 
     mean: Floats  # of the logarithm of seconds
-    spread: Floats  # its standard deviation: 90 % of measurements are within 1.64 of them
+    spread: Floats  # its standard deviation: 90 % of measurements lie within 1.64 times this
     valid: Floats  # probability that it builds, runs and is right
 
     @property
@@ -40,12 +40,12 @@ class Prediction:
         return len(self.mean)
 
     def of(self, rows: npt.NDArray[np.bool_]) -> Prediction:
-        """That of some of the candidates."""
+        """The prediction for some of the candidates."""
         return Prediction(self.mean[rows], self.spread[rows], self.valid[rows])
 
     @staticmethod
     def joined(parts: Sequence[Prediction]) -> Prediction:
-        """That of the candidates of all parts, in order."""
+        """The prediction for the candidates of all parts, in order."""
         return Prediction(
             np.concatenate([p.mean for p in parts]),
             np.concatenate([p.spread for p in parts]),
@@ -57,18 +57,18 @@ class Prediction:
 class CostModel(Protocol):
     """Predicts and learns. `group` is the workload's key: rows of one workload are comparable.
 
-    One that has `rows_in_flight` gets the number of rows that a run learns between a batch and its
-    answer. Features that cannot be written to are the same whenever the same array comes again.
+    If a model has the attribute `rows_in_flight`, the run sets it to the number of rows that arrive between a
+    batch and its results. A read-only array of features never changes, so a model may keep its prediction.
     """
 
-    learns: bool  # False: what the log knows need not be told, and suggests nothing
+    learns: bool  # False: the log's trials are not taught, and suggest no candidates
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         """features: [candidates, features], as `features.NAMES` orders them; prior: [candidates], seconds."""
         ...
 
     def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
-        """What was measured: seconds [candidates], NaN for failures."""
+        """Takes measured seconds [candidates], NaN for failures."""
         ...
 
 
@@ -78,7 +78,7 @@ class PriorModel:
     learns = False
 
     def __init__(self, seed: int = 0, target: Target | None = None) -> None:
-        """Of nothing."""
+        """Both arguments are ignored; every model factory takes them."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         ones = np.ones(len(prior))

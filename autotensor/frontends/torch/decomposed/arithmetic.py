@@ -1,4 +1,4 @@
-"""Elementwise operators and sums, by others."""
+"""Elementwise operators and sums, made of other operators."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autotensor.frontends.torch.decomposed.table import decomposes
 
 @decomposes("aten.signbit.default")
 def signbit(x: Tensor) -> Tensor:
-    """-0.0 is distinguished from 0.0 by its reciprocal; the sign of not-a-number is not found."""
+    """The reciprocal tells -0.0 from 0.0; the sign of not-a-number is ignored."""
     if not x.dtype.is_floating_point:
         return x < 0 if x.dtype is not torch.bool else torch.zeros_like(x)
     return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
 def _floats(x: Tensor, kind: torch.dtype) -> Tensor:
-    """x in this type, if it has fractions, else in the default one."""
+    """x in this type if that is a float type, else in the default float type."""
     return x.to(kind if kind.is_floating_point else torch.get_default_dtype())
 
 
@@ -43,7 +43,7 @@ def copysign_number(a: Tensor, b: float) -> Tensor:
 
 
 def _extreme(aten: str, extreme: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """The other one where one of them is not a number."""
+    """The extreme of two; where one is not a number, the other one."""
 
     @decomposes(aten)
     def decomposed(a: Tensor, b: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ _extreme("aten.fmin.default", torch.minimum)
 
 @decomposes("aten.hypot.default")
 def hypot(a: Tensor, b: Tensor) -> Tensor:
-    """By the larger leg, whose square might overflow."""
+    """Divides by the larger leg first, because its square might overflow."""
     a, b = (x.abs() for x in _alike(a, b))
     large, small = torch.maximum(a, b), torch.minimum(a, b)
     share = torch.where(large > 0, small / large, 0.0)
@@ -69,7 +69,7 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposes("aten.round.decimals")
 def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
-    """Halves to even, of the product that torch's kernel rounds."""
+    """Rounds the same product as torch's kernel, halves to even."""
     if decimals == 0 or not x.dtype.is_floating_point:
         return x.round()
     power = 10.0 ** abs(decimals)
@@ -144,12 +144,12 @@ def pdist(x: Tensor, p: float = 2) -> Tensor:
     return _norm(x[rows] - x[columns], p)
 
 
-# -- rounded as quantised numbers are ----------------------------------------------------------------------
+# -- rounded like quantised numbers ------------------------------------------------------------------------
 
 
 def _fake_quantized(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
-    """Each of x as the nearest of the numbers scale * (low - zero) … scale * (high - zero); where it is
-    between them."""
+    """x rounded to the nearest of scale * (low - zero) … scale * (high - zero); and a mask that is true where
+    x lies between the ends."""
     place = torch.round(x * (1 / scale)) + zero
     kept = place.clamp(low, high)
     return ((kept - zero) * scale).to(x.dtype), (place >= low) & (place <= high)
@@ -165,7 +165,7 @@ def fake_quantize(x: Tensor, scale: float, zero: int, low: int, high: int) -> tu
 def fake_quantize_if(
     x: Tensor, scale: Tensor, zero: Tensor, enabled: Tensor, low: int, high: int
 ) -> tuple[Tensor, Tensor]:
-    """By tensors of one number each; as it is where `enabled` is 0."""
+    """scale and zero point are tensors of one number; where `enabled` is 0, x is unchanged."""
     y, inside = _fake_quantized(x, scale.reshape(()), zero.reshape(()), low, high)
     on = enabled.reshape(()) != 0
     return torch.where(on, y, x), inside | ~on
@@ -185,8 +185,8 @@ def fake_quantize_channels(
 @decomposes("aten.multilabel_margin_loss_forward.default")
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """The sum over labels t before a line's first -1, and over classes j that are not among them, of
-    max(0, 1 - x[t] + x[j]) / classes; reduction 0 none, 1 mean, 2 sum. Torch's decomposition takes what
-    stands behind the -1 for label 0."""
+    max(0, 1 - x[t] + x[j]) / classes; reduction 0 none, 1 mean, 2 sum. Torch's own decomposition is wrong: it
+    reads labels after the -1 as label 0."""
     lines, labels = torch.atleast_2d(x), torch.atleast_2d(target)
     classes = torch.arange(lines.shape[1])
     given = torch.cumsum((labels == -1).to(torch.int64), 1) == 0  # [lines, label]

@@ -1,4 +1,4 @@
-"""Reading and writing at places that are data, by the operators that have converters."""
+"""Reading and writing at places given by data, made of operators that have converters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.frontends.torch.decomposed.table import decomposes
 
 @decomposes("aten.take.default")
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """By place in the flattened x."""
+    """x's elements at these places of the flattened x."""
     return x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
 
 
@@ -45,7 +45,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     rows, columns = torch.arange(x.shape[a]), torch.arange(x.shape[b])
     last = x.movedim((a, b), (-2, -1))  # [..., rows, columns]
     on = columns.unsqueeze(0) - rows.unsqueeze(1) == offset
-    along = rows - max(-offset, 0)  # which element of the diagonal a row has
+    along = rows - max(-offset, 0)  # number of the row's element on the diagonal
     count = source.shape[-1]
     if not count:
         return x.clone()
@@ -69,7 +69,7 @@ def index_reduce(
 
 @decomposes("aten.resize.default")
 def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tensor:
-    """As many of the elements as fit; the rest would be uninitialised memory."""
+    """The elements that fit. In torch, any further ones would be uninitialised memory."""
     count = prod(size)
     if count > x.numel():
         return NotImplemented
@@ -78,7 +78,7 @@ def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tenso
 
 @decomposes("aten.histc.default")
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Counts of equal steps from min to max, which is in the last one; without them, of x's own range."""
+    """Counts in equal steps from min to max (inclusive); if both are 0, from the least to the greatest x."""
     flat = x.reshape(-1)
     if not flat.numel():
         return x.new_zeros(bins)

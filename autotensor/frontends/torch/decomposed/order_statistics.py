@@ -15,12 +15,12 @@ Picks = Callable[..., Pair]  # values and places
 
 
 def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
-    """The value at one place of a line, from slices that keep the axis."""
+    """One value of each line and its place, from slices that keep the axis."""
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
 def of_a_line(target: str) -> Callable[[Picks], Picks]:
-    """Files what picks an element of each line; a tensor without axes is its own, at place 0."""
+    """Files a function that picks an element of each line. A tensor without axes gives itself, at place 0."""
 
     def file(picks: Picks) -> Picks:
         def picked(x: Tensor, *args: Any, **kwargs: Any) -> Pair:
@@ -41,7 +41,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
 
 @of_a_line("aten.median.dim")
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
-    """The lower one of two; not a number, and the first such place, where the line has one."""
+    """The lower of the two middle elements. A line with not-a-number gives its first not-a-number."""
     value, place = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
     if x.dtype.is_floating_point:
         bad = x.isnan()
@@ -54,7 +54,7 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
 
 @decomposes("aten.nanmedian.dim")
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
-    """The median of those that are numbers."""
+    """The median of the elements that are numbers."""
     if not x.dtype.is_floating_point or not x.dim():
         return median_along(x, dim, keepdim)
     values, places = torch.sort(x, dim=dim, stable=True)
@@ -77,7 +77,7 @@ _of_all("aten.nanmedian.default", nanmedian_along)
 
 @of_a_line("aten.mode.default")
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
-    """The commonest value, the least of several; its last place."""
+    """The commonest value (the least if there are several), and its last place."""
     line = x.movedim(dim, -1)  # [..., n]
     same = line.unsqueeze(-1) == line.unsqueeze(-2)
     count = same.sum(-1)

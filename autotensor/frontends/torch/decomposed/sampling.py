@@ -1,9 +1,8 @@
 """Reading images and volumes at places between their elements: `grid_sample` along two and three axes.
 
-Torch takes the sampling of images apart, that of volumes not. Source of the rules: torch's kernels,
+Torch has a decomposition for images, none for volumes. Source of the rules: torch's kernels,
 `aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. They differ for
-coordinates without a place (NaN; where it is thrown back, infinity too): an image's first element, a
-volume's last one.
+NaN (and, with reflection, for infinity): images read the first element there, volumes the last one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ZEROS, _BORDER = 0, 1  # else reflection
 
 
 def _reflected(place: Tensor, low: float, span: float) -> Tensor:
-    """Thrown back at `low` and `low + span` until it lies between."""
+    """The place, reflected at `low` and `low + span` until it lies between them."""
     if span == 0:
         return torch.zeros_like(place)
     away = (place - low).abs()
@@ -32,7 +31,7 @@ def _reflected(place: Tensor, low: float, span: float) -> Tensor:
 
 
 def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) -> Tensor:
-    """Where -1 … 1 lie among `extent` elements; 0 is the middle of the first one."""
+    """Coordinates -1 … 1 as places among `extent` elements; place 0 is the middle of the first element."""
     scale = (extent - 1) / 2 if align_corners else extent / 2
     place = coordinate * scale + (extent - 1) / 2
     if padding == _ZEROS:

@@ -6,8 +6,8 @@
     def addbmm(c, a, b, *, beta=1, alpha=1):
         return beta * c + alpha * torch.bmm(a, b).sum(0)
 
-Ours say what torch's kernels compute where torch has no decomposition, or one that it cannot trace itself.
-They live in the files next to this one, one for each family.
+We write a decomposition where torch has none, or has one that it cannot trace itself. Ours compute the same
+as torch's kernels. They are in the files of this folder, one for each family.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.frontends.torch.registry import CONVERTERS
 Decomposition = Callable[..., Any]
 F = TypeVar("F", bound=Decomposition)
 
-# operators that torch would decompose and a schedule needs whole, whoever traces the program
+# operators that torch would decompose but that a schedule needs whole
 WHOLE = (
     "aten.upsample_nearest2d.vec",
     "aten.upsample_bilinear2d.vec",
@@ -53,17 +53,17 @@ def decomposes(*targets: str) -> Callable[[F], F]:
 
 
 def extended(table: dict[Any, Decomposition]) -> dict[Any, Decomposition]:
-    """The table, with all that torch or we can take apart and that has no converter."""
+    """The table with every operator that has no converter and that torch or we can decompose."""
     more = {o: how for o, how in decomposition_table.items() if _is_wanted(o)}
     return {**more, **table, **OURS}
 
 
-# Torch's decompositions of these write in place what it then cannot trace.
+# Torch's decompositions of these write in place, and torch cannot trace that.
 _UNTRACED = frozenset({"aten.complex.default", "aten.polar.default"})
 
 
 def _is_wanted(operator: Any) -> bool:
-    """Functional operators without a converter of their own."""
+    """Whether it is a functional operator without a converter of its own."""
     return (
         isinstance(operator, torch._ops.OpOverload)
         and str(operator) not in _UNTRACED

@@ -1,4 +1,4 @@
-"""Resizing with antialiasing: a pixel of the result is a mean over all that it covers, weighted by a filter.
+"""Resizing with antialiasing: a pixel is the mean of all pixels that it covers, weighted by a filter.
 
 Source: aten/src/ATen/native/cpu/UpSampleKernel.cpp (`compute_indices_weights_aa`).
 """
@@ -14,7 +14,7 @@ from autotensor.frontends.torch.element_types import Ints
 from autotensor.frontends.torch.families.pool import resized, resizes
 from autotensor.graph.ir import Array, GraphNode
 
-Filter = Callable[[Array], Array]  # of the distance in pixels of the coarser picture
+Filter = Callable[[Array], Array]  # distance, in pixels of the coarser picture ──▶ weight
 
 
 def _triangle(x: Array) -> Array:
@@ -31,7 +31,7 @@ def _cubic(x: Array) -> Array:
 
 
 def _weights(extent: int, wanted: int, reach: int, shape: Filter, align_corners: bool, scale: Any) -> Array:
-    """Weights [new extent, extent] along one axis. reach: of the filter, in pixels to each side."""
+    """Weights [new extent, extent] along one axis. reach: pixels that the filter covers to each side."""
     if align_corners:
         step = (extent - 1) / (wanted - 1) if wanted > 1 else 0.0
     else:

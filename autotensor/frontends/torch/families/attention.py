@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, as torch's function and as the kernels that it chooses on the CPU."""
+"""Scaled dot-product attention: torch's function, and the kernels that it calls on the CPU."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """q: [..., heads, queries, depth]; what is in front is the batch, if anything is.
+    """q: [..., heads, queries, depth]; any axes in front are the batch.
 
-    Leading axes broadcast: one key may serve all heads. Grouped heads repeat each key for its queries.
+    Leading axes broadcast: one key may serve all heads. With grouped heads, each key serves several queries.
     """
     if dropout_p:
         raise Unsupported("dropout is random in training mode.", fix="Call .eval() on the module.")
@@ -48,7 +48,7 @@ def attention(
 
 
 def _spread(x: GraphNode, lead: tuple[int, ...], own: int) -> GraphNode:
-    """The last axes as they are, those in front as `lead` says."""
+    """x broadcast to the leading axes `lead`; its last axes stay."""
     wanted = (*lead, *x.shape[-own:])
     return x if x.shape == wanted else ops.broadcast_to(x, shape=wanted)
 
@@ -61,14 +61,14 @@ def _of_rank_4(x: GraphNode) -> GraphNode:
 
 
 def _mask(mask: GraphNode, q: GraphNode, lead: tuple[int, ...]) -> GraphNode:
-    """The mask with four axes at most, as q has them."""
+    """The mask, with as many axes as q has (four at most)."""
     if len(lead) > 2 and mask.ndim > 3:
         mask = _of_rank_4(_spread(mask, lead, 2))
     return mask if mask.dtype.is_bool else as_type(mask, q.dtype)
 
 
 def _of_seeing(y: GraphNode, mask: GraphNode) -> GraphNode:
-    """A query from which the mask hides every key gets 0, as torch's softmax has it."""
+    """0 for queries from which the mask hides every key, as in torch's softmax."""
     if isinstance(mask, Constant) and _seeing(mask.data.array).all():
         return y
     seeing = mask if mask.dtype.is_bool else ops.greater(mask, constant(mask.dtype.numpy.type("-inf")))

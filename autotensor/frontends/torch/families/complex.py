@@ -40,7 +40,7 @@ MAKE_COMPLEX = frozenset(f"aten.{n}.default" for n in ("view_as_complex", "compl
 
 
 def on_complex(*targets: str) -> Callable[[F], F]:
-    """Files a converter for operators (`aten.name.overload`) of which an argument is complex."""
+    """Files a converter for operators (`aten.name.overload`) that have a complex argument."""
 
     def file(function: F) -> F:
         ON_COMPLEX.update(dict.fromkeys(targets, function))
@@ -57,8 +57,8 @@ def parts(x: Any) -> tuple[Any, Any]:
 
 
 def _of_each_part(name: str, data: tuple[int, ...] = (0,)) -> None:
-    """An operator that only moves or adds elements, done to both parts. `data`: which of its arguments hold
-    elements; others are places, sizes, axes."""
+    """Applies an operator that only moves or adds elements to both parts. `data`: numbers of the arguments
+    that hold elements; the others are places, sizes and axes."""
 
     @on_complex(name)
     def convert(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +150,7 @@ def imag(x: Complex) -> Any:
 
 @on_complex("aten._to_copy.default", "aten.to.dtype")
 def to(x: Any, *args: Any, dtype: str | None = None, **_: Any) -> Any:
-    """A cast; to a real type, of the real part. The importer gives the parts torch's types."""
+    """A cast. A cast to a real type keeps the real part. The importer sets the types of the parts."""
     named = dtype or next((a for a in args if isinstance(a, str)), "complex64")
     re, im = parts(x)
     if not named.startswith("complex"):
@@ -170,7 +170,7 @@ def copy(x: Any, source: Any, *_: Any) -> Any:
 
 @on_complex("aten.abs.default")
 def absolute(x: Complex) -> Any:
-    """By the larger part, whose square might overflow."""
+    """Divides by the larger part first, because its square might overflow."""
     a, b = ops.abs(x.re), ops.abs(x.im)
     large, small = ops.maximum(a, b), ops.minimum(a, b)
     share = ops.where(ops.greater(large, 0.0), ops.divide(small, large), small)

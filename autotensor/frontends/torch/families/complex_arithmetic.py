@@ -34,7 +34,7 @@ def resolved(x: Complex) -> Any:
 
 
 def _by_part(name: str) -> Callable[..., Complex]:
-    """A sum or difference, one of whose sides may be real."""
+    """A sum or difference; one side may be real."""
 
     @on_complex(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
     def of_parts(a: Any, b: Any, alpha: Any = 1) -> Complex:
@@ -71,7 +71,7 @@ def div(a: Any, b: Any) -> Any:
         return Complex(over(a.re, b), over(a.im, b))
     if isinstance(b, complex):
         return mul(a, 1 / b) if b else Complex(over(a.re, 0.0), over(a.im, 0.0))
-    # by the larger part of b, whose square might overflow
+    # divided by the larger part of b, because its square might overflow
     large = ops.maximum(ops.abs(b.re), ops.abs(b.im))
     nothing = ops.equal(large, 0.0)
     scaled = Complex(ops.divide(b.re, large), ops.neg(ops.divide(b.im, large)))
@@ -121,7 +121,7 @@ _POLAR = "Write them by torch.exp and torch.log."
 
 
 def _product(name: str) -> Callable[..., Any]:
-    """Four products of parts, two if one side is real."""
+    """A product as four products of parts; two if one side is real."""
 
     @on_complex(name)
     def convert(a: Any, b: Any) -> Any:
@@ -150,7 +150,7 @@ def addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 
 
 def _filled(name: str, at: int | None = None) -> None:
-    """Tensors of one number, which is argument `at` if there is a choice."""
+    """Tensors filled with one number; `at` is the number of the argument that holds it, if there is one."""
 
     @on_complex(name)
     def convert(*args: Any, dtype: str | None = None, **kwargs: Any) -> Any:

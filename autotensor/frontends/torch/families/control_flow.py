@@ -21,8 +21,8 @@ from autotensor.graph.steps import over_steps
 
 @converts("cond")
 def cond(predicate: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()) -> Any:
-    """The results of the branch that the predicate names. Both are computed, so a branch must not be counted
-    on to be spared."""
+    """The results of the branch that the predicate chooses. Both branches are computed, so neither saves
+    time."""
     if not isinstance(predicate, GraphNode):
         return tuple(import_part(then if predicate else otherwise, operands))
     both = zip(import_part(then, operands), import_part(otherwise, operands), strict=True)
@@ -58,7 +58,8 @@ def _check_steps(rows: Sequence[GraphNode]) -> None:
 @converts("while_loop")
 def while_loop(*_: Any, **__: Any) -> Any:
     raise Unsupported(
-        "how often the loop runs only the data know.", fix="Run a fixed number of steps, and torch.where."
+        "the number of times that the loop runs depends on data.",
+        fix="Run a fixed number of steps, and choose results by torch.where.",
     )
 
 
@@ -72,6 +73,6 @@ def with_gradients(_: bool, body: Any, *operands: Any) -> Any:
 def with_autocast(device: str, dtype: Any, enabled: bool, cache: Any, body: Any, *operands: Any) -> Any:
     if enabled:
         raise Unsupported(
-            "torch.autocast is not followed.", fix="Give the model its type: module.bfloat16()."
+            "torch.autocast is not supported.", fix="Convert the model instead: module.bfloat16()."
         )
     return tuple(import_part(body, operands))

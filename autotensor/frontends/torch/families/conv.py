@@ -1,4 +1,4 @@
-"""Convolutions. Weights stay as torch has them: [Cout, Cin/groups, …]; transposed, [Cin, Cout/groups, …]."""
+"""Convolutions. Weights keep torch's layout: [Cout, Cin/groups, …]; transposed, [Cin, Cout/groups, …]."""
 
 from __future__ import annotations
 

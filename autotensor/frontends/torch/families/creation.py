@@ -17,8 +17,8 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def _full(shape: Ints, value: Any, dtype: str) -> Any:
-    """One number, spread: a large constant would be memory that is read."""
-    if isinstance(value, GraphNode):  # a number that is data
+    """One number, broadcast: a large constant would cost memory and reads."""
+    if isinstance(value, GraphNode):  # a number that a call computes
         return ops.broadcast_to(as_type(value, dtype), shape=tuple(shape))
     number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
     return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
@@ -44,7 +44,7 @@ def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, 
 
 
 def _filled(number: int, plain: Sequence[str], like: str, new: Sequence[str]) -> None:
-    """Tensors of one number: of a shape, of a tensor's shape and type, of a shape and a tensor's type."""
+    """Tensors of one number, in three forms: of a shape; of a tensor's shape and type; of both mixed."""
 
     @converts(*(f"aten.{name}" for name in plain))
     def of_shape(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:

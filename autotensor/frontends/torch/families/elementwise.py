@@ -19,7 +19,7 @@ from autotensor.te import Tensor
 
 
 def floats(x: GraphNode) -> GraphNode:
-    """x, as float32 if it has no fractions: mathematical functions of integers give that."""
+    """x, cast to float32 if it is not of a float type, as torch's mathematical functions do."""
     return x if x.dtype.is_float else as_type(x, float32)
 
 
@@ -31,7 +31,7 @@ def _same(x: GraphNode) -> GraphNode:
     return x
 
 
-# operators of one tensor: what is done to it before ours of that name; exact functions are of integers, too
+# operators of one tensor, and the cast before ours of that name; exact functions take integers, too
 UNARY: dict[str, Callable[[GraphNode], GraphNode]] = {
     **{n: floats if f.ulps else _same for n, f in FUNCTIONS.items() if f.arity == 1 and n != "rounded"},
     "reciprocal": floats,
@@ -58,7 +58,7 @@ def bitwise_not(x: GraphNode) -> Any:
 
 @converts("aten.sign.default")
 def sign(x: GraphNode) -> Any:
-    """Of not-a-number 0, where NumPy and ours have not-a-number."""
+    """0 for not-a-number, as in torch; NumPy's and our `sign` keep not-a-number."""
     return ops.where(ops.isnan(x), as_type(0, x.dtype), ops.sign(x)) if x.dtype.is_float else ops.sign(x)
 
 
@@ -89,7 +89,7 @@ def softplus(x: GraphNode, beta: float = 1.0, threshold: float = 20.0) -> Any:
 @converts("aten.clamp.default")
 def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
     t = common(*(v for v in (x, min, max) if v is not None))
-    if min is not None and max is not None and not min <= max:  # one of them not-a-number, or max wins
+    if min is not None and max is not None and not min <= max:  # not-a-number, or min > max: then max wins
         return ops.minimum(ops.maximum(as_type(x, t), as_type(min, t)), as_type(max, t))
     return ops.clip(as_type(x, t), min=min, max=max)
 
@@ -180,7 +180,7 @@ def _angles(y: Tensor, x: Tensor) -> Tensor:
     return broadcast("atan2", te.atan2, y, x)
 
 
-# of two operands in their common type: ATen's overloads, ours
+# operators of two operands in their common type: ATen's name, its overloads, our name
 _EACH = ("Tensor", "Scalar")
 _SIDES = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
 BINARY: tuple[tuple[str, Sequence[str], str], ...] = (

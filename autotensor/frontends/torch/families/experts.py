@@ -1,9 +1,9 @@
 """Mixtures of experts: rows sorted by expert, each group multiplied by its own matrix.
 
-    y[i] = x[i] @ weight[expert of row i]        offsets[e]: the first row that is not of experts 0 … e
+    y[i] = x[i] @ weight[expert of row i]        offsets[e]: the first row after those of expert e
 
-transformers writes its experts so: `torch.nn.functional.grouped_mm`, or an operator of its own where
-torch.compile does not take that.
+The transformers package writes its experts like this: by `torch.nn.functional.grouped_mm`, or by an operator
+of its own where torch.compile does not accept that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def grouped(
 ) -> Any:
     """x: [rows, k], weight: [experts, k, n] ──▶ [rows, n]. Rows after the last group are unspecified."""
     if x.ndim != 2 or weight.ndim != 3 or offsets is None or bias is not None:
-        raise Unsupported("grouped products are supported of rows [rows, k] by matrices [experts, k, n].")
+        raise Unsupported("grouped products are for rows [rows, k] and matrices [experts, k, n] only.")
     rows = constant(np.arange(x.shape[0], dtype=np.int64)[:, None])
     ends = ops.reshape(as_type(offsets, "int64"), shape=(1, -1))
     before = ops.sum(as_type(ops.less_equal(ends, rows), "int64"), axis=(1,))

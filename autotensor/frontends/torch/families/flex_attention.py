@@ -1,10 +1,10 @@
-"""`flex_attention`: attention whose scores a program changes, number by number.
+"""`flex_attention`: attention with a program that changes each score.
 
     score = score_mod(q[b, h, i] @ k[b, h, j] * scale, b, h, i, j)        -inf where not mask_mod(b, h, i, j)
 
-Torch gives both programs for single numbers. Elementwise operators, and reads of tensors at places,
-mean the same for arrays that broadcast against one another, so here they are run on [batch, 1, 1, 1],
-[1, heads, 1, 1] and so on.
+Torch gives both programs for single numbers. Elementwise operators, and reads of tensors at places, also work
+on arrays that broadcast. So here the programs run on arrays of shape [batch, 1, 1, 1], [1, heads, 1, 1] and
+so on.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def flex_attention(
     mask_more: Sequence[Any] = (),
 ) -> Any:
     """q: [batch, heads, m, d], k: [batch, heads or fewer, n, d], v: [.., n, e] ──▶ [batch, heads, m, e], and
-    log2 of the sums. The mask's blocks only say where `mask_mod`, its last member, holds. Rows of which
-    nothing is seen are 0."""
+    log2 of the sums. The mask's blocks only repeat `mask_mod`, its last member, so they are not read. Queries
+    from which every key is hidden give 0."""
     batch, heads, m, _ = q.shape
     k, v = (repeated(x, heads, batch) for x in (k, v))
     shape = (batch, heads, m, k.shape[2])
@@ -72,7 +72,7 @@ def flex_attention(
 
 
 def _lifted(part: torch.fx.GraphModule, arguments: Sequence[Any]) -> Any:
-    """The results of a program for single numbers for arrays that broadcast."""
+    """The results of a program for single numbers, run on arrays that broadcast."""
     lifted = copy.deepcopy(part)
     given = iter(arguments)
     shapes: dict[torch.fx.Node, Any] = {}

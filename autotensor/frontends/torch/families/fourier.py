@@ -56,7 +56,7 @@ def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any
     half = last_dim_size // 2 + 1
     first = _both(y, lambda v: slice_(v, last, 0, half))
     points = half if last_dim_size % 2 else half - 1  # which have a mirror image
-    # imaginary parts of points that are their own images are passed over, as libraries do
+    # points that are their own mirror image are real: like other libraries, we ignore their imaginary parts
     tail = Complex(_mirrored(first.re, last, points), ops.neg(_mirrored(first.im, last, points)))
     own = np.ones(half, x.re.dtype.numpy)
     own[0] = 0
@@ -81,7 +81,7 @@ def _joined(a: GraphNode, b: GraphNode, axis: int) -> Any:
 
 
 def _scaled(x: Complex, count: int, norm: int) -> Complex:
-    """norm: 0 none, 1 by the root, 2 by the number of points."""
+    """Divides by: norm 0, nothing; 1, the root of the number of points; 2, their number."""
     if norm == 0:
         return x
     by = constant(1 / math.sqrt(count) if norm == 1 else 1 / count, dtype=x.re.dtype)
@@ -96,7 +96,7 @@ def _both(x: Complex, move: Callable[[GraphNode], Any]) -> Complex:
 
 
 def _each(x: Signal, move: Callable[[GraphNode], Any]) -> Any:
-    """The same done to both parts, or to the only one."""
+    """The signal with `move` applied to both parts, or to the only one."""
     return _both(x, move) if isinstance(x, Complex) else move(x)
 
 
@@ -106,7 +106,7 @@ def _shape(x: Signal) -> tuple[int, ...]:
 
 
 def _along(x: Signal, axis: int, forward: bool) -> Complex:
-    """The transform of one axis, which is last meanwhile."""
+    """The transform of one axis, which is moved to the end and back."""
     extents = _shape(x)
     rank, n = len(extents), extents[axis]
     order = (*(a for a in range(rank) if a != axis), axis)
@@ -133,12 +133,12 @@ def _lines(x: Signal, n: int, forward: bool) -> Complex:
 
 
 def _regrouped(x: GraphNode, shape: tuple[int, int, int], points: int) -> Any:
-    """The last two axes in each other's place, as lines of so many points."""
+    """The last two axes exchanged, then reshaped to lines of `points` points."""
     return ops.reshape(ops.transpose(ops.reshape(x, shape=shape), axes=(0, 2, 1)), shape=(-1, points))
 
 
 def _factor(n: int) -> int:
-    """The greatest factor that one matrix transforms; n itself where n is small, or prime."""
+    """The greatest factor of n that one matrix transforms; n itself if n is small or prime."""
     if n <= WHOLE:
         return n
     small = [d for d in range(2, WHOLE + 1) if n % d == 0]
@@ -153,8 +153,8 @@ def _factor(n: int) -> int:
 
 
 def _turns(rows: int, columns: int, n: int, forward: bool) -> tuple[Array, Array]:
-    """Cosine and sine of row*column/n of a turn, backwards if `forward`; exact at quarters of a turn, so that
-    what is 0 in theory is 0."""
+    """Cosine and sine of row*column/n turns, clockwise if `forward`. Exact at quarters of a turn, so that
+    exact zeros stay zero."""
     product = np.outer(np.arange(rows), np.arange(columns)) % n
     quarters = (4 * product + n // 2) // n
     rest = (4 * product - quarters * n) * (np.pi / 2 / n)

@@ -1,4 +1,4 @@
-"""Reading and writing at places that are data."""
+"""Reading and writing at places given by data."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def index_select(x: GraphNode, dim: int, index: GraphNode) -> Any:
 
 @converts("aten._local_scalar_dense.default", "aten.item.default")
 def item(x: GraphNode) -> Any:
-    """A number that is read from a tensor stays a tensor without axes; operators that want a number now, as
-    sizes are, refuse it."""
+    """A number read from a tensor stays a tensor without axes. Operators that need it at compile time, for a
+    size, refuse it."""
     return ops.reshape(x, shape=())
 
 
@@ -50,7 +50,7 @@ def index(x: GraphNode, indices: Sequence[GraphNode | None]) -> Any:
     """NumPy's advanced indexing by integers: index tensors broadcast, None takes a whole axis."""
     given = {a: i for a, i in enumerate(indices) if i is not None}
     if any(i.dtype.is_bool for i in given.values()):
-        raise Unsupported("indexing by a mask gives a shape that only the data know.", fix="Use torch.where.")
+        raise Unsupported("indexing by a mask gives a shape that depends on data.", fix="Use torch.where.")
     if len(given) == 1:
         ((axis, at),) = given.items()
         return ops.take(x, at, axis=axis)
@@ -59,7 +59,7 @@ def index(x: GraphNode, indices: Sequence[GraphNode | None]) -> Any:
 
 
 def _indexed(x: Any, axes: tuple[int, ...], at: tuple[Any, ...]) -> Any:
-    """The index tensors' axes stand where theirs stood if those are neighbours, else in front."""
+    """The index tensors' axes replace the indexed axes if those are neighbours; else they come first."""
     rank = max(t.ndim for t in at)
     spread = _broadcast([t.shape for t in at], rank)
     joined = axes == tuple(range(axes[0], axes[0] + len(axes)))
@@ -117,7 +117,7 @@ def index_put(
 
 
 def _put_where(x: GraphNode, mask: GraphNode, values: GraphNode, accumulate: bool) -> Any:
-    """values, one for all places of the mask or one for each in order, whose number torch has checked."""
+    """x with values where the mask holds: one value for all places, or one for each, in order."""
     depth = mask.ndim
     rest = x.shape[depth:]
     rows = values.shape[0] if values.ndim > len(rest) else 1
@@ -135,7 +135,7 @@ def _put_where(x: GraphNode, mask: GraphNode, values: GraphNode, accumulate: boo
 def _put_behind(
     x: GraphNode, indices: Sequence[GraphNode | None], values: GraphNode, accumulate: bool
 ) -> Any:
-    """Written as if the indexed axes were the first."""
+    """Writes as if the indexed axes were the first."""
     axes = [a for a, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
     rank = max(i.ndim for i in given)
@@ -143,7 +143,7 @@ def _put_behind(
     order = (*axes, *(a for a in range(x.ndim) if a not in axes))
     kept = tuple(x.shape[a] for a in order[len(axes) :])
     joined = axes == list(range(axes[0], axes[0] + len(axes)))
-    first = axes[0] if joined else 0  # where the index tensors' axes stand among the values'
+    first = axes[0] if joined else 0  # place of the index tensors' axes among those of the values
     shape = (*kept[:first], *spread, *kept[first:])
     full = ops.broadcast_to(values, shape=shape) if values.shape != shape else values
     turned = (*range(first, first + rank), *(a for a in range(len(shape)) if not first <= a < first + rank))
@@ -194,7 +194,7 @@ def scatter_add(x: GraphNode, dim: int, index: GraphNode, source: GraphNode) -> 
 def scatter_reduce(
     x: GraphNode, dim: int, index: GraphNode, source: GraphNode, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """Without x itself, elements that are written to begin at what changes nothing."""
+    """Without include_self, written elements begin at the reduction's neutral value."""
     if 0 in index.shape:
         return x
     join = _JOIN[reduce]
@@ -228,7 +228,7 @@ def _neutral(join: str, dtype: DType) -> Any:
 
 
 def _scattered(x: GraphNode, dim: int, index: GraphNode, source: GraphNode, reduction: str) -> Any:
-    """torch's source may be larger than its index."""
+    """x with the reduction of source at index. torch's source may be larger than its index."""
     if 0 in index.shape:
         return x
     if source.shape != index.shape:
@@ -250,7 +250,7 @@ def searchsorted(
     side: str | None = None,
     sorter: GraphNode | None = None,
 ) -> Any:
-    """How many elements of x's own sorted line come before it; equal ones do if `right`."""
+    """For each element of x, how many elements of its sorted line come before it; equal ones if `right`."""
     if sorter is not None:
         line = ops.gather_elements(line, sorter, axis=-1)
     wanted, sorted_line = alike(x, line) if isinstance(x, GraphNode) else (as_type(x, line.dtype), line)
@@ -271,7 +271,7 @@ def _zeros(shape: tuple[int, ...], narrow: bool) -> GraphNode:
 
 
 def _count_before(line: Tensor, x: Tensor, right: bool) -> Tensor:
-    """line: [..., n] for x [..., m], or [n] for any x. Not-a-number comes after all."""
+    """line: [..., n] for x [..., m], or [n] for any x. Not-a-number comes last."""
     k = te.reduce_axis(line.shape[-1], "k")
 
     def body(*i: Any) -> Any:

@@ -1,6 +1,6 @@
 """Systems of equations: triangular ones of any size, others by elimination, written out step by step.
 
-    inverse of a unit lower triangle, log2(n) times: the inverses of two blocks make that of the block of both
+    inverse of a unit lower triangle, in log2(n) steps: two inverted blocks give the inverse of both together
 
         | A    |-1     | A'        |
         | C  B |    =  | -B'CA' B' |
@@ -9,7 +9,7 @@
 
 (Golub and Van Loan, Matrix Computations, 3.4 and 4.2; Higham, Accuracy and Stability, 14.2.)
 
-A matrix without inverse, which torch refuses, gives inf or nan here: data are not checked.
+A matrix without inverse gives inf or nan here, because data are not checked; torch raises an error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from autotensor.frontends.values import as_type, cut
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-MOST_ROWS = 16  # of matrices that are written out: each row is a few kernels
+MOST_ROWS = 16  # of matrices that are solved step by step: each row costs a few kernels
 
 
 @converts("aten._linalg_check_errors.default", known=True)
 def check_errors(info: GraphNode, name: str, *, is_matrix: bool) -> None:
-    """Data are not checked; torch checks constants."""
+    """Gives nothing: data are not checked, and torch itself checks constants."""
 
 
 # -- triangles -------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def lu_factor(a: GraphNode, *, pivot: bool = True, check_errors: bool = False) -
 def lu_solve(
     lu: GraphNode, pivots: GraphNode, b: GraphNode, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    """pivots: [..., n], which row from 1 on took the place of each."""
+    """pivots: [..., n], for each row the number (from 1) of the row that it was swapped with."""
     n = lu.shape[-1]
     _check_size(n)
     at = ops.unsqueeze(as_type(pivots, "int64") - 1, axes=(-1,))
@@ -136,7 +136,7 @@ def log_determinant(a: GraphNode) -> Any:
 
 
 def _lu(a: GraphNode, pivot: bool = True) -> tuple[GraphNode, list[GraphNode]]:
-    """L below the diagonal and U from it on; the row that is swapped with each, [..., 1, 1]."""
+    """L below the diagonal, U above and on it; for each row the row it was swapped with, [..., 1, 1]."""
     m, n = a.shape[-2:]
     _check_size(min(m, n))
     rows, columns = np.arange(m)[:, None], np.arange(n)
@@ -169,7 +169,7 @@ def _solved(lu: GraphNode, swaps: list[GraphNode], b: GraphNode, adjoint: bool =
 
 
 def _swapped(a: GraphNode, k: int, p: GraphNode) -> Any:
-    """With rows k and p in each other's place; p: [..., 1, 1]."""
+    """a with rows k and p swapped; p: [..., 1, 1]."""
     rows = np.arange(a.shape[-2])[:, None]
     is_p = ops.equal(constant(rows), p)
     row_p = ops.sum(ops.where(is_p, a, _zero(a)), axis=(-2,), keepdims=True)
@@ -184,7 +184,7 @@ def _pivots(swaps: list[GraphNode], a: GraphNode) -> Any:
 
 
 def _info(a: GraphNode) -> Any:
-    """LAPACK's: the first row, from 1 on, whose diagonal element is 0 or no number; 0 if there is none."""
+    """LAPACK's info: the first row (from 1) whose diagonal element is 0 or not a number; 0 if none is."""
     d = _diagonal(a)
     fails = as_type(ops.logical_or(ops.equal(d, _zero(a)), ops.isnan(d)), "int32")
     first = as_type(ops.argmax(fails, axis=-1), "int32") + 1
@@ -192,7 +192,7 @@ def _info(a: GraphNode) -> Any:
 
 
 def _sign_of(swaps: list[GraphNode], a: GraphNode) -> Any:
-    """-1 for each row that moved, multiplied: [...]."""
+    """1 or -1, the sign of the permutation: [...]."""
     sign: GraphNode = constant(1, dtype=a.dtype)
     for k, p in enumerate(swaps):
         stays = ops.equal(ops.squeeze(p, axes=(-2, -1)), constant(np.array(k)))
@@ -243,7 +243,7 @@ def cholesky_inverse(factor: GraphNode, upper: bool = False) -> Any:
 def _check_size(n: int) -> None:
     if n > MOST_ROWS:
         raise Unsupported(
-            f"a matrix of {n} rows is not taken apart; up to {MOST_ROWS} are.",
+            f"this matrix has {n} rows; matrices of up to {MOST_ROWS} rows can be factored.",
             fix="Do it outside and pass its results in, or compile the model in parts.",
         )
 

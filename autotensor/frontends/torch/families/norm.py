@@ -17,7 +17,7 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def _moments(x: GraphNode, over: tuple[int, ...], eps: float, keepdims: bool) -> tuple[GraphNode, GraphNode]:
-    """Mean and 1 / deviation, which are results next to a norm; unread ones are not computed."""
+    """Mean and 1 / deviation: further results of a norm, computed only if they are read."""
     mean = ops.mean(x, axis=over, keepdims=keepdims)
     return mean, ops.rsqrt(_variance(x, over, keepdims) + float(eps))
 
@@ -74,7 +74,7 @@ def batch_norm(
 def batch_statistics(
     x: GraphNode, gamma: GraphNode | None, beta: GraphNode | None, training: bool, momentum: float, eps: float
 ) -> Any:
-    """Mean and variance of the batch itself: what instance norms are made of."""
+    """A norm by the batch's own mean and variance, as instance norms use it."""
     over = _all_but_channels(x)
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     var = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=True)

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _batched(pool: Callable[[GraphNode], Any], x: GraphNode, axes: int) -> Any:
-    """The pool's result for x, with or without a batch."""
+    """The pool's result for x, which may lack the batch axis."""
     if x.ndim == axes + 2:
         return pool(x)
     return ops.squeeze(pool(ops.unsqueeze(x, axes=(0,))), axes=(0,))
@@ -41,8 +41,8 @@ def _pooled(
     ceil_mode: bool = False,
     **counted: bool,
 ) -> Any:
-    """x: channels and `axes` spatial axes, with or without a batch. There are schedules for plain pools of
-    pictures; `pool` does all others."""
+    """x: channels and `axes` spatial axes, with or without a batch. Plain pools of pictures have schedules of
+    their own; `pool` is for all others."""
     sizes = {
         "kernel": per_axis(kernel, axes),
         "stride": per_axis(stride or kernel, axes),
@@ -152,7 +152,7 @@ def _windows(extent: int, count: int) -> Array:
 
 @converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
 def adaptive_max_pool(x: GraphNode, output_size: Ints) -> Any:
-    """The greatest element of each window and its number in the channel; windows as of the means."""
+    """The greatest element of each window and its number in the channel; windows of adaptive_avg_pool2d."""
     axes = len(output_size)
     best = call(lambda t: _greatest(t, tuple(output_size)), x, name=f"adaptive_max_pool{axes}d")
     return best[1], best[0]
@@ -185,7 +185,7 @@ def _greatest(x: Tensor, wanted: tuple[int, ...]) -> Any:
 
 
 def resizes(aten: str) -> Callable[[F], F]:
-    """Files what resizes to sizes, with a scale for each axis or none, under both forms of the operator.
+    """Files a resizing function (sizes, and a scale or None for each axis) under both forms of the operator.
 
     The form `vec` gives the sizes, or the scales.
     """

@@ -1,8 +1,8 @@
 """Quantised graphs of torch (`pt2e`, torchao): quantized_decomposed.quantize_per_tensor and its kin.
 
-They are our `quantize` and `dequantize`; the graph's rules make integers of the operators between. torch
-multiplies by 1 / scale where we divide, which differs by a step at halves. Ends narrower than the type's
-clip the byte.
+They become our `quantize` and `dequantize`; the graph's rules then compute the operators between them in
+integers. torch multiplies by 1 / scale and we divide, so values at halves may differ by one step. A range
+narrower than the type's clips the result.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Recurrent layers: whole ones as torch exports them, and one direction of an LSTM as its CPU library has it.
+"""Recurrent layers: whole ones as torch exports them, and one direction of an LSTM as oneDNN computes it.
 
     LSTM:  gates = x_t @ Wᵀ + h @ Uᵀ + b       i, f, g, o in this order, each [batch, hidden]
            c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
     GRU:   r, z = sigmoid(sums of both parts)         h = (1-z)*tanh(n_x + r*n_h) + z*h
     RNN:   h = tanh(sum of both parts), or relu
 
-The products with the inputs of all steps are one. `torch.compile` takes GRU and RNN apart, step by step,
-before they come here.
+One product covers the inputs of all steps. `torch.compile` decomposes GRU and RNN step by step before they
+arrive here.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _layers(
 ) -> tuple[GraphNode, ...]:
     """The outputs of the last layer, and the last states of all: [layers*directions, batch, hidden] each.
 
-    x: [time, batch, k]. states: each as the last ones are. weights: of each direction of each layer w, u and,
-    with `biases`, theirs.
+    x: [time, batch, k]. states: of the same shape as the last states. weights: for each direction of each
+    layer w, u and, with `biases`, their two biases.
     """
     if train and dropout:
         raise Unsupported("dropout between recurrent layers draws numbers.", fix="Call it in eval mode.")

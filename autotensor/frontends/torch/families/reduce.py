@@ -28,14 +28,14 @@ def _axes(dim: Axes) -> tuple[int, ...] | None:
 
 
 def _typed(x: GraphNode, dtype: str | None) -> GraphNode:
-    """x in the type of a sum: bools and integers add up as int64."""
+    """x in the type of its sum: int64 for bools and integers."""
     if dtype is not None:
         return as_type(x, dtype)
     return x if x.dtype.is_float else as_type(x, "int64")
 
 
 def _sums(ours: str, *targets: str) -> Callable[..., Any]:
-    """Sums and their kin, in the type of a sum."""
+    """Files sums and similar reductions, which compute in the type of a sum."""
 
     @with_axes
     def convert(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
@@ -50,7 +50,7 @@ product = _sums("prod", "aten.prod.default", "aten.prod.dim_int")
 
 
 def _extremes(ours: str) -> None:
-    """The greatest or the least: of all, along axes, along one with its place, and the place alone."""
+    """Files the greatest or the least: of all, along axes, along one axis with its place, the place alone."""
     find, find_place = getattr(ops, ours), getattr(ops, f"arg{ours}")
 
     @converts(f"aten.a{ours}.default", f"aten.{ours}.default")
@@ -90,13 +90,13 @@ def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
 @converts("aten.var.correction")
 @with_axes
 def var(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    """Two passes: the mean, then the mean square around it, of n - correction."""
+    """Two passes: the mean, then the sum of squares around it, divided by n - correction."""
     over = _axes(dim)
     count = prod(x.shape[a] for a in (over if over is not None else range(x.ndim)))
     left = count - (1 if correction is None else correction)
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     squares = ops.sum(ops.multiply(centred, centred), axis=over, keepdims=keepdim)
-    # of too few elements: 0 / 0 is not a number, anything else / 0 is infinite
+    # with too few elements: 0 / 0 is not a number, anything else / 0 is infinite
     return squares * (1 / left) if left > 0 else ops.divide(squares, constant(0, dtype=x.dtype))
 
 
@@ -165,14 +165,14 @@ _extremes_so_far("cummin", False)
 
 def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
     """The extreme of the line up to each element, and its last place; not-a-number is more extreme than all
-    numbers. Told so, a line is looked at for each element; processors scan it."""
+    numbers. As written, every element reads its line again; on processors it becomes a scan."""
     k = te.reduce_axis(x.shape[axis], "k")
 
     def is_bad(v: Any) -> Any:
         return te.isnan(v) if x.dtype.is_float else te.const(False, "bool")
 
     def later(a: Any, b: Any) -> Any:
-        """Whether b takes the lead; both are (place, value), and place -1 is none."""
+        """Whether b is the new extreme; both are (place, value), and place -1 means none."""
         beyond = b[1] > a[1] if largest else b[1] < a[1]
         level = te.any(b[1].equal(a[1]), te.all(is_bad(a[1]), is_bad(b[1])))
         ahead = te.any(te.all(~is_bad(a[1]), te.any(is_bad(b[1]), beyond)), te.all(level, b[0] > a[0]))
@@ -202,7 +202,7 @@ def logcumsumexp(x: GraphNode, dim: int) -> Any:
 
 
 def _exponentials_so_far(x: Tensor, axis: int) -> Any:
-    """The largest element m of the line up to each one, and the sum of exp(x - m): no power overflows."""
+    """For each element, the largest m up to it and the sum of exp(x - m), which cannot overflow."""
     k = te.reduce_axis(x.shape[axis], "k")
 
     def joined(a: Any, b: Any) -> Any:

@@ -72,7 +72,7 @@ def _chebyshev(v: Expr, coefficients: Sequence[float]) -> Any:
 
 
 def _near(v: Expr, low: float, high: float) -> Expr:
-    """v, or the nearest number for which a formula is meant: no overflow where it is not taken."""
+    """v, clipped to the range of a formula, so that the formula cannot overflow where it is not used."""
     return te.minimum(te.maximum(v, _f(low)), _f(high))
 
 
@@ -290,12 +290,12 @@ def _i_scaled(size: Expr, order: int) -> Any:
 
 
 def _odd(v: Expr, y: Any) -> Any:
-    """y, given for |v|, of an odd function."""
+    """An odd function of v, where y is its value for |v|."""
     return te.select(v < 0.0, -y, y)
 
 
 def _positive(v: Expr, y: Any, at_zero: Any = -INF) -> Any:
-    """y where v > 0, at_zero at 0, no number below."""
+    """y where v > 0, at_zero where v = 0, not a number below."""
     return te.select(v <= 0.0, te.select(v < 0.0, NAN, at_zero), y)
 
 

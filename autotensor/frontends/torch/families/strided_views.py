@@ -1,8 +1,8 @@
-"""Views that say where in memory their elements lie: `as_strided`.
+"""`as_strided`: views that give the places of their elements in memory.
 
-torch's decompositions write one where a result must have the strides of the kernel that they stand for, as an
-adaptive pool of channels-last data has; people write them to read windows. Places in memory are
-known here, because torch derives the strides of every tensor:
+torch's decompositions use one to give a result the strides of the replaced kernel, for example after an
+adaptive pool of channels-last data; users write them to read windows. The places in memory are known here,
+because torch derives the strides of every tensor:
 
     as_strided(x, size, stride, offset) ──▶ x itself, or reshape, slice and transpose of the memory in a row,
                                             or a gather of elements when the strides are not nested
@@ -28,7 +28,7 @@ from autotensor.graph.ir import Array, GraphNode, constant
 def as_strided(
     x: GraphNode, size: Ints, stride: Ints, storage_offset: int | None = None, *, memory: Sequence[Held]
 ) -> Any:
-    """memory: x and the tensors that it is a view of, for the elements may lie outside x."""
+    """memory: x and the tensors that it is a view of, because the elements may lie outside x."""
     wanted = _wanted(size, stride, storage_offset, memory)
     if prod(wanted.shape) == 0:
         return ops.reshape(ops.slice(_row(x), begin=(0,), end=(0,)), shape=wanted.shape)
@@ -80,7 +80,7 @@ def _places(layout: Layout) -> Array:
 
 
 def _read(held: Held, wanted: Layout) -> GraphNode | None:
-    """The elements at `wanted` out of a tensor; None if one of them is not in it."""
+    """The elements of a tensor at the layout `wanted`; None if the tensor lacks one of them."""
     x, layout = held.node, held.layout
     if _long(layout) == _long(wanted) and layout.offset == wanted.offset:
         return x if x.shape == wanted.shape else ops.reshape(x, shape=wanted.shape)
@@ -107,15 +107,15 @@ def _long(layout: Layout) -> list[tuple[int, int]]:
 
 def _nested(row: GraphNode, wanted: Layout, offset: int) -> GraphNode | None:
     """Memory read by reshape, slice and transpose; None unless each stride is a multiple of the next one and
-    no axis runs over into the one before it.
+    no axis reaches into the one before it.
 
-    strides 12, 4, 1 of 24 elements: [24] ──▶ [2, 3, 4], each axis from its digit of the offset on
+    strides 12, 4, 1 of 24 elements: [24] ──▶ [2, 3, 4]; each axis begins at its digit of the offset
     """
     axes = [a for a, (n, s) in enumerate(zip(wanted.shape, wanted.strides, strict=True)) if n > 1 and s]
     axes.sort(key=lambda a: -wanted.strides[a])
     strides = [wanted.strides[a] for a in axes]
     lengths = [wanted.shape[a] for a in axes]
-    if not strides or strides[-1] != 1:  # the elements between two neighbours: one of them
+    if not strides or strides[-1] != 1:  # an axis for the elements between two neighbours; one is read
         strides, lengths = [*strides, 1], [*lengths, 1]
     if any(a <= b or a % b for a, b in pairwise(strides)):
         return None

@@ -1,5 +1,5 @@
-"""Layers of `nn.TransformerEncoder` and `nn.MultiheadAttention`, each of which torch runs as one operator in
-eval mode, as the operators that it stands for.
+"""Layers of `nn.TransformerEncoder` and `nn.MultiheadAttention`, taken apart into operators. In eval mode
+torch runs each layer as a single operator.
 
 Source: aten/src/ATen/native/transformers/transformer.cpp and attention.cpp.
 """
@@ -45,7 +45,7 @@ def encoder_layer(
     mask: GraphNode | None = None,
     mask_type: int | None = None,
 ) -> Any:
-    """x: [batch, n, wide]. Norms stand before both halves, or behind their sums."""
+    """x: [batch, n, wide]. Norms come before both halves of the layer, or after their sums."""
 
     def attend(y: GraphNode) -> Any:
         q, k, v = (apart(x, heads) for x in pieces(linear(y, qkv_weight, qkv_bias), 2, (wide,) * 3))
@@ -82,7 +82,7 @@ def native_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """Inputs: [batch, n, wide]. Gives the result, and the weights: their mean over heads, or of each."""
+    """Inputs: [batch, n, wide]. Gives the result and the weights, of each head or their mean over heads."""
     rows = zip((query, key, value), *(pieces(w, 0, (wide,) * 3) for w in (qkv_weight, qkv_bias)), strict=True)
     q, k, v = (apart(linear(*each), heads) for each in rows)
     seen = _seen(mask, mask_type)

@@ -1,9 +1,9 @@
-"""Ensemble: boosters that were fitted to differently weighted rows, and a classifier of what works.
+"""Ensemble: boosters fitted to differently weighted rows, and a classifier of candidates that work.
 
     fit(rows)                labels centred in each workload; BAGS boosters; a classifier if anything failed
-    ensemble.predict(…)      mean of the boosters, and from how far they are apart the spread
-    trust(rows)              what the boosters would be worth in a workload of which there are no rows
-    ensemble.at(trust)       the same, saying so much less
+    ensemble.predict(…)      mean of the boosters; their differences give the spread
+    trust(rows)              how well the boosters predict a workload without rows
+    ensemble.at(trust)       the same ensemble, with weaker predictions
 
 Only the stable API of xgboost is used; the import is lazy.
 """
@@ -44,30 +44,30 @@ VALID_PARAMETERS: Mapping[str, Any] = {
     "max_depth": 4,
 }
 LEAST_WEIGHT = 0.1  # of a row, however slow
-APART = 1.5  # standard deviation for each by which the boosters are apart
-NOISE = 0.08  # and what they all do not know
+APART = 1.5  # spread for each standard deviation between the boosters
+NOISE = 0.08  # spread that no booster explains, added to that
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """Fitted boosters. Prediction of a booster = margin of its fellow in `start` + its own trees."""
+    """Fitted boosters. A booster's prediction is the sum of its trees and of the same booster in `start`."""
 
     boosters: tuple[Any, ...]
-    levels: Mapping[str, float]  # by workload: by how much the prior is off; "": in an unknown one
-    rows: int  # that it was fitted to
+    levels: Mapping[str, float]  # workload → error of the prior, a logarithm; "": for an unknown workload
+    rows: int  # number of rows that it was fitted to
     validity: Any = None  # the classifier; None: nothing failed
     start: Ensemble | None = field(default=None, repr=False)
-    weight: float = 1.0  # 0 to 1: of what all of these say
-    noise: float = NOISE  # spread next to that by which they are apart
+    weight: float = 1.0  # 0 to 1: factor on all predictions
+    noise: float = NOISE  # spread added to that between the boosters
 
     def at(self, trust: Trust) -> Ensemble:
-        """As it speaks of workloads of which it knows no row."""
+        """The ensemble for workloads without rows: weaker predictions, larger spread."""
         return replace(self, weight=trust.weight, noise=trust.spread)
 
     def predict(
         self, features: Floats, prior: Floats, group: str, before: Floats | None = None
     ) -> Prediction:
-        """before: what `start` says of these features, where that is known."""
+        """before: the residuals of `start` for these features, if they are known."""
         x = features.astype(np.float32)
         found = self.residuals(x, before)
         level = self.levels.get(group, self.levels[""])
@@ -75,7 +75,7 @@ class Ensemble:
         return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
 
     def residuals(self, x: npt.NDArray[np.float32], before: Floats | None = None) -> Floats:
-        """[boosters, candidates]: logarithms of what the prior is multiplied with, but for the level."""
+        """[boosters, candidates]: logarithm of the factor on the prior, without the level."""
         if self.start is not None and before is None:
             before = self.start.residuals(x)
         out = [
@@ -85,8 +85,8 @@ class Ensemble:
         return self.weight * np.asarray(out, dtype=np.float64)
 
     def contributions(self, features: Floats) -> Floats:
-        """[candidates, features + 1]: what each feature adds to the mean's logarithm, and last what is added
-        to all (TreeSHAP). Next to the prior and the workload's level they are the whole of it.
+        """[candidates, features + 1]: what each feature adds to the mean (TreeSHAP); the last column is the
+        constant. With the prior and the workload's level these add up to the prediction.
         """
         import xgboost as xgb
 
@@ -109,7 +109,7 @@ def fit(
     seed: int,
     start: Ensemble | None = None,
 ) -> Ensemble | None:
-    """An ensemble that knows these rows; None when all of them failed."""
+    """An ensemble fitted to these rows; None when all of them failed."""
     import xgboost as xgb
 
     known = _labelled(x, prior, seconds, groups, start)
@@ -137,7 +137,7 @@ def trust(
     seed: int,
     start: Ensemble | None = None,
 ) -> Trust:
-    """What an ensemble that knows these rows is worth in a workload that is not among them."""
+    """How far an ensemble fitted to these rows can be trusted in a workload that is not among them."""
     import xgboost as xgb
 
     all_rows = _labelled(x, prior, seconds, groups, start)
@@ -157,12 +157,12 @@ def trust(
 
 @dataclass(frozen=True)
 class _Labelled:
-    """Rows that worked, and what boosters are to say of them."""
+    """Rows that worked, and the labels that boosters are fitted to."""
 
     x: npt.NDArray[np.float32]
     y: Floats  # logarithm of seconds over the prior's
     groups: npt.NDArray[np.str_]
-    before: Floats  # [boosters that were there, rows]: what these say
+    before: Floats  # [boosters of `start`, rows]: their residuals
     labels: Floats
     weights: Floats
     levels: dict[str, float]
@@ -187,11 +187,10 @@ def _labelled(
 def centred(
     y: Floats, before: Floats, seconds: Floats, groups: npt.NDArray[np.str_]
 ) -> tuple[Floats, Floats, dict[str, float]]:
-    """Labels, row weights, and by how much the prior is off in each group ("": in an unknown one).
+    """Labels, row weights, and the level of each group: the prior's error there ("": in an unknown group).
 
-    The label is log(measured / prior) less its median in the group: what counts is the order within a
-    workload, and by how much the prior misses the whole of it is a number of its own. Fast candidates count
-    more: the ranking matters at the top.
+    The label is log(measured / prior) minus the level, which is its median in the group: trees learn the
+    order within a workload only. Fast candidates weigh more, because the top of the ranking matters most.
     """
     weights, levels = np.ones(len(y)), {}
     for group in np.unique(groups):

@@ -1,11 +1,11 @@
-"""An ensemble as a file: JSON with version and names of its features, so that it is never used on others.
+"""An ensemble as a file: JSON with the version and names of its features, which must match on loading.
 
     {"autotensor_model": 1, "schema": 3, "features": […], "rows": 2000, "levels": {"": 0.1},
      "boosters": [trees, …], "validity": trees or null, "start": null or the same again,
      "weight": 0.9, "noise": 0.2}
 
-Compressed when the name ends in `.gz`. The levels of single workloads are left out: on another machine, or
-after a change of the code, they are other ones; what the trees say of the order within a workload lasts.
+Compressed when the name ends in `.gz`. The levels of single workloads are left out, because they change with
+the machine and with the code generator; the order within a workload, which the trees learned, does not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FORMAT = 1
 def save(ensemble: Ensemble, path: Path) -> None:
     head = {"autotensor_model": FORMAT, "schema": SCHEMA, "features": list(NAMES)}
     text = json.dumps({**head, **_to_json(ensemble)}, separators=(",", ":")).encode()
-    # without a time of writing: the same model is the same file
+    # mtime=0: the same model gives the same bytes
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def load(path: Path) -> Ensemble:
-    """Raises InputError for another kind of file, or one of other features."""
+    """Raises InputError for another kind of file, or one with other features."""
     try:
         raw = path.read_bytes()
         data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)

@@ -1,11 +1,12 @@
-"""Trust: the weight of trees that were fitted to some workloads in another one, without rows of it.
+"""Trust: the weight that trees fitted to some workloads get in a workload without rows.
 
     rows ──PARTS, whole workloads each──▶ trees of the others predict each part ──▶ their weight,
                                                                                     and the error that is left
 
-The prior's error in one computation may be that in the next, or not: a log of a hundred of them shows it, one
-of five shows little. So trees predict workloads that they were not fitted to. The weight is the one with the
-least squared error, and the least of those that leave out one workload more: none decides it.
+Does the prior's error in one computation predict its error in the next? A log of a hundred workloads can
+tell, a log of five hardly. So trees predict the workloads that they were not fitted to, and the weight is the
+one with the least squared error. It is computed once without each workload, and the smallest counts: no
+single workload can raise it.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ Rows = npt.NDArray[np.bool_]  # which of all
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """In trees, about a workload that they do not know."""
+    """How far trees can be trusted in a workload without rows."""
 
-    weight: float = 0.0  # 0 to 1: by which what they say is multiplied
-    spread: float = PRIOR_SPREAD  # of the logarithm of seconds around that, within the workload
+    weight: float = 0.0  # 0 to 1: factor on their predictions
+    spread: float = PRIOR_SPREAD  # standard deviation of the logarithm of seconds that is left
 
 
 def learned(
     y: Floats, weights: Floats, groups: npt.NDArray[np.str_], say: Callable[[Rows, Rows], Floats]
 ) -> Trust:
-    """The trust in predictions of the residuals y; none where there is nothing to learn it from.
+    """The trust in predictions of the residuals y; weight 0 where fewer than two groups have two rows.
 
-    Only differences within a group count, and each group as much as another.
-    say: predictions of a fit to the first rows for the second
+    Only differences within a group count, and every group has the same weight.
+    say: fits trees to the first rows and predicts the second
     """
     names, number, rows = np.unique(groups, return_inverse=True, return_counts=True)
     if np.count_nonzero(rows > 1) < 2:  # a row alone differs from nothing
@@ -55,5 +56,5 @@ def learned(
 
 
 def _ratio(right: float, square: float) -> float:
-    """Between 0 and 1; 0 where nothing was said."""
+    """Clipped to 0 … 1; 0 where all predictions are 0."""
     return min(1.0, max(0.0, right / square)) if square > 0.0 else 0.0

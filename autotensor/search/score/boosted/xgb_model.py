@@ -1,13 +1,14 @@
-"""XGBModel: learns what the prior gets wrong, across workloads, and says how sure it is.
+"""XGBModel: learns the prior's errors across workloads, and predicts with an uncertainty.
 
     seconds = prior × exp(level of the workload + trees(features))
 
     rows ──centred in each workload──▶ labels ──bootstrap──▶ BAGS boosters ──▶ mean, spread
     rows with failures ──────────────────────────────────▶ one classifier ──▶ P(valid)
-    workloads, parts left out ───────────────────────────▶ weight of both in one without rows (tree_trust.py)
+    workloads, parts left out ───────────────────────────▶ weight in workloads without rows (tree_trust.py)
 
-A model may `start` from an ensemble that was fitted before (shipped, or saved by another run): that predicts
-before there are rows, and what is learned then is what *it* gets wrong. With neither, the model is the prior.
+A model may `start` from an ensemble that was fitted before (shipped, or saved by another run). That ensemble
+predicts until there are rows; the new trees then learn its errors. Without rows or a start, the model
+predicts the prior.
 """
 
 from __future__ import annotations
@@ -28,41 +29,41 @@ from schedules import shipped
 
 MIN_ROWS = 16  # fewer samples say nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
-MAX_ROWS = 4000  # of a run, newest kept: a refit stays below a second
+MAX_ROWS = 4000  # the newest rows of a run that are kept, so that a refit takes less than a second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Said:
-    """A prediction for candidates that stay the same."""
+    """A prediction for a read-only array of candidates, kept for the next call."""
 
     features: Floats
     prior: Floats
-    before: Floats | None  # by the ensemble that the model started from
+    before: Floats | None  # residuals of the ensemble that the model started from
     by: Ensemble | None
     prediction: Prediction
 
 
 class XGBModel:
-    """Fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows
-    and their order, never on when it was asked. Predictions for features that cannot be written to are kept:
-    the last ones of each group.
+    """Fits lazily to the first n rows, n being a multiple of REFIT, so that predictions depend on the rows
+    and their order only, never on the time of the call. The last prediction for a read-only array of features
+    is kept, one for each group.
     """
 
     learns = True
-    # rows that arrive between a batch and its answer: a fit that is younger than half of that would have been
-    # as old by then
+    # rows that arrive between a batch and its results; a refit after fewer than half of these gains nothing,
+    # because the results arrive that late anyway
     rows_in_flight = 0
 
     def __init__(self, seed: int = 0, start: Ensemble | None = None, most: int = MAX_ROWS) -> None:
-        """start: what was learned before. most: of the newest rows, are kept."""
+        """start: an ensemble fitted before. most: how many of the newest rows are kept."""
         self.seed = seed
         self.most = most
         self.start = start
         self._rows: list[tuple[Floats, Floats, Floats, str]] = []  # features, prior, seconds, group
         self._count = 0
-        self._fitted = 0  # rows that the ensemble knows
+        self._fitted = 0  # rows that the ensemble was fitted to
         self._ensemble = start
-        self._elsewhere: Ensemble | None = None  # the same, for workloads of which it knows no row
+        self._elsewhere: Ensemble | None = None  # the same, for workloads without rows
         self._said: dict[str, _Said] = {}  # by group
 
     @staticmethod
@@ -99,21 +100,19 @@ class XGBModel:
         return None if self.start is None else self.start.residuals(features.astype(np.float32))
 
     def ensemble(self, group: str = "") -> Ensemble | None:
-        """What is known now of a workload ("": of one that is not known); None before there are enough rows,
-        without a seed.
-        """
+        """The ensemble for a workload ("": for an unknown one); None with too few rows and no start."""
         wanted = self._rows_to_know()
         if wanted >= MIN_ROWS and wanted != self._fitted:
             self._ensemble = fit(*self._newest(wanted), self.seed, self.start) or self._ensemble
             self._elsewhere, self._fitted = None, wanted
         if self._ensemble in (None, self.start) or (group and group in self._ensemble.levels):
             return self._ensemble
-        if self._elsewhere is None:  # when it is first asked for: every task has rows of its own soon
+        if self._elsewhere is None:  # computed on first use, because every task soon has rows of its own
             self._elsewhere = self._ensemble.at(trust(*self._newest(self._fitted), self.seed, self.start))
         return self._elsewhere
 
     def _rows_to_know(self) -> int:
-        """Number of rows to fit to: the last multiple of the step, before the first one the last doubling."""
+        """Number of rows to fit to: the last multiple of the step; before the first, a power of two."""
         step = max(REFIT, self.rows_in_flight // 2)
         if self._count >= step:
             return self._count - self._count % step
@@ -127,21 +126,21 @@ class XGBModel:
         return x.astype(np.float32), prior, seconds, groups
 
     def save(self, path: Path) -> None:
-        """What is known now, for other workloads and runs; nothing before there are enough rows."""
+        """Saves the ensemble for other workloads and runs; saves nothing until there are enough rows."""
         ensemble = self.ensemble()
         if ensemble is not None:
             save(ensemble, path)
 
 
 def started(seed: int = 0, target: Target | None = None) -> XGBModel:
-    """The model of a tuning run: it starts from what is shipped for a target; None: from nothing."""
+    """The model of a tuning run. It starts from the ensemble shipped for the target; None: from nothing."""
     return XGBModel(seed, None if target is None else start_model(target))
 
 
 def start_model(target: Target) -> Ensemble | None:
-    """The cost model that learned on this class of machines, or on one like it; None when there is none.
+    """The shipped cost model of this class of machines, or of a similar one; None when there is none.
 
-    One of other features is of no use: that is said, and the search begins with the prior alone.
+    A file with other features is not used: a warning says so, and the search begins with the prior alone.
     """
     path = shipped.cost_model(target)
     if path is None:
