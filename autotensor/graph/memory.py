@@ -12,8 +12,13 @@ for Deep Neural Net Inference", 2020 (greedy by size, greedy by breadth).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
 
 ALIGNMENT = 64  # one cache line, one AVX-512 register
 
@@ -125,32 +130,48 @@ def plan_in_boxes(values: Sequence[Lifetime]) -> MemoryPlan:
 
 def lower_bound(values: Sequence[Lifetime]) -> int:
     """Most bytes alive at one step; the maximum is met where some value begins."""
-    return max(
-        (sum(v.size for v in values if v.first <= step <= v.last) for step in {v.first for v in values}),
-        default=0,
-    )
+    return max(_alive(values).values(), default=0)
+
+
+def _alive(values: Sequence[Lifetime]) -> dict[int, int]:
+    """Bytes alive at every step at which some value begins, by step in ascending order."""
+    change = Counter[int]()
+    for v in values:
+        change[v.first] += v.size
+        change[v.last + 1] -= v.size
+    steps = sorted(change)
+    begins = {v.first for v in values}
+    return {
+        step: size
+        for step, size in zip(steps, accumulate(change[s] for s in steps), strict=True)
+        if step in begins
+    }
 
 
 def _breadth(values: Sequence[Lifetime]) -> Order:
     """Values of the fullest step first."""
+    alive = _alive(values)
+    steps, sizes = list(alive), list(alive.values())
 
-    def alive(value: Lifetime) -> tuple[int, ...]:
-        steps = {v.first for v in values if v.meets(value)} & set(range(value.first, value.last + 1))
-        fullest = max((sum(v.size for v in values if v.first <= s <= v.last) for s in steps), default=0)
-        return -fullest, -value.size
+    def fullest(value: Lifetime) -> tuple[int, ...]:
+        lived = sizes[bisect_left(steps, value.first) : bisect_right(steps, value.last)]
+        return -max(lived, default=0), -value.size
 
-    return alive
+    return fullest
 
 
 def _place(values: Sequence[Lifetime], order: Order, *, tightest: bool) -> tuple[int, ...]:
     """An offset for every value: the lowest free place that is large enough, or the tightest."""
     ranked = sorted(range(len(values)), key=lambda n: (*order(values[n]), n))
-    offsets: dict[int, int] = {}
-    for n in ranked:
-        taken = sorted(
-            (offsets[m], offsets[m] + values[m].size) for m in offsets if values[m].meets(values[n])
-        )
-        offsets[n] = _gap(taken, values[n].size, tightest=tightest)
+    lives = np.array([(values[n].first, values[n].last) for n in ranked]).reshape(-1, 2)  # [values, 2]
+    places: list[tuple[int, int]] = []  # begin and end of those that have been placed, as ranked
+    for rank, n in enumerate(ranked):
+        before, size = lives[:rank], values[n].size
+        meeting = (before[:, 0] <= values[n].last) & (before[:, 1] >= values[n].first)
+        taken = sorted(places[m] for m in meeting.nonzero()[0])
+        begin = _gap(taken, size, tightest=tightest)
+        places.append((begin, begin + size))
+    offsets = {n: begin for n, (begin, _) in zip(ranked, places, strict=True)}
     return tuple(offsets[n] for n in range(len(values)))
 
 
