@@ -1,13 +1,15 @@
 """What is a cost model worth to the search? The same sketches, prior and number of trials; others propose.
 
     python benchmarks/search_arms.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
-    python benchmarks/search_arms.py --drawn 500:520 --arms xgb,prior,random --trials 64
+    python benchmarks/search_arms.py --drawn 500:520 --arms xgb,prior,ridge,random --trials 64 [--equal-time]
+    python benchmarks/search_arms.py --drawn 500:600 --screen 96        which programs have something to find?
 
-Arms: `xgb` learns, `prior` does not, `random` draws evenly. A random program counts if its space has 10,000
-candidates. Winners are timed again side by side, each as two copies; a win counts only beyond what the copies
-of one winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the first arm
-needs to reach what each other one found in all of its own. Takes about 0.2 s a trial: tasks × seeds × arms ×
-trials × 0.2 s.
+Arms: `xgb` learns, `prior` does not, `ridge` is a linear model on the same features, `random` draws evenly.
+A random program counts if its space has 10,000 candidates. --screen names those of which so many trials by
+chance find 10 % over the default. --equal-time gives the other arms the first one's seconds, fits included.
+Winners are timed again side by side, each as two copies; a win counts only beyond what the copies of one
+winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the first arm needs to
+reach what each other one found in all of its own. Takes tasks × seeds × arms × trials × 0.2 s.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from contests.results import machine
+from replays.model_variants import Ridge
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
 from suite.programs.drawn import drawn
 
-from autotensor.base.deadline import NEVER
+from autotensor.base.deadline import Deadline
 from autotensor.base.target import Target, host
 from autotensor.codegen.peak import measure_peak
 from autotensor.compiler import compile_trace
@@ -57,6 +60,9 @@ ROUNDS = 41  # of the final comparison
 LEAST_SPREAD = 0.005
 LEAST_SPACE = 10_000  # candidates of a random program that counts
 RESAMPLED = 10_000  # times, for the bounds of a mean
+AHEAD = 1.1  # of the default, what chance finds in a program that has something to find
+SCREENING = 7_001  # the seed of that search; no arm has it
+UNBOUNDED = 1_000_000  # trials
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,21 @@ def measurer_of(target: Target, busy: bool) -> LocalMeasurer:
     return LocalMeasurer(target, MeasureOptions(residency="hot"))
 
 
+def ridge(seed: int, target: Target | None) -> Ridge:
+    return Ridge()
+
+
 def search(
-    workload: Workload, model: str, seed: int, trials: int, target: Target, rates: Rates, busy: bool
+    workload: Workload,
+    model: str,
+    seed: int,
+    trials: int,
+    target: Target,
+    rates: Rates,
+    busy: bool,
+    seconds: float | None = None,
 ) -> Search:
+    """By so many trials, or by those that fit into the seconds."""
     curve: list[float] = []
     failures = 0
 
@@ -101,10 +119,17 @@ def search(
                 best = curve[-1] if curve else float("inf")
                 curve.append(best if s is None else min(best, s))
 
-    options = TuneOptions(trials=trials, seed=seed, model=model, patience=False, warm_start=False)
+    options = TuneOptions(
+        trials=UNBOUNDED if seconds else trials,
+        seed=seed,
+        model=ridge if model == "ridge" else model,
+        patience=False,
+        warm_start=False,
+    )
     began = time.perf_counter()
     with measurer_of(target, busy) as measurer:
-        asked = TuningRun([Task(workload, target)], options, connect(":memory:"), NEVER, hear, "hot")
+        until = Deadline.after(seconds)
+        asked = TuningRun([Task(workload, target)], options, connect(":memory:"), until, hear, "hot")
         report = tune(asked, measurer, rates)
     (task,) = report.tasks
     assert task.best is not None
@@ -145,11 +170,21 @@ def reached(curve: tuple[float, ...], goal: float) -> int | None:
 
 
 def contest(
-    workload: Workload, arms: Sequence[str], seed: int, trials: int, target: Target, rates: Rates, busy: bool
+    workload: Workload,
+    arms: Sequence[str],
+    seed: int,
+    trials: int,
+    target: Target,
+    rates: Rates,
+    busy: bool,
+    equal_time: bool,
 ) -> dict[str, Any]:
-    """The arms on one task and seed, in another order for each seed."""
+    """The arms on one task and seed, in another order for each seed; by equal time the first one begins."""
     order = [*arms[seed % len(arms) :], *arms[: seed % len(arms)]]
-    found = {arm: search(workload, arm, seed, trials, target, rates, busy) for arm in order}
+    found: dict[str, Search] = {}
+    for arm in arms if equal_time else order:
+        seconds = found[arms[0]].wall_s if equal_time and found else None
+        found[arm] = search(workload, arm, seed, trials, target, rates, busy, seconds)
     default = default_trace(workload.dag, target)
     times, spread = compare(workload, [default, *(found[arm].trace for arm in arms)], target, busy)
     seconds = dict(zip(("default", *arms), times, strict=True))
@@ -176,6 +211,13 @@ def contest(
         "gflops": workload.dag.flops() / seconds[first] / 1e9,
         "searches": {m: {k: v for k, v in asdict(s).items() if k != "trace"} for m, s in found.items()},
     }
+
+
+def screened(workload: Workload, trials: int, target: Target, rates: Rates, busy: bool) -> float:
+    """How many times as fast as the default the best is that chance finds."""
+    found = search(workload, "random", SCREENING, trials, target, rates, busy)
+    (default, best), _ = compare(workload, [default_trace(workload.dag, target), found.trace], target, busy)
+    return default / best
 
 
 def workloads(tasks: str, numbers: str, target: Target) -> list[Workload]:
@@ -205,6 +247,10 @@ def main() -> None:
     parser.add_argument("--arms", default="xgb,random", help="the first one is compared with the others")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--equal-time", action="store_true", help="the others have the first one's seconds")
+    parser.add_argument(
+        "--screen", type=int, default=0, metavar="TRIALS", help="only name programs that count"
+    )
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "search_arms.json")
     parser.add_argument(
         "--threads", type=int, default=0, help="of a kernel; 0: all cores (the machine must be idle)"
@@ -217,13 +263,18 @@ def main() -> None:
     rates = calibrated(None, target)
     began = time.perf_counter()
     rows: list[dict[str, Any]] = []
-    print(f"{'task':28} seed  {'default us':>10} " + " ".join(f"{a + ' us':>10}" for a in arms) + "  spread")
     asked_for = workloads(asked.tasks, asked.drawn, target)
+    if asked.screen:
+        for workload in asked_for:
+            gain = screened(workload, asked.screen, target, rates, asked.busy)
+            print(f"{workload.name:28} {gain:6.2f}  {'counts' if gain >= AHEAD else ''}", flush=True)
+        return
+    print(f"{'task':28} seed  {'default us':>10} " + " ".join(f"{a + ' us':>10}" for a in arms) + "  spread")
     for seed in range(asked.seeds):
         for workload in asked_for:
             if time.perf_counter() - began > asked.limit:
                 break
-            r = contest(workload, arms, seed, asked.trials, target, rates, asked.busy)
+            r = contest(workload, arms, seed, asked.trials, target, rates, asked.busy, asked.equal_time)
             rows.append(r)
             times = " ".join(f"{r['seconds'][a] * 1e6:10.1f}" for a in ("default", *arms))
             print(f"{r['workload']:28} {seed:4}  {times} {r['spread']:7.1%}", flush=True)
