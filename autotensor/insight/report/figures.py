@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from functools import partial
+from math import inf
 from typing import Any
 
 from autotensor.base.target import Target
@@ -87,6 +89,36 @@ class Figures:
         return sum(len(t.history.points) for t in self.tasks)
 
     @property
+    def untried(self) -> int:
+        """Tasks of which nothing was measured."""
+        return sum(not t.history.points for t in self.tasks)
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Seconds from its start to its end; None while it runs."""
+        if not self.ended:
+            return None
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
+    @property
+    def kernels_s(self) -> float | None:
+        """Seconds of all kernels in an inference of the tuned model; None where it was not timed."""
+        return sum(self.in_model.values()) if self.inside else None
+
+    @property
+    def in_model(self) -> Mapping[str, float]:
+        """`inside` without the clock's own time.
+
+        Every call was timed between two readings of the clock, which counts in models of a few µs. Kernels
+        cannot take longer than the model, so every call loses an equal part of the excess.
+        """
+        calls = sum(t.weight for t in self.tasks if t.workload in self.inside)
+        over = sum(self.inside.values()) - (self.tuned_s or inf)
+        each = max(0.0, over / calls) if calls else 0.0
+        weights = {t.workload: t.weight for t in self.tasks}
+        return {k: max(0.0, s - each * weights.get(k, 1.0)) for k, s in self.inside.items()}
+
+    @property
     def fall(self) -> Fall | None:
         """How all kernels together got faster; None unless every task has a time."""
         return fall([t.history for t in self.tasks])
@@ -94,7 +126,7 @@ class Figures:
     def share(self, task: TaskFigures) -> float | None:
         """A task's share of the tuned model's time, by its race; without one, of all tasks' times."""
         if task.workload in self.inside:
-            return self.inside[task.workload] / sum(self.inside.values())
+            return self.in_model[task.workload] / (self.kernels_s or inf)
         known = [t.after_s for t in self.tasks]
         if self.inside or task.after_s is None or None in known:
             return None

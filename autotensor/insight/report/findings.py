@@ -41,7 +41,7 @@ def findings(f: Figures) -> tuple[Finding, ...]:
 
 def now_s(f: Figures, t: TaskFigures) -> float | None:
     """Seconds that a task takes in an inference: inside the model, if that was timed."""
-    return f.inside.get(t.workload, t.after_s)
+    return f.in_model.get(t.workload, t.after_s)
 
 
 def to_gain_s(f: Figures, t: TaskFigures) -> float:
@@ -59,10 +59,17 @@ def _next(f: Figures) -> Finding:
     text += f", {percent(share)} of all kernels." if share is not None else "."
     if task.bound_s:
         text += (
-            f" No schedule can take less than {seconds_text(task.bound_s)}, so up to "
-            f"{seconds_text(to_gain_s(f, task))} can be gained, more than in any other task."
+            f" This machine's rates allow about {seconds_text(task.bound_s)}, so up to "
+            f"{seconds_text(to_gain_s(f, task))} can be gained, more than in any other task"
+            f"{_second(f, task)}."
         )
     return Finding(question, task.name, f"{text} {_effort(task)}")
+
+
+def _second(f: Figures, first: TaskFigures) -> str:
+    """The task with the second most to gain."""
+    second = max((t for t in f.tasks if t is not first), key=lambda t: to_gain_s(f, t), default=None)
+    return "" if second is None else f" (next: {second.name}, {seconds_text(to_gain_s(f, second))})"
 
 
 def _effort(t: TaskFigures) -> str:
@@ -73,6 +80,8 @@ def _effort(t: TaskFigures) -> str:
     trials = f"{count} trial{'s' * (count != 1)}"
     if last == 0:
         return f"None of its {trials} worked."
+    if t.history.points[last - 1].made_by == DEFAULT:
+        return f"The default was the fastest of its {trials}."
     if count >= FEWEST and count - last >= STILL * count:
         return f"Of its {trials} the last {count - last} gained nothing: it may need another structure."
     return f"Of its {trials} number {last} was the last to gain something."
@@ -91,7 +100,9 @@ def _failed(f: Figures) -> Finding:
     question = "Failed most"
     ran = [x for x in f.failures if x.status != Status.REJECTED]
     refused = sum(x.count for x in f.failures) - sum(x.count for x in ran)
-    unrun = f" {refused} more were rejected unrun, for what their machine code shows." if refused else ""
+    unrun = (
+        f" {refused} more never ran: their machine code showed that they would be slow." if refused else ""
+    )
     if not ran:
         return Finding(question, "nothing", f"All {f.trials} trials that ran gave right answers.{unrun}")
     first, count = ran[0], sum(x.count for x in ran)
@@ -123,22 +134,34 @@ def _why(f: Figures) -> Finding:
     if task is None or task.result is None:
         if not any(t.result for t in f.tasks):
             return Finding(question, "there is none yet", "No trial worked.")
-        text = "No schedule that was tried is surely faster than the default, so the defaults won."
-        return Finding(question, "the defaults won", text + whole)
+        text = "No schedule that was tried is surely faster than its default."
+        return Finding(question, "the defaults won", text + _near(f) + whole)
     r = task.result
     saved = seconds_text((task.before_s or 0.0) - (task.after_s or 0.0))
     text = (
-        f"Its winner, trial {r.winner}, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
+        f"Its winner, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
         f"takes {seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved} of "
         f"an inference, more than any other. {why(task)}"
     )
     return Finding(question, task.name, text + whole)
 
 
+def _near(f: Figures) -> str:
+    """How near their bounds the tasks are that were tried."""
+    tried = [t for t in f.tasks if t.history.measured and t.after_s and t.bound_s]
+    if not tried:
+        return ""
+    times = sum(t.after_s or 0.0 for t in tried) / sum(t.bound_s or 0.0 for t in tried)
+    return f" The tried tasks together take {times:.2f} times as long as this machine's rates allow."
+
+
 def _born(t: TaskFigures) -> str:
-    if len(t.lineage) > 1:
-        return f"made by {t.lineage[-1].made_by} from trial {t.lineage[-2].trial}"
-    return f"made by {t.lineage[-1].made_by}" if t.lineage else "of an earlier run"
+    """The search's trial of the winner, and who proposed it."""
+    if not t.lineage:
+        return "from an earlier run"
+    last = t.lineage[-1]
+    parent = f" from trial {t.lineage[-2].trial}" if len(t.lineage) > 1 else ""
+    return f"trial {last.trial} ({last.made_by}{parent})"
 
 
 def why(t: TaskFigures) -> str:
@@ -147,22 +170,31 @@ def why(t: TaskFigures) -> str:
     Evidence are the trials that do one thing as the default does: if the best of them is slower than the
     winner, the winner needs that thing.
     """
-    if t.result is not None and t.result.winner == t.result.default:
-        return "The default itself won."
-    if t.lineage and t.lineage[-1].made_by == DEFAULT:
-        return "The default itself won."
+    same = t.result is not None and t.result.winner == t.result.default
+    if same or (t.lineage and t.lineage[-1].made_by == DEFAULT):
+        return f"The default itself won. {_rival(t)}"
     needed = [r for r in t.reasons if r.ratio is not None and r.ratio >= WEIGHTY]
     other = [r for r in t.reasons if r not in needed]
     sentences = []
     if needed:
-        sentences.append(f"It needs {_listed([_need(r) for r in needed[:2]])}.")
+        sentences.append(f"By the search's times it needs {_listed([_need(r) for r in needed[:2]])}.")
     elif other:
         mild = [f"{short(r.what)} {r.winner} instead of {r.default}" for r in other[:3]]
         sentences.append(f"No single decision carries it; it has {_listed(mild)}.")
     if t.code:
         counts = [f"{_words(name)} {usual:,.0f} → {mine:,.0f}" for name, (usual, mine) in t.code.items()]
-        sentences.append(f"Its machine code, next to the default's: {', '.join(counts[:4])}.")
+        sentences.append(f"In its machine code, default → winner: {', '.join(counts[:4])}.")
     return " ".join(sentences) or "It differs from the default in nothing that the log names."
+
+
+def _rival(t: TaskFigures) -> str:
+    """The runner-up of a default that won, as a sentence."""
+    r = t.runner_up
+    if r is None:
+        return "Nothing else that was tried worked."
+    where = "in the race" if t.result is not None and t.result.raced else "in the search"
+    bounds = f"{r.lower:.3f} to {r.upper:.3f}"
+    return f"Next {where} came trial {r.trial} ({r.made_by}), {r.ratio:.3f} times as long ({bounds})."
 
 
 def _need(r: Reason) -> str:
@@ -172,7 +204,11 @@ def _need(r: Reason) -> str:
 
 def _words(name: str) -> str:
     """The name of a figure of the machine code."""
-    known = {"fma": "FMAs", "carried": "vectors on the stack", "longest_loop": "longest loop"}
+    known = {
+        "fma": "FMAs",
+        "carried": "vectors on the stack",
+        "longest_loop": "instructions of the longest innermost loop",
+    }
     return known.get(name, name)
 
 

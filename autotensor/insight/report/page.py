@@ -22,8 +22,15 @@ from autotensor.insight.report.figures import Figures, document
 from autotensor.insight.report.findings import Finding, findings, seconds_text, why
 from autotensor.insight.units import percent
 from autotensor.resolve import gain
+from tuning_db.records import Conditions
 
 TEMPLATE = Path(__file__).with_name("page.html")
+CONDITIONS = {
+    Conditions.ALONE: "alone",
+    Conditions.BESIDE: "while others worked",
+    Conditions.SAME_CODE: "not run, for another trial had the same code",
+}
+NOISY = 0.1  # spread of samples from which on the page warns
 INSTALL = 'pip install "autotensor[report]"'
 
 
@@ -81,6 +88,8 @@ def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = 
         scripts=scripts,
         gain=gain,
         why=why,
+        noisy=NOISY,
+        conditions=CONDITIONS,
         command=repeatable,
     )
     return text

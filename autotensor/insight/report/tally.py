@@ -19,7 +19,7 @@ from autotensor.insight.search_history import UNNAMED
 from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status
 
-NEW_BEST = "new best"  # faster than all trials of its task before it
+NEW_BEST = "new best"  # faster than all trials of its task before it, and not the first
 GONE = "no rule of today"
 OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
 SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # ends of the classes of spreads; the last has no end
@@ -74,8 +74,8 @@ def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell,
     for t in rows:
         outcome = t.status.value
         if t.verified and t.median_s is not None and t.median_s < best.get(t.workload, inf):
+            outcome = NEW_BEST if t.workload in best else outcome
             best[t.workload] = t.median_s
-            outcome = NEW_BEST
         counts[kind(t), outcome] += 1
     return tuple(Cell(*key, n) for key, n in counts.items())
 

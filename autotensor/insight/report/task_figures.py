@@ -49,8 +49,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The fastest schedule that did not win: its seconds as a multiple of the winner's, with bounds."""
+
+    trial: int
+    made_by: str
+    ratio: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """The work of a task whatever its schedule, and the seconds that no schedule beats."""
+    """The work of a task whatever its schedule, and the fewest seconds that the machine's rates allow."""
 
     operations: float  # of floats, and of products of integers
     bytes: int  # of inputs and outputs, each once
@@ -94,6 +105,9 @@ class TaskFigures:
     history: History  # what was tried and not rejected, in order
     rejected: int
     result: Result | None  # None: nothing worked
+    runner_up: (
+        RunnerUp | None
+    )  # of the race, or of the search where there was none; None: nothing else worked
     reasons: tuple[Reason, ...]  # the weightiest first; of the search's times
     code: Mapping[str, tuple[float, float]]  # figures of the machine code: default's, winner's
     lineage: tuple[Step, ...]  # the winner last
@@ -153,6 +167,7 @@ def task_figures(entry: Mapping[str, Any], source: Source) -> TaskFigures:
         History(name, weight, points, default_s, bound_s),
         len(rows) - len(met),
         result,
+        raced_runner_up(raced) or searched_runner_up(result, rows),
         () if winner is None or default is None else reasons(winner, default, rows, known),
         {} if result is None else code_figures(result, raced),
         () if winner is None else lineage(winner, source),
@@ -186,6 +201,30 @@ def race_result(raced: Sequence[TrialRecord]) -> Result | None:
     return Result(how, default.id, default.median_s, id, seconds, times.middle, times.lower, times.upper)
 
 
+def raced_runner_up(raced: Sequence[TrialRecord]) -> RunnerUp | None:
+    """The second of a race; None where fewer than two worked."""
+    order = race_order(raced, next((t.trace_hash for t in raced if t.made_by == DEFAULT), ""))
+    if len(order) < 2:
+        return None
+    times = relative_time(order[1], order[0])
+    return RunnerUp(order[1].id or 0, order[1].made_by or UNNAMED, times.middle, times.lower, times.upper)
+
+
+def searched_runner_up(result: Result | None, rows: Sequence[Tried]) -> RunnerUp | None:
+    """The fastest verified trial but the winner, by the search's times; None without any."""
+    others = [t for t in rows if t.verified and t.median_s and result and t.id != result.winner]
+    if result is None or result.raced or not others:
+        return None
+    second = min(others, key=seconds_of)
+    ratio = seconds_of(second) / result.winner_s
+    return RunnerUp(second.id, second.made_by or UNNAMED, ratio, *_apart(ratio))
+
+
+def _apart(ratio: float) -> tuple[float, float]:
+    """Bounds of a ratio of times that were not taken side by side."""
+    return ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART)
+
+
 def search_result(rows: Sequence[Tried]) -> Result | None:
     """The fastest verified trial and the default, which were not raced; None without any."""
     winner = min((t for t in rows if t.verified), key=seconds_of, default=None)
@@ -195,8 +234,7 @@ def search_result(rows: Sequence[Tried]) -> Result | None:
     if default is None:
         return Result("", None, None, winner.id, seconds_of(winner), None, None, None)
     ratio = seconds_of(winner) / seconds_of(default)
-    bounds = (ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART))
-    return Result("", default.id, default.median_s, winner.id, seconds_of(winner), ratio, *bounds)
+    return Result("", default.id, default.median_s, winner.id, seconds_of(winner), ratio, *_apart(ratio))
 
 
 def seconds_of(t: Tried) -> float:
@@ -228,7 +266,10 @@ def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits 
     found = []
     if winner.sketch_hash != default.sketch_hash:
         alike = [t for t in good if t.sketch_hash == default.sketch_hash]
-        words = [f"{rules.get(t.sketch_hash, 'sketch')} {t.sketch_hash[:6]}" for t in (winner, default)]
+        words = [
+            f"{rules.get(t.sketch_hash, 'no known rule')} (sketch {t.sketch_hash[:6]})"
+            for t in (winner, default)
+        ]
         found.append(Reason("structure", words[0], words[1], _at_best(alike, best), len(alike)))
     mine, usual = json.loads(winner.decisions), json.loads(default.decisions)
     kin = [(t, json.loads(t.decisions)) for t in good if t.sketch_hash == winner.sketch_hash]

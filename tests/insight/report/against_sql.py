@@ -101,8 +101,8 @@ def assert_tallies(d: dict[str, Any], run: str, ask: Any) -> None:
     assert by_maker == dict(made)
     best = (
         f"SELECT COUNT(*) {OF_RUN}'search' AND t.verdict AND t.status = 'OK' AND t.median_s < "
-        "COALESCE((SELECT MIN(o.median_s) FROM trial o WHERE o.session_id = t.session_id "
-        "AND o.workload_id = t.workload_id AND o.id < t.id AND o.verdict AND o.status = 'OK'), 1e9)"
+        "(SELECT MIN(o.median_s) FROM trial o WHERE o.session_id = t.session_id "
+        "AND o.workload_id = t.workload_id AND o.id < t.id AND o.verdict AND o.status = 'OK')"
     )
     assert [(sum(c["count"] for c in d["makers"] if c["outcome"] == "new best"),)] == ask(best, run)
     failed = ask(

@@ -14,7 +14,7 @@ from autotensor.api.log_handle import log
 from autotensor.base.errors import InputError
 from autotensor.insight.report.chart_rows import MOST_POINTS, chart_rows
 from autotensor.insight.report.figures import Figures, document
-from autotensor.insight.report.findings import findings, last_gain, now_s, to_gain_s
+from autotensor.insight.report.findings import findings, last_gain, now_s, to_gain_s, why
 from autotensor.insight.search_history import Point
 
 
@@ -104,7 +104,7 @@ def test_what_failed_most_leaves_out_what_was_never_run(both):
     ran = [x for x in first.failures if x.status != "REJECTED"]
     assert failed.answer == ran[0].status
     assert f"{ran[0].count} of {sum(x.count for x in ran)} failures" in failed.detail
-    assert "rejected unrun" in failed.detail
+    assert "never ran" in failed.detail
     assert findings(replace(first, failures=()))[1].answer == "nothing"
 
 
@@ -113,7 +113,7 @@ def test_why_the_winner_wins(both):
     wins = findings(first)[2]
     saved = {t.name: (t.before_s or 0.0) - (t.after_s or 0.0) for t in first.tasks}
     assert wins.answer == max(saved, key=lambda name: saved[name])
-    assert "It needs" in wins.detail
+    assert "it needs" in wins.detail
     same = [replace(t, result=replace(t.result, ratio=1.0, lower=0.99, upper=1.01)) for t in first.tasks]
     assert findings(replace(first, tasks=tuple(same)))[2].answer == "the defaults won"
 
@@ -143,3 +143,29 @@ def test_two_runs_are_compared_as_the_log_compares_them(two_runs, both):
     assert {p.task: p.a_s for p in told} == times
     assert all(p.a_s == p.b_s for p in alike)
     assert not {p.verdict for p in alike} & {"slower", "faster"}
+
+
+def test_kernels_inside_a_model_do_not_take_longer_than_the_model(both):
+    """In models of a few µs the clock's own time counts: it is the same for every call."""
+    first, _ = both
+    calls = {t.workload: t.weight for t in first.tasks}
+    inside = {key: 1e-6 * (n + 1) + 5e-6 * calls[key] for n, key in enumerate(first.inside)}
+    tuned_s = sum(1e-6 * (n + 1) for n in range(len(inside)))
+    slow_clock = replace(first, inside=inside, tuned_s=tuned_s)
+    assert list(slow_clock.in_model.values()) == pytest.approx([1e-6 * (n + 1) for n in range(len(inside))])
+    assert slow_clock.kernels_s == pytest.approx(tuned_s)
+    assert replace(first, inside=inside, tuned_s=1.0).in_model == pytest.approx(inside)
+
+
+def test_a_default_that_won_names_what_came_next(both):
+    first, _ = both
+    t = next(t for t in first.tasks if t.runner_up is not None)
+    won = replace(t, result=replace(t.result, winner=1, default=1))
+    assert f"trial {t.runner_up.trial} ({t.runner_up.made_by}), {t.runner_up.ratio:.3f} times" in why(won)
+    assert "Nothing else that was tried worked" in why(replace(won, runner_up=None))
+
+
+def test_the_first_of_a_task_is_no_new_best(both):
+    """It had nothing to be faster than."""
+    first, _ = both
+    assert not [c for c in first.makers if c.kind == "default" and c.outcome == "new best"]

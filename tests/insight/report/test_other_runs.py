@@ -81,7 +81,7 @@ def test_a_computation_of_another_version_has_no_limits(tmp_path):
     (task,) = figures_of(path, "run").tasks
     assert task.limits is None
     assert task.bound_s is None
-    assert "No schedule can take less" not in findings(figures_of(path, "run"))[0].detail
+    assert "rates allow" not in findings(figures_of(path, "run"))[0].detail
 
 
 def test_without_runs_there_is_one_sentence(tmp_path, monkeypatch):
