@@ -26,6 +26,7 @@ from autotensor.codegen import backend
 from autotensor.codegen.llvm.backend import signature
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
+from autotensor.lowering.lowered_before import lowered_before
 from autotensor.lowering.nest.block_initialisation import with_slices
 from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
 from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, Artifact
@@ -55,15 +56,19 @@ def compile_trace(
     *,
     cache: ObjectCache | None = None,
     overlapping: frozenset[str] = frozenset(),
+    program: Program | None = None,
 ) -> Artifact:
     """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
-    again. `overlapping` names arguments that callers may give the same bytes.
+    again. `overlapping` names arguments that callers may give the same bytes. `program` is what the trace was
+    lowered to before, if it was.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
     compiled.
     """
     state = trace.replay(dag)
-    return compile_state(state, target, name, trace, asm, cache=cache, overlapping=overlapping)
+    return compile_state(
+        state, target, name, trace, asm, cache=cache, overlapping=overlapping, program=program
+    )
 
 
 def compile_state(
@@ -76,13 +81,16 @@ def compile_state(
     texts: bool = False,
     cache: ObjectCache | None = None,
     overlapping: frozenset[str] = frozenset(),
+    program: Program | None = None,
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
+    program: what the state was lowered to before, if it was.
     texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
     build.
     """
-    program = lower(state, target, hook=_dump_hook(name))
+    if program is None:
+        program = lower(state, target, hook=_dump_hook(name))
     made = trace or Trace()
     kept = {"trace": made.to_python(), "te": te_text(state.dag), STEPS: made.to_json()}
     kept[WORKLOAD] = Workload(name, state.dag).text
@@ -134,7 +142,10 @@ def compile_workload(
     found = recalled(key, cache)
     if found is not None:
         return found
-    made = compile_trace(workload.dag, trace, target, name, cache=cache, overlapping=overlapping)
+    program = lowered_before(trace, workload, target) if key else None
+    made = compile_trace(
+        workload.dag, trace, target, name, cache=cache, overlapping=overlapping, program=program
+    )
     if key:
         cache.put(key, pack(made))
     return made

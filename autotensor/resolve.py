@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from autotensor.base.errors import AutotensorError, LoweringError, ScheduleError
+from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
-from autotensor.lowering.pipeline import lower
+from autotensor.lowering.lowered_before import fits
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
@@ -65,7 +65,7 @@ def resolve(
     measured = workload.at_greatest
     shipped = untuned(measured, target, default.hash)
     note = ""
-    if shipped is not None and measured is not workload and not _lowers(shipped[1], workload, target):
+    if shipped is not None and measured is not workload and not fits(shipped[1], workload, target):
         shipped = None
     if store is not None:
         task = here(target).task(measured.key)
@@ -77,7 +77,7 @@ def resolve(
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
-                if measured is not workload and not _lowers(trace, workload, target):
+                if measured is not workload and not fits(trace, workload, target):
                     note = f"the schedule of trial {row.id} takes extents that are numbers"
                     continue
             except ScheduleError as e:
@@ -252,13 +252,4 @@ def safe_default(workload: Workload, target: Target) -> Trace:
         trace.replay(workload.dag)
     except AutotensorError:
         return Trace()
-    return trace if workload.at_greatest is workload or _lowers(trace, workload, target) else Trace()
-
-
-def _lowers(trace: Trace, workload: Workload, target: Target) -> bool:
-    """Whether a trace can be lowered with the symbols of a workload; with numbers, all that replay can."""
-    try:
-        lower(trace.replay(workload.dag), target)
-    except (ScheduleError, LoweringError):
-        return False
-    return True
+    return trace if workload.at_greatest is workload or fits(trace, workload, target) else Trace()

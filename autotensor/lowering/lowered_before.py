@@ -1,0 +1,35 @@
+"""Programs that were lowered to see whether they can be, kept for the compiler.
+
+    fits(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
+
+Only lowering tells whether a trace fits extents that are known at run time, so it is asked before the trace
+is chosen. That is most of the time of compiling such a kernel, and the answer is the compiler's next step.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from autotensor.base.errors import LoweringError, ScheduleError
+from autotensor.base.target import Target
+from autotensor.ir.func import Program
+from autotensor.lowering.pipeline import lower
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+
+_kept: WeakKeyDictionary[Workload, dict[tuple[str, Target], Program]] = WeakKeyDictionary()
+
+
+def fits(trace: Trace, workload: Workload, target: Target) -> bool:
+    """Whether a trace can be lowered with the symbols of a workload."""
+    try:
+        program = lower(trace.replay(workload.dag), target)
+    except (ScheduleError, LoweringError):
+        return False
+    _kept.setdefault(workload, {})[trace.hash, target] = program
+    return True
+
+
+def lowered_before(trace: Trace, workload: Workload, target: Target) -> Program | None:
+    """The program that `fits` made of the same; given out once, for programs are large."""
+    return _kept.get(workload, {}).pop((trace.hash, target), None)

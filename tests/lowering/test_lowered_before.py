@@ -1,0 +1,45 @@
+"""A program that was lowered to see whether its trace fits is the one that the compiler takes."""
+
+from __future__ import annotations
+
+import pytest
+
+import autotensor.compiler as compiler
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_workload
+from autotensor.lowering.lowered_before import fits, lowered_before
+from autotensor.runtime.files.object_cache import ObjectCache
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+
+TARGET = parse("llvm -threads=1")
+
+
+def workload(most: int) -> Workload:
+    n = te.var("n", range=(1, most))
+    x = te.placeholder((n, 8), name="x")
+    return Workload.of(ComputeDAG.of([x, te.compute((n, 8), lambda i, j: x[i, j] * 2.0, name="y")]))
+
+
+def test_it_is_given_out_once_and_lives_as_long_as_the_workload():
+    asked, trace = workload(100), Trace()
+    assert lowered_before(trace, asked, TARGET) is None
+    assert fits(trace, asked, TARGET)
+    assert lowered_before(trace, asked, parse("llvm -threads=2")) is None
+    assert lowered_before(trace, workload(101), TARGET) is None
+    assert lowered_before(trace, workload(100), TARGET) is not None  # an equal one
+    assert lowered_before(trace, asked, TARGET) is None
+    assert fits(trace, asked, TARGET)
+    del asked
+    assert lowered_before(trace, workload(100), TARGET) is None
+
+
+def test_the_compiler_lowers_nothing_again(tmp_path, monkeypatch):
+    asked, trace = workload(200), Trace()
+    assert fits(trace, asked, TARGET)
+    fresh = compiler.compile_trace(asked.dag, trace, TARGET, "double")
+    monkeypatch.setattr(compiler, "lower", lambda *_, **__: pytest.fail("lowered again"))
+    made = compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path, 1 << 20))
+    assert (made.objects, made.texts) == (fresh.objects, fresh.texts)
