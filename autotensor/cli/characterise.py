@@ -15,7 +15,7 @@ from autotensor.search.machine.cpu_probes import PASSES, measured_passes
 
 
 def print_record(target: Target, json: bool) -> None:
-    """Measure this processor and print its record. Raises MeasureError where that cannot be done."""
+    """Measure this processor and print its record. Raises MeasureError if it cannot be measured."""
     passes = measured_passes(target, lambda done: tell(f"pass {done + 1} of {PASSES} …"))
     found = characterise(target, passes)
     text = found.python(f"{host_machine().cpu_model}, {datetime.now(UTC):%Y-%m}")

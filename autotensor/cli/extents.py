@@ -1,4 +1,4 @@
-"""Extents on the command line: numbers, and ranges that a compiled model takes whole.
+"""Extents on the command line: numbers, and ranges, any number of which a compiled model takes.
 
 8      1..8      8..512/8 (in steps of 8)      n:1..8 (by a name that other inputs may have, too)
 """
@@ -15,10 +15,10 @@ _RANGE = re.compile(r"(?:(?P<name>\w+):)?(?P<least>\d+)\.\.(?P<most>\d+)(?:/(?P<
 
 
 def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
-    """A number, or the te.var of a range: of this name where it has none.
+    """A number, or the te.var of a range; a range without a name gets `name`.
 
-    ranges: what was said of each name so far. Raises InputError for two ranges of one name, TensorError for a
-    range that is none.
+    ranges: the text of each name's range so far. Raises InputError for two ranges of one name, TensorError
+    for an empty range.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -27,5 +27,5 @@ def parsed_extent(text: str, name: str, ranges: dict[str, str]) -> Any:
 
     name, said = match["name"] or name, text.rpartition(":")[2]
     if ranges.setdefault(name, said) != said:
-        raise InputError(f"--shape: {name} is from {ranges[name]} and from {said}.", fix="Give it one range.")
+        raise InputError(f"--shape: {name} has two ranges, {ranges[name]} and {said}.", fix="Give one range.")
     return var(name, (int(match["least"]), int(match["most"])), int(match["step"] or 1))

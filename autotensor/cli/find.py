@@ -1,4 +1,4 @@
-"""TASK or TRIAL, as people name them on the command line.
+"""TASK or TRIAL arguments of the command line: numbers, MODEL/N and keys.
 
 17              trial 17 of the log
 resnet50/3      the fourth task that `autotensor tasks resnet50` lists
@@ -39,7 +39,7 @@ class Found:
 
 
 def find(name: str, store: TrialStore | None) -> Found:
-    """Raises InputError saying what there is."""
+    """The task or trial of a name. Raises InputError, whose text lists the possible names."""
     from autotensor.te.workload import Workload
     from tuning_db import StoreError
 
@@ -62,7 +62,7 @@ def find(name: str, store: TrialStore | None) -> Found:
         return Found(Workload.from_text(fits[0].text, fits[0].name, fits[0].key))
     if fits:
         raise InputError(
-            f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits."
+            f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Give more digits."
         )
     raise InputError(
         f"{name!r} is not a task or trial.",
@@ -71,7 +71,7 @@ def find(name: str, store: TrialStore | None) -> Found:
 
 
 def log_there(store: TrialStore | None, fix: str = "Tune something first.") -> TrialStore:
-    """The log. Raises InputError where there is none."""
+    """The log. Raises InputError if there is none."""
     if store is None:
         raise InputError("there is no tuning log yet.", fix=fix)
     return store

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-MARGIN = 256 / 224  # of the resized image around the crop
+MARGIN = 256 / 224  # size of the resized image over that of the crop
 PHOTOS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
 def read_inputs(path: Path, wanted: Sequence[ArgSpec], model: str) -> list[Array]:
-    """A call's arguments, in order: by name from an .npz file, or its only array from another file."""
+    """A call's arguments, in order: by name from an .npz file, or the only array of another file."""
     if path.suffix == ".npz":
         return read_archive(path, wanted)
     if len(wanted) != 1:
         raise InputError(
             f"{model} takes {len(wanted)} inputs ({_names(wanted)}); {str(path)!r} gives one.",
-            fix="An .npz file gives all, each by its name: np.savez makes one.",
+            fix="Give all inputs in one .npz file, by name: np.savez writes one.",
         )
     return [read_input(path, wanted[0].shape, wanted[0].dtype)]
 
 
 def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
-    """An array of `shape` from a photo or a .npy file. Raises InputError saying what does not fit."""
+    """An array of `shape` from a photo or a .npy file. Raises InputError for another shape or type."""
     if path.suffix == ".npy":
         return _fitting(load_arrays(path), f"input {str(path)!r}", shape, dtype)
     if path.suffix.lower() in PHOTOS:
@@ -52,7 +52,7 @@ def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def read_archive(path: Path, wanted: Sequence[ArgSpec]) -> list[Array]:
-    """The arrays of an .npz file, in the order that a call takes them."""
+    """The arrays of an .npz file, in the order of the model's inputs."""
     held = load_arrays(path)
     if not isinstance(held, Mapping) or set(held) != {a.name for a in wanted}:
         names = (", ".join(held) or "nothing") if isinstance(held, Mapping) else "one array without a name"
@@ -75,18 +75,19 @@ def load_arrays(path: Path) -> Any:
             found = np.load(file, allow_pickle=False)
             return dict(found) if isinstance(found, Mapping) else found
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        why = "it holds no plain arrays" if "pickle" in str(error) else error  # NumPy advises to unpickle it
+        # NumPy's own advice, to unpickle the file, is dangerous
+        why = "it holds no plain arrays" if "pickle" in str(error) else error
         raise InputError(f"input {str(path)!r} cannot be read: {why}.") from error
 
 
 def _fitting(values: Any, what: str, shape: tuple[int, ...], dtype: str) -> Array:
-    """`values` as the model takes them; a batch of one may lack its first axis."""
+    """`values`, checked against the model's shape and type; a batch of one may lack its first axis."""
     import numpy as np
 
     if not isinstance(values, np.ndarray) or values.shape not in (shape, shape[1:]):
         found = getattr(values, "shape", type(values).__name__)
         raise InputError(f"{what} has shape {found}; the model takes {shape}.")
-    # V: bfloat16, as NumPy keeps it
+    # V: NumPy's kind for bfloat16
     if str(values.dtype.newbyteorder("=")) != dtype and values.dtype.kind != "V":
         raise InputError(
             f"{what} is {values.dtype}; the model takes {dtype}.",
@@ -122,7 +123,7 @@ def read_photo(path: Path, shape: tuple[int, ...]) -> Array:
 
 
 def _middle(image: Any, height: int, width: int) -> Any:
-    """Resized so that the crop fits with ImageNet's margin, then cropped."""
+    """The middle of the image: resized with ImageNet's margin around the crop, then cropped."""
     from PIL import Image
 
     scale = max(round(width * MARGIN) / image.width, round(height * MARGIN) / image.height)

@@ -1,7 +1,6 @@
-"""The model that a verb works on: a built-in model by name, or an .atm file; and where results may be
-written.
+"""The model of a verb: a built-in model by name, or an .atm file; and checks of output files.
 
-Loading a file imports neither graphs nor models: those are imported where a model is named.
+Loading a file imports neither graphs nor models. Naming a model does.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 PICKLED = (".pt", ".pth", ".pkl")  # torch's weights, or modules
-FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
+FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # models of other systems
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
 PLAIN = Source()
 
 
 def is_file(name: str) -> bool:
-    """Whether MODEL|FILE.atm names a file: by its ending, or because there is one."""
+    """Whether MODEL|FILE.atm names a file: it has such an ending, or the file exists."""
     return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name) and not is_exported(name))
 
 
@@ -57,7 +56,7 @@ def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
     if is_onnx(model):
         return onnx_graph(model, source)
     if source.fixed:
-        raise InputError(f"--input fixes inputs of .onnx files; {model} is none.")
+        raise InputError(f"--input fixes inputs of .onnx files only; {model} is not an .onnx file.")
     if is_exported(model):
         return exported_graph(model, source)
     if source.shape:
@@ -77,22 +76,22 @@ def build_graph(model: str, source: Source = PLAIN) -> Graph | GraphFamily:
 
 
 def _refuse_file(name: str) -> None:
-    """Raises InputError when a file is named where only a built-in model can be."""
+    """Raises InputError for a file where only a built-in model is allowed."""
     ending = Path(name).suffix
     if ending == ".atm":
         raise InputError(
-            f"{name} is a compiled file; a model is needed here.",
+            f"{name} is compiled already; this verb needs a model.",
             fix="`autotensor models` lists them; at.compile_model(y, trials=200) tunes one of your own.",
         )
     if ending in PICKLED:
         raise InputError(
-            f"{name} is pickled, and says nothing of what a module computes.",
+            f"{name} is a pickled file, which does not hold the module's operators.",
             fix="Export the module: torch.export.save(torch.export.export(net, (x,)), "
             f"{Path(name).with_suffix('.pt2').name!r}).",
         )
     if ending in FOREIGN or Path(name).is_file():
         raise InputError(
-            f"{name} is a file of a kind that is not read.",
+            f"{name} is a file of a kind that autotensor cannot read.",
             fix="Export it as .onnx; `autotensor models` lists the built-in ones.",
         )
 
@@ -107,14 +106,14 @@ def facts(model: str, source: Source) -> dict[str, str]:
 
 
 def warn_of_weights(meta: Mapping[str, Any]) -> str:
-    """The sentence that a person needs before believing an answer; "" if none."""
+    """A warning about the meaning of the model's answers; "" if none is needed."""
     if meta.get("weights") == "random":
-        return "The weights are random: the answers mean nothing (give trained ones with --weights FILE)."
+        return "The weights are random, so the answers mean nothing; --weights FILE gives trained ones."
     return ""
 
 
 def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Path:
-    """Where a compiled model goes: what `--out` says, or its own name. Raises InputError for a bad place."""
+    """The file for a compiled model: `--out`, or the model's name. Raises InputError for a bad place."""
     one = source.batch == 1 or not isinstance(source.batch, int)
     path = out or Path(f"{graph.name}.atm" if one else f"{graph.name}_b{source.batch}.atm")
     if is_onnx(path.name):
@@ -128,7 +127,7 @@ def place_of(out: Path | None, graph: Graph | GraphFamily, source: Source) -> Pa
 
 
 def _held(path: Path) -> Sequence[Artifact]:
-    """The contents of a file; nothing if there is none, or one that cannot be read."""
+    """The contents of a file; empty if it does not exist or cannot be read."""
     try:
         return artifacts.load_all(path) if path.exists() else ()
     except ArtifactError:
@@ -136,9 +135,8 @@ def _held(path: Path) -> Sequence[Artifact]:
 
 
 def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
-    """Raises InputError when the file at `path` holds something else than the plans of a model will give:
-    another model, or this one for other inputs, input values, weights, or other targets. One that cannot be
-    read may go."""
+    """Raises InputError if the file at `path` holds something else than these plans will give: another model,
+    or this one for other inputs, input values, weights or targets. An unreadable file may be replaced."""
     held = () if force else _held(path)
     if not held:
         return
@@ -169,8 +167,8 @@ def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
 
 
 def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
-    """Raises InputError when tuning would begin by replacing the model at `path`, which may be tuned, by one
-    of default schedules: when the log has none of its tasks. One that cannot be read may go."""
+    """Raises InputError if tuning would first replace the model at `path`, which may be tuned, by one with
+    default schedules, because the log has none of its tasks. An unreadable file may be replaced."""
     from autotensor.api.models import held_in, resolved
 
     if force or not _held(path):
@@ -181,8 +179,8 @@ def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
         return
     if held_in(path, plan, {key: r.trace for key, r in found.items()}) is None:
         raise InputError(
-            f"{path} is there already, and this log has none of its tasks: default schedules would replace "
-            "it at once.",
+            f"{path} exists and may be tuned, but this log has none of its tasks: default schedules would "
+            "replace it at once.",
             fix="Give the log that it was tuned with (--db), another file (--out), or --force.",
         )
 
@@ -219,7 +217,7 @@ class Known:
 
     @property
     def sources(self) -> dict[str, int]:
-        """How many tasks' schedules come from where."""
+        """Source of schedules → number of tasks that use it."""
         counts = {"log": 0, "shipped": 0, "default": 0}
         for r in self.found.values():
             counts[r.source] += 1
@@ -227,7 +225,7 @@ class Known:
 
     @property
     def summary(self) -> str:
-        """The same in words."""
+        """The same numbers in words."""
         n = self.sources
         shipped = f"{n['shipped']} shipped, " if n["shipped"] else ""
         return f"{n['log']} from the log, {shipped}{n['default']} default"
@@ -252,7 +250,7 @@ def compile_known(plan: ModelPlan, log: Log, prepared: bool = False) -> Known:
 
 
 def check_compiled(name: str, source: Source, machine: Machine) -> None:
-    """Raises InputError for options that a compiled file has no use for."""
+    """Raises InputError for options that have no effect on a compiled file."""
     if source.fixed:
         raise InputError(f"{name} is compiled: --input has no effect on it.")
     if source.weights is not None or machine.target is not None or source.batch != 1 or source.shape:
@@ -285,5 +283,5 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for a call's arguments."""
     if isinstance(module, InParts):
-        return list(sample_inputs(module.args, lambda _: None, seed))  # what is an index only a run says
+        return list(sample_inputs(module.args, lambda _: None, seed))  # indices are found out by a run only
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM while tuning: the first requests a clean stop, the second ends at once.
 
-Before the search's first check there is nothing to finish, so that the first one ends at once too.
+Before the search's first check there is nothing to finish, so even the first signal ends at once.
 
 with Interrupts() as stop:
     tune_model(…, stopped=stop.asked)
@@ -26,7 +26,7 @@ class Interrupts:
     def __init__(self, what: str = "after this batch") -> None:
         self.signal: int | None = None
         self._what = what
-        self._heard = False  # the search checks it, and will stop
+        self._heard = False  # whether the search has checked `asked`, and so will stop
         self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:

@@ -35,20 +35,20 @@ VERBS = {
     "doctor": "Show abilities of this machine, and installed and missing packages.",
 }
 OK, ERROR, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130
-COLLECT_EVERY = 100_000  # objects: most that a verb makes stays; looking through it took a tenth of the time
+COLLECT_EVERY = 100_000  # objects; most of a verb's objects live on, and collecting took a tenth of the time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
-    if argv is None:  # a process of our own
+    if argv is None:  # the command's own process
         gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
         streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else "--help"
     try:
         code = _answer(verb, words[1:])
-        sys.stdout.flush()  # what cannot be written is an error like any other
-    except BrokenPipeError:  # `autotensor models | head -1`: the reader has enough
+        sys.stdout.flush()  # so that a write error is reported like any other
+    except BrokenPipeError:  # `autotensor models | head -1`: the reader has ended
         code = ERROR
     except Exception as error:  # the edge of the program
         code = _explain(error, verb)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_what_is_not_taken() -> None:
-    """Python's last flush would say a second time that standard output takes nothing more."""
+    """Drops unwritten output: otherwise Python's last flush reports the same write error again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -137,7 +137,7 @@ def _explain(error: Exception, verb: str) -> int:
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):
-        return _fail(f"the package {error.name!r} is not installed. `autotensor doctor` says what is.", ERROR)
+        return _fail(f"the package {error.name!r} is not installed; see `autotensor doctor`.", ERROR)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this.", ERROR)
     if isinstance(error, OSError):

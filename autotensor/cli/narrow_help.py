@@ -1,4 +1,4 @@
-"""Help that keeps within a terminal of fewer than 80 columns; Typer's own is 50 wide at least."""
+"""Help for terminals of fewer than 80 columns; Typer's own is never narrower than 50."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ WIDEST = 80  # also without a terminal
 
 
 def fit(command: Any, width: int | None) -> dict[str, Any]:
-    """Makes a Typer command, and those below it, print help of at most `width` columns.
+    """Makes a Typer command and its subcommands print help of at most `width` columns.
 
-    Gives the options of the context in which it is to run.
+    Gives the options for the context in which the command runs.
     """
     _set_formatter(command)
     return {"terminal_width": min(width or WIDEST, WIDEST) - 2}
@@ -24,7 +24,7 @@ def _set_formatter(command: Any) -> None:
 
 
 def _formatter(context: Any) -> type:
-    """Names of options take a third of the width at most; the text next to them has the rest."""
+    """A formatter that gives the names of options at most a third of the width."""
 
     class Formatter(context.formatter_class):  # type: ignore[misc]  # Typer's, or Click's by its version
         def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:

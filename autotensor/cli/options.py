@@ -1,6 +1,6 @@
 """Options that several verbs share, and how they are spelled. Imports nothing heavy.
 
-Those that go together are a group, a frozen dataclass; `@grouped` spreads its fields over the verb's options:
+Related options are a group, a frozen dataclass; `@grouped` makes an option of the verb from each field:
 
     @app.command()
     @grouped
@@ -30,7 +30,7 @@ Db = Annotated[
     str | None,
     typer.Option("--db", metavar="FILE|URL", help="Tuning log. Default: AUTOTENSOR_DB, else the user's own."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of all random numbers.")]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -47,7 +47,7 @@ NumericsText = Annotated[
         "--numerics",
         metavar="fast|strict|bf16|fp16",
         help="strict forbids algorithms that round differently (Winograd); bf16 and fp16 round weights. "
-        "Default: fast, each gated.",
+        "Default: fast, which allows such algorithms while their error is small.",
     ),
 ]
 
@@ -71,7 +71,7 @@ NoShipped = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", "-f", help="Replace a file that holds something else: see --out."),
+    typer.Option("--force", "-f", help="Replace an output file (--out) that holds something else."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ModelName = Annotated[
@@ -115,8 +115,8 @@ Shapes = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=N[xN..]",
-        help="Of an .onnx or .pt2 input, or of a dimension it leaves open. N may be a range, from which "
-        "calls choose: batch=1..8, x=n:1..8x3x224x224.",
+        help="Shape of an .onnx or .pt2 input, or size of an open dimension. N may be a range, from which "
+        "each call chooses: batch=1..8, x=n:1..8x3x224x224.",
     ),
 ]
 Inputs = Annotated[
@@ -125,7 +125,8 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="[NAME=]VALUE",
-        help="Photo, .npy, .npz of all inputs by name; or a number or file for one. Default: random.",
+        help="A photo, a .npy file, or a .npz file of all inputs by name; NAME=VALUE gives one input, as a "
+        "number or a file. Default: random.",
     ),
 ]
 Given = Annotated[
@@ -133,7 +134,7 @@ Given = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=VALUE",
-        help="An input's value once and for all: it is none of the compiled model's. E.g. sr=16000.",
+        help="Fixes an input's value, so that the compiled model no longer has this input. E.g. sr=16000.",
     ),
 ]
 
@@ -154,7 +155,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FixedSource(Source):
-    """The same, where --input fixes inputs once and for all."""
+    """The same options, and --input, which fixes values of inputs."""
 
     input: Given = None
 
@@ -176,7 +177,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NumericMachine(Machine):
-    """The same, and which algorithms they may use."""
+    """The same options, and the algorithms that kernels may use."""
 
     numerics: NumericsText = None
 
@@ -184,7 +185,7 @@ class NumericMachine(Machine):
         return target_of(self.target, self.threads, self.numerics)
 
     def each_of(self, processors: str) -> list[Target]:
-        """The targets of `--for`; the one that is chosen where that is not given."""
+        """The targets of `--for`; without it, the target of `--target`."""
         if not processors:
             return [self.chosen()]
         if self.target is not None:
@@ -197,14 +198,14 @@ class NumericMachine(Machine):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Where schedules are known from."""
+    """Sources of schedules."""
 
     db: Db = None
     no_shipped: NoShipped = False  # its callback has set the switch
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb as Typer reads it: in place of each group stand its fields, in order."""
+    """The verb with the fields of each group in place of the group, in order, as Typer needs it."""
     hints = get_type_hints(verb, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     options: list[Parameter] = []
@@ -220,7 +221,7 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
         verb(**values, **made)
 
     spread.__annotations__ = {}
-    spread.__signature__ = Signature(options)  # type: ignore[attr-defined]  # which inspect reads first
+    spread.__signature__ = Signature(options)  # type: ignore[attr-defined]  # inspect reads this first
     return spread
 
 
@@ -238,7 +239,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def new_app(about: str | None = None) -> typer.Typer:
-    """A Typer app for one verb. Its help is plain text: loading the fancy one takes longer than a verb."""
+    """A Typer app for one verb. Its help is plain text, because loading rich takes longer than most verbs."""
     return typer.Typer(
         help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

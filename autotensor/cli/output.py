@@ -14,25 +14,25 @@ from typing import Any
 from autotensor.insight.text_width import columns, fold
 
 GAP = "  "
-LEAST_TEXT = 12  # characters of a column of text that is folded
+LEAST_TEXT = 12  # least width, in characters, of a column of folded text
 MOST_LINES = 4  # of a folded cell; a table that needs more is printed row by row
-NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # with a unit
-GLUE = "\u00a0"  # a blank at which no line is folded
+NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
+GLUE = "\u00a0"  # a space at which no line is folded
 PAGE = 100  # columns of running text where there is no terminal
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their heads.
 
-    Where it is too wide for the terminal, texts are folded in their columns, or each row becomes a
-    paragraph. Nothing is left out.
+    If the table is too wide for the terminal, texts are folded in their columns, or each row becomes a
+    paragraph. No cell is left out.
     """
     for line in layout(heads, rows, columns(sys.stdout)):
         print(line)
 
 
 def layout(heads: Sequence[str], rows: Sequence[Sequence[object]], width: int | None) -> list[str]:
-    """The lines of a table, at most `width` wide; None: as wide as it is.
+    """The lines of a table, at most `width` columns wide; None: never folded.
 
     >>> print("\\n".join(layout(("what", "us"), [("convolution, dilated", 12), ("dense", 3)], 17)))
     what           us
@@ -62,14 +62,14 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def _least(is_text: bool, head: str, cells: Sequence[str]) -> int:
-    """The least width of a column: heads are folded at blanks, texts anywhere, numbers never."""
+    """The least width of a column: heads are folded at spaces, texts anywhere, numbers never."""
     longest = max(map(len, cells), default=0)
-    texts = max(LEAST_TEXT, -(-longest // (MOST_LINES - 1)))  # lines end at blanks, so none is full
+    texts = max(LEAST_TEXT, -(-longest // (MOST_LINES - 1)))  # lines end at spaces, so none is full
     return max(min(longest, texts) if is_text else longest, *map(len, head.split()), 1)
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Widths that fit: always the widest column that may be narrower gives one of its own."""
+    """Widths that fit: in each step the widest column above its least width becomes one narrower."""
     narrower = list(widths)
     for _ in range(_width(widths) - width):
         widest = max((n for n, w in enumerate(narrower) if w > least[n]), key=lambda n: narrower[n])
@@ -78,7 +78,7 @@ def _narrowed(widths: Sequence[int], least: Sequence[int], width: int) -> list[i
 
 
 def _paragraph(heads: Sequence[str], row: Sequence[str], texts: Collection[int], width: int) -> list[str]:
-    """A row on its own: a text that comes first is its title, and the rest follows, each with its head."""
+    """A row as a paragraph: a text in the first column is its title; other cells follow with their heads."""
     pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads, row, strict=True) if cell]
     whole = [pair.replace(" ", GLUE) if len(pair) <= width - 4 else pair for pair in pairs]
     if 0 in texts and row[0]:
@@ -92,7 +92,7 @@ def _wrapped(pairs: Sequence[str], width: int, indent: str) -> list[str]:
 
 
 def _is_text(cell: str) -> bool:
-    """Whether it has letters, and not as the unit of a number only: `3.2 MB`."""
+    """Whether the cell has letters other than the unit of a number (`3.2 MB`)."""
     return any(map(str.isalpha, cell)) and not NUMBER.fullmatch(cell)
 
 
@@ -109,22 +109,22 @@ def _padded(cells: Sequence[str], widths: Sequence[int], texts: Collection[int])
 
 
 def say(text: str = "", hang: int = 2) -> None:
-    """A line of the result, folded where it is wider than the terminal; lines that go on are indented."""
+    """Print a line of the result, folded to the terminal; continuation lines are indented."""
     print(fold(text, columns(sys.stdout), hang), flush=True)
 
 
 def paragraph(text: str) -> None:
-    """The same for running text, which is folded where there is no terminal, too."""
+    """Print running text of the result, folded even without a terminal."""
     print(fold(text, columns(sys.stdout) or PAGE))
 
 
 def code(text: str) -> None:
-    """A program, to be copied: printed as it is."""
+    """Print a program, never folded, so that it can be copied."""
     print(text, flush=True)
 
 
 def tell(text: str) -> None:
-    """A line besides the result: progress, a hint, a warning."""
+    """Print a line that is not part of the result: progress, a hint, a warning."""
     print(fold(text, columns(sys.stderr)), file=sys.stderr, flush=True)
 
 

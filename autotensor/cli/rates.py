@@ -1,4 +1,4 @@
-"""Calibrated rates, and lines about them: peak, bandwidth per level and team, regions, best micro-kernels."""
+"""Calibrated rates as text: peak, bandwidth by level and team, parallel regions, best micro-kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measured_peak(db: str | None, target: Target) -> float | None:
 
 
 def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:
-    """Lines about the rates of a log or a measurement: name → value, unit, measured."""
+    """Lines of text about the rates. rates: name → value, unit, time of measurement."""
     values = {name: float(r["value"]) for name, r in rates.items()}
     teams = sorted({int(n.rpartition(".t")[2]) for n in values if n.rpartition(".t")[2].isdigit()})
     if "flops.core" in values:
@@ -39,7 +39,7 @@ def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterat
 
 
 def spoilt(rates: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence about rates that other programs disturbed; "" for others."""
+    """A warning if other programs disturbed the rates, else ""."""
     from autotensor.search.machine.calibration import SPOILT
 
     values = {name: float(r["value"]) for name, r in rates.items()}
@@ -47,8 +47,8 @@ def spoilt(rates: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     return (
         f"the rates are provisional: other programs used {values.get('others', 0.0):.1f} cores meanwhile and "
-        f"disturbed {values['disturbed']:.0%} of the runs; they are measured again at a later run, or by "
-        "--calibrate when nothing else runs."
+        f"disturbed {values['disturbed']:.0%} of the samples; a later run measures them again, or "
+        "--calibrate does when nothing else runs."
     )
 
 

@@ -21,9 +21,9 @@ from tuning_db import TrialStore
 
 
 def plot(what: str, path: Path, target: Target, store: TrialStore, json: bool) -> None:
-    """Draws how the search of a task or of a model went, and its predictions."""
+    """Draws the search of a task or a model, and the predictions of its cost model."""
     if path.suffix.lower() != ".png":
-        raise typer.BadParameter(f"{str(path)!r} is not a name of a PNG file.", param_hint="'--plot'")
+        raise typer.BadParameter(f"{str(path)!r} is not the name of a PNG file.", param_hint="'--plot'")
     check_place(path)
     if what in MODELS:
         tasks = _histories(what, target, store)

@@ -1,4 +1,4 @@
-"""Output streams that take all that is printed: closed ones, and those whose encoding has few signs."""
+"""Output streams that accept any text, even closed ones and those with a small character set."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HANDLER = "autotensor.plain"
 
 
 def prepare() -> None:
-    """Make standard output and error of this process ones that never fail for a sign.
+    """Set up standard output and error so that no character makes them fail.
 
-    A stream that was closed before the process began (`>&-`) is the null device. A sign that the encoding
-    lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else as
-    `\\uXXXX`. A byte of a file's name that is not text is written in the same way.
+    A stream that was closed before the process began (`>&-`) becomes the null device. A character that the
+    encoding lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else
+    as `\\uXXXX`. So are bytes of file names that are not text.
     """
     codecs.register_error(HANDLER, _plain)
     for name in ("stdout", "stderr"):

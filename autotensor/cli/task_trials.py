@@ -1,5 +1,4 @@
-"""The output of `autotensor explain TASK`: its fastest trials and its failures, other machines, what
-ships."""
+"""The output of `autotensor explain TASK`: fastest trials, failures, other machines, shipped schedules."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from schedules.shipped import offers
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
-SHIPPED = {  # what a schedule that comes with the package is worth here
+SHIPPED = {  # how a schedule that comes with the package is used here
     "exact": "from this class of machines",
     "compatible": "a tuning run measures it here",
     "refused": "not used here",
@@ -40,7 +39,7 @@ def trial_document(t: TrialRecord) -> dict[str, Any]:
 
 
 def explain_task(found: Found, top: int, target: Target, store: TrialStore, json: bool) -> None:
-    """Prints the `top` fastest trials of a task on this machine, and what else is known of it."""
+    """Prints the `top` fastest trials of a task on this machine, then failures and other sources."""
     task = here(target).task(found.workload.key)
     key, where, _ = task
     statuses: Counter[str] = Counter()
@@ -139,7 +138,7 @@ def decisions_text(values: dict[str, list[int]]) -> str:
 
 
 def _differences(values: dict[str, list[int]], best: dict[str, list[int]]) -> str:
-    """Decisions that differ from those of the fastest; all of it where the sketch is another one.
+    """Decisions that differ from those of the fastest; all decisions if the sketch differs.
 
     >>> _differences({"tile": [4, 2], "rows": [1]}, {"tile": [4, 2], "rows": [2]})
     'rows=1'

@@ -29,7 +29,7 @@ HEADS = (
     "of peak",
     "trials",
 )
-BUSY = 0.25  # cores that other programs used on average, from which on times are not compared
+BUSY = 0.25  # if other programs used this many cores on average, times are not compared
 
 
 def describe(
@@ -41,7 +41,7 @@ def describe(
     interrupted: bool,
     others_cores: float,
 ) -> dict[str, Any]:
-    """Everything that was found, as JSON data; seconds and operations a second.
+    """The whole result as JSON data, in seconds and operations a second.
 
     others_cores: cores that other programs used during the run, on average.
     """
@@ -125,20 +125,20 @@ def print_report(d: Mapping[str, Any]) -> None:
 
 
 def use(file: str, inputs: Sequence[str]) -> str:
-    """Python that loads and calls a file; inputs: each with its type, `x: float32[1, 784]`."""
+    """Python code that loads and calls a file; inputs: each as `x: float32[1, 784]`."""
     names = ", ".join(identifier(i.split(":")[0]) for i in inputs)
     return f"import autotensor as at\ny = at.load({json.dumps(file, ensure_ascii=False)})({names})"
 
 
 def _comparability(d: Mapping[str, Any]) -> str:
-    """Where the tasks' times and the model's differ; on a busy machine only that it was busy."""
+    """How the tasks' times and the model's differ; on a busy machine, only a warning that it was busy."""
     others = d["others_cores"]
-    if others is None:  # nothing was measured: the run that measured has said it
+    if others is None:  # nothing was measured now; the run that measured has warned
         return ""
     if others > BUSY:
         return (
-            f"other programs used {others:.1f} cores meanwhile; the times above are too long, some more than "
-            "others. Measure again when nothing else runs"
+            f"other programs used {others:.1f} cores meanwhile, so the times above are too long, and not "
+            "equally so. Measure again when nothing else runs"
         )
     return str(d["disagreement"])
 
@@ -150,7 +150,7 @@ def _reasons(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def latency(default_s: float, tuned_s: float) -> str:
-    """The gain in words; equal times mean that the default schedules were kept."""
+    """The gain in words; if the times are equal, the default schedules were kept."""
     if default_s == tuned_s:
         return f"{millis(default_s)} with the default schedules"
     return f"{millis(default_s)} untuned, {millis(tuned_s)} tuned ({gain(default_s, tuned_s)})"

@@ -1,6 +1,6 @@
-"""Inputs' values on the command line: `--input sr=16000`, `--input x=photo.jpg`, `--input all.npz`.
+"""Values of inputs on the command line: `--input sr=16000`, `--input x=photo.jpg`, `--input all.npz`.
 
-A value is a number for every element, numbers with commas between them, or a file.
+A value is one number for all elements, numbers with commas between them, or a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPELLED = "Write NAME=16000, NAME=0.5,1,2 or NAME=FILE."
 
 
 def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
-    """The file of all inputs, if one is given, and what is given by name.
+    """The file of all inputs, if one is given, and the values that are given by name.
 
     >>> parted(["sr=16000", "x=photo.jpg"])
     (None, {'sr': '16000', 'x': 'photo.jpg'})
@@ -31,7 +31,7 @@ def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
     whole: Path | None = None
     named: dict[str, str] = {}
     for text in texts:
-        name, is_named, value = text.rpartition("=")  # names may hold a sign of equality, values do not
+        name, is_named, value = text.rpartition("=")  # names may contain "=", values do not
         if not is_named or Path(text).is_file():
             if whole is not None:
                 raise InputError(f"--input gives two files, {str(whole)!r} and {text!r}.", fix=SPELLED)
@@ -48,8 +48,7 @@ def parted(texts: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
 
 
 def read_value(name: str, text: str, shape: tuple[int, ...], dtype: str) -> Array:
-    """The array that `--input name=text` means. Raises InputError for a text that gives no array of this
-    shape and type."""
+    """The array of `--input name=text`. Raises InputError if it does not have this shape and type."""
     import numpy as np
 
     from autotensor.base.dtype import dtype_of
@@ -66,14 +65,14 @@ def read_value(name: str, text: str, shape: tuple[int, ...], dtype: str) -> Arra
     size = int(np.prod(shape, dtype=np.int64))
     if array.size not in (1, size):
         raise InputError(
-            f"--input {name}: {array.size} numbers are given; the model takes {size}, of shape {shape}."
+            f"--input {name} gives {array.size} numbers; the model takes {size}, of shape {shape}."
         )
     whole = np.broadcast_to(array, (size,)) if array.size == 1 else array
     return whole.reshape(shape).astype(type_.numpy, order="C")
 
 
 def _number(name: str, text: str, dtype: str) -> int | float | bool:
-    """One number, as the type takes it."""
+    """One number of this type."""
     from autotensor.base.dtype import dtype_of
 
     type_, plain = dtype_of(dtype), text.strip().lower()
@@ -94,9 +93,9 @@ def _number(name: str, text: str, dtype: str) -> int | float | bool:
 def call_arrays(
     texts: Sequence[str], wanted: Sequence[ArgSpec], samples: Sequence[Array], model: str
 ) -> tuple[list[Array], list[str]]:
-    """A call's arguments, in order, and the names of the inputs that no option states.
+    """A call's arguments, in order, and the names of the inputs that no option gives.
 
-    samples: values for these.
+    samples: values for those inputs.
     """
     from autotensor.cli.images import read_inputs
 
@@ -112,7 +111,7 @@ def call_arrays(
 
 
 def check_names(given: Sequence[str] | dict[str, str], known: Sequence[str], model: str) -> None:
-    """Raises InputError for a name that is none of the model's inputs."""
+    """Raises InputError for a name that is not an input of the model."""
     for name in given:
         if name not in known:
             raise InputError(f"--input: {model} has no input {name!r}.", fix=suggest(name, tuple(known)))

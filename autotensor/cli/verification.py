@@ -55,7 +55,7 @@ def checked(
 
 
 def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[Artifact, ModelPlan | None]:
-    """The code that is to be checked, and what it was made from if that is known."""
+    """The code to check, and its plan if that is known."""
     if is_file(model):
         check_compiled(model, source, machine)
         return loaded(Path(model)), None
@@ -63,8 +63,8 @@ def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[A
         graph = build_graph(model, source)
     except RunsInParts as parts:
         raise InputError(
-            f"{parts.what.rstrip('.')}: it runs in parts, which are not verified.",
-            fix="Cut out what has no loops (onnx.utils.extract_model), and verify that.",
+            f"{parts.what.rstrip('.')}: it runs in parts, which cannot be verified.",
+            fix="Extract a part without loops (onnx.utils.extract_model), and verify that.",
         ) from parts
     plan = plan_model(graph, machine.chosen())
     return compile_known(plan, log).artifact, plan
@@ -72,7 +72,7 @@ def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[A
 
 def _plan_of(onnx: str, source: Source, artifact: Artifact) -> ModelPlan:
     if not is_onnx(onnx) or not Path(onnx).is_file():
-        raise InputError(f"--against {onnx}: it is neither an .onnx file that is there nor float64.")
+        raise InputError(f"--against {onnx}: this is neither float64 nor an existing .onnx file.")
     return plan_model(build_graph(onnx, replace(source, weights=None)), artifact.target)
 
 

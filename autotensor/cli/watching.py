@@ -1,4 +1,4 @@
-"""The output of `autotensor watch`: a table that renews itself on a terminal, lines elsewhere.
+"""The output of `autotensor watch`: a table that is updated in place on a terminal, lines elsewhere.
 
 resnet18: 412 trials, 12 failed, 3 rejected
 running, 4:12, 2.1 trials/s
@@ -29,7 +29,7 @@ AROUND = 9  # lines of the picture that are not tasks
 
 
 def picture(w: WatchedRun, width: int, height: int) -> str:
-    """The whole picture in so many columns and lines, the tasks that take longest first."""
+    """The whole picture in `width` columns and `height` lines, the slowest tasks first."""
     tasks = sorted(w.tasks.values(), key=lambda t: -t.seconds)
     shown = tasks[: max(3, height - AROUND)]
     lines = [counts(w), state(w), _model(w), "", *layout(HEADS, [_row(t) for t in shown], width)]
@@ -39,14 +39,14 @@ def picture(w: WatchedRun, width: int, height: int) -> str:
 
 
 def counts(w: WatchedRun) -> str:
-    """How many trials, and what became of them."""
+    """The number of trials, of failures and of rejected ones."""
     rejected = w.statuses[Status.REJECTED]
     parts = [f"{w.trials} trials", f"{w.failed} failed", *([f"{rejected} rejected"] if rejected else [])]
     return f"{w.run.model or w.run.key[:12]}: {', '.join(parts)}"
 
 
 def state(w: WatchedRun) -> str:
-    """Whether it runs, how long, how fast."""
+    """Whether the run goes on, its duration, its trials a second."""
     speed = [f"{w.rate:.1f} trials/s"] if w.rate is not None and w.running else []
     return ", ".join([w.standing, clock(w.elapsed_s), *speed])
 
@@ -68,7 +68,7 @@ def _row(t: WatchedTask) -> tuple[object, ...]:
 
 
 def line(w: WatchedRun, at: datetime, first: bool) -> str:
-    """A line of news for a file: the time, the sums, and the tasks that got faster since the line before."""
+    """A line for a file: time, sums, and the tasks that became faster since the last line."""
     better = [t.workload for t in w.new if t.verified and t.median_s == w.tasks[t.workload].best_s]
     faster = () if first else dict.fromkeys(better)
     news = [f"{w.tasks[k].name} {seconds_text(w.tasks[k].best_s)}" for k in faster]
@@ -76,7 +76,7 @@ def line(w: WatchedRun, at: datetime, first: bool) -> str:
 
 
 def as_data(w: WatchedRun, at: datetime) -> dict[str, Any]:
-    """The same as JSON data."""
+    """The picture's figures as JSON data."""
     return {
         "at": at.isoformat(),
         "run": w.run.key,
@@ -96,7 +96,7 @@ def as_data(w: WatchedRun, at: datetime) -> dict[str, Any]:
 
 
 def follow_on_terminal(w: WatchedRun, every_s: float) -> None:
-    """Until no process works on it."""
+    """Updates the picture until no process works on the run."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -108,7 +108,7 @@ def follow_on_terminal(w: WatchedRun, every_s: float) -> None:
 
     goes_on = w.look()
     live = Live(drawn(), console=console, auto_refresh=False, vertical_overflow="crop")
-    try:  # no `with`: Ctrl-C in the first drawing would leave the cursor hidden
+    try:  # not `with`: Ctrl-C while it draws first would leave the cursor hidden
         live.start(refresh=True)
         while goes_on:
             time.sleep(every_s)
@@ -119,7 +119,7 @@ def follow_on_terminal(w: WatchedRun, every_s: float) -> None:
 
 
 def follow_in_lines(w: WatchedRun, every_s: float, as_json: bool, now: Callable[[], datetime]) -> None:
-    """A line at first, whenever trials came, and when it is over."""
+    """Prints a line at the start, after new trials, and at the end."""
     goes_on, first = True, True
     while goes_on:
         goes_on = w.look()

@@ -46,10 +46,10 @@ def explained(
     steps: bool,
     ablate: bool,
 ) -> dict[str, Any]:
-    """The schedule of a trial, or of a task as it is used; `--steps` and `--ablate` included."""
+    """The schedule of a trial, or the one that a task uses; with `--steps` and `--ablate`."""
     if found.trial is not None:
         if default:
-            raise typer.BadParameter("a trial was named; it is for tasks.", param_hint="'--default'")
+            raise typer.BadParameter("it is for tasks; a trial was given.", param_hint="'--default'")
         assert store is not None  # the trial is from it
         subject = of_trial(store, found.trial, found.workload)
     else:
@@ -87,7 +87,7 @@ def _check_ablation(subject: Subject) -> None:
 
 
 def _ablation(subject: Subject) -> dict[str, Any]:
-    from autotensor.insight.ablation import ablate, variants  # here: what measures is not needed otherwise
+    from autotensor.insight.ablation import ablate, variants  # here, because only --ablate measures
     from autotensor.search.measuring.measure_request import MeasureOptions
     from autotensor.search.measuring.measurer import LocalMeasurer
 
@@ -99,7 +99,7 @@ def _ablation(subject: Subject) -> dict[str, Any]:
 
 
 def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) -> dict[str, Any]:
-    """All but the steps and the ablation. peak: measured FLOP/s of the target's threads."""
+    """The document without steps and ablation. peak: measured FLOP/s of the target's threads."""
 
     loops = seen(s)
     known = learned(s, loops, store)
@@ -126,7 +126,7 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
 
 
 def _shared_memory(s: Subject) -> list[dict[str, Any]]:
-    """How often warps of a card go to shared memory for each access, and how often they would have to."""
+    """Shared-memory trips of a warp for each access, and the least possible number."""
 
     if s.target.kind != "cuda":
         return []
@@ -139,22 +139,22 @@ def _notes(s: Subject, store: TrialStore | None) -> list[str]:
     if not s.here and store is not None:
         cpu = next((m.cpu_model for m in store.machines() if m.fingerprint == s.machine), "")
         notes.append(
-            f"measured on another machine, {cpu or s.machine}: predictions are with its rates, and it is "
-            "never used here."
+            f"measured on another machine, {cpu or s.machine}: predictions use its rates, and the "
+            "schedule is never used here."
         )
     if s.rates.guessed and s.target.on_card:
         notes.append(
-            "no card's rates are measured: predictions and bound are with those of a multiprocessor by data "
+            "rates of cards are never measured: predictions and bound use a multiprocessor's rates from data "
             "sheets."
         )
     elif s.rates.guessed:
         whose = "this machine" if s.here else "that machine"
         notes.append(
-            f"the log has no rates of {whose}, so predictions and bound are with guessed ones "
-            "(`autotensor doctor --calibrate` measures those of this machine)."
+            f"the log has no rates of {whose}, so predictions and bound use guessed rates "
+            "(`autotensor doctor --calibrate` measures this machine)."
         )
     if s.trial is not None and s.sketch is None:
-        notes.append("today's rules no longer make this schedule; its loops are as its trace says.")
+        notes.append("this version's rules do not generate this schedule; its loops are those of its trace.")
     return notes
 
 
@@ -164,13 +164,13 @@ def _best(s: Subject, store: TrialStore | None) -> dict[str, Any] | None:
 
 
 def _algorithm(s: Subject) -> str:
-    """Another way to compute a stage, which the schedule uses; "" if none."""
+    """The algorithm that the schedule chose for a stage (e.g. Winograd); "" if none."""
 
     return next(iter(algorithms_of(s.trace.steps)), "")
 
 
 def ablation_document(whole: MeasureResult, found: tuple[Ablated, ...]) -> dict[str, Any]:
-    """Measured now; the times are comparable among each other only."""
+    """Times measured now, comparable only with each other."""
 
     return {
         "whole_s": median(whole.seconds) if whole.ok else None,

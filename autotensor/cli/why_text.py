@@ -1,4 +1,4 @@
-"""A schedule's document, as `why.py` makes it, for people: text."""
+"""The document of `why.py` about a schedule, as text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autotensor.cli.task_trials import decisions_text
 from autotensor.insight.trace_steps import Line, compact
 from autotensor.insight.units import amount, gflops, micros, percent, size
 
-SURE = 1.645  # standard deviations within which nine of ten lie
+SURE = 1.645  # standard deviations that hold 90 % of a normal distribution
 TOP = 6  # features of the model that are shown
-OPERANDS = 4  # of a stage that get a column; the smallest of more are together in one
+OPERANDS = 4  # of a stage with a column each; if there are more, the smallest share one
 OTHERS = "others"
 LEFT_OUT = "left out"  # as the ablation calls it
 
@@ -74,12 +74,12 @@ def _print_costs(d: Mapping[str, Any]) -> None:
     for what, us, share in rows:
         say(f"  {what:<30}{us:>9}{share}")
     if c["of_peak"] is not None:
-        fewer = f"; {d['algorithm']} executes fewer operations than are counted" if d["algorithm"] else ""
+        fewer = f"; {d['algorithm']} needs fewer operations than this counts" if d["algorithm"] else ""
         paragraph(
             f"  {gflops(c['flops'], seconds)} GFLOP/s, {percent(c['of_peak'])} of the measured peak, "
             f"{c['peak'] / 1e9:.0f} GFLOP/s of {c['threads']} thread{'s' * (c['threads'] != 1)}{fewer}",
         )
-    _head("Where the prior sees it go, us")
+    _head("The prior's parts of the time, us")
     behind = [f"behind L{n}" for n in range(1, 1 + len(c["stages"][0]["behind_s"]))]
     table(
         ("stage", "computing", *behind, "launch", "imbalance", "total"),
@@ -118,7 +118,7 @@ def _times(seconds: float | None, other: float) -> str:
 
 def _print_loops(found: Mapping[str, Any]) -> None:
     names, keep = _shown(found)
-    _head(f"Loops of {found['stage']}, which has most operations; bytes that one run of a loop touches")
+    _head(f"Loops of {found['stage']}, the stage with most operations; bytes that one run of a loop touches")
     rows = []
     for loop in found["loops"]:
         whose = "" if loop["stage"] == found["stage"] else f"{loop['stage']}:"
@@ -127,7 +127,7 @@ def _print_loops(found: Mapping[str, Any]) -> None:
              *(size(b) for b in keep(loop["bytes"])), loop["fits"])
         )  # fmt: skip
     table(("loop", "extent", "", "runs", *names, "fits"), rows)
-    _head("What each cache keeps, and what is brought into it (xN: uses of a byte there)")
+    _head("Contents of each cache, and bytes loaded into it (xN: uses of each byte)")
     rows = []
     for c in found["caches"]:
         uses = [b * r for b, r in zip(c["brought"], c["reuse"], strict=True)]
@@ -140,7 +140,7 @@ def _print_loops(found: Mapping[str, Any]) -> None:
 
 
 def _shown(found: Mapping[str, Any]) -> tuple[list[str], Any]:
-    """Names of the operands that get a column, and what makes a row of these from one of all."""
+    """Names of the operands that get a column, and a function from the values of all to these columns."""
     names = list(found["operands"])
     if len(names) <= OPERANDS:
         return names, list
@@ -154,7 +154,7 @@ def _shown(found: Mapping[str, Any]) -> tuple[list[str], Any]:
 
 
 def _print_model(m: Any) -> None:
-    _head("What the cost model adds to the prior")
+    _head("The cost model's correction of the prior")
     if isinstance(m, str):
         paragraph(f"Nothing: {m}")
         return
@@ -177,7 +177,7 @@ def _print_assembly(t: Mapping[str, Any]) -> None:
         return
     _head("Machine code of the innermost loops")
     words = {
-        "carried": "vectors carried from one iteration to the next by way of the stack",
+        "carried": "vectors carried from one iteration to the next through the stack",
         "spills": "vector moves to or from the stack",
         "fma": "fused multiply-adds",
         "loads": "other instructions that read or write memory",
@@ -190,7 +190,7 @@ def _print_assembly(t: Mapping[str, Any]) -> None:
 
 
 def _print_steps(steps: list[Mapping[str, Any]]) -> None:
-    _head("Step by step; > marks the lines that a step made")
+    _head("Step by step; > marks the lines that a step changed")
     for n, s in enumerate(steps):
         say(f"{n:>3}  {s['call'] or 'the loops as written'}", hang=9)
         if s["note"]:

@@ -102,7 +102,7 @@ def test_doctor_measures_again_what_was_disturbed(log, monkeypatch):
     said = cli("doctor")
     assert said.code == 0
     assert "Note       the rates are provisional: other programs used 0.8 cores meanwhile and " in said.out
-    assert "disturbed 87% of the runs; they are measured again at a later run, or by --calibrate" in said.out
+    assert "disturbed 87% of the samples; a later run measures them again, or --calibrate does" in said.out
     assert "peak 100.0 GFLOP/s a core" in said.out  # not the worse ones of the second measurement
     said = cli("doctor")
     assert "provisional" not in said.out

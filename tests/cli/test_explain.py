@@ -55,8 +55,9 @@ def test_a_trial(log: Path, plan: Any) -> None:
     assert costs["bound_s"] < costs["measured_s"]
     assert re.search(rf"predicted by the prior +{re.escape(micros(costs['predicted_s']))} ", said.out)
     for head in (
-        "Computes", "Time, us", "Where the prior sees it go, us", "Loops of t0, which has most operations",
-        "What each cache keeps", "What the cost model adds", "Machine code of the innermost loops",
+        "Computes", "Time, us", "The prior's parts of the time, us",
+        "Loops of t0, the stage with most operations",
+        "Contents of each cache", "The cost model's correction", "Machine code of the innermost loops",
     ):  # fmt: skip
         assert f"\n{head}" in said.out
     assert re.search(r"\n +48  fused multiply-adds\n", said.out)
@@ -79,7 +80,7 @@ def test_a_log_too_small_for_a_model_says_so(tmp_path: Path, plan: Any) -> None:
     said = cli("explain", "1", "--db", tmp_path / "small.db")
     assert said.code == 0, said.err
     assert "Nothing: the log has 0 trials to learn from; a model needs 16." in said.out
-    assert "today's rules no longer make this schedule" in said.out
+    assert "this version's rules do not generate this schedule" in said.out
 
 
 def test_a_failure_has_no_times(log: Path) -> None:
@@ -107,7 +108,7 @@ def test_shared_memory_of_a_card(log: Path) -> None:
     assert all(t["trips"] >= t["least"] >= 1 for t in d["shared_memory"])
     said = cli("explain", "mlp/0", "--default", "--target", "cuda")
     assert "Shared memory, trips of a warp" in said.out
-    assert "no card's rates are measured" in said.out
+    assert "rates of cards are never measured" in said.out
     assert json.loads(cli("explain", "mlp/0", "--default", "--json").out)["shared_memory"] == []
 
 
@@ -190,7 +191,7 @@ def test_a_trial_of_another_machine(log: Path) -> None:
         (["mlp"], 1, r"'mlp' is a model; one of its tasks is needed, or --plot FILE.png. .*"),
         (["melp"], 1, r"'melp' is not a task or trial. Write MODEL/N .*"),
         (["mlp/7", "--default"], 1, r"mlp has no task '7'; its tasks are mlp/0 to mlp/2."),
-        (["3", "--default"], 2, r"Invalid value for '--default': a trial was named; it is for tasks. .*"),
+        (["3", "--default"], 2, r"Invalid value for '--default': it is for tasks; a trial was given. .*"),
         (["mlp/0", "--plot", "x.jpg"], 2, r"Invalid value for '--plot': 'x.jpg' is not a name of a PNG.*"),
         (["mlp/0", "--plot", "no/x.png"], 1, r"no/x.png cannot be written: there is no directory no."),
         (["mlp/0", "--plot", "x.png", "--steps"], 2, r"Invalid value for '--plot': it goes with no .*"),

@@ -92,7 +92,10 @@ def test_compiling_from_a_log_that_may_only_be_read(log, monkeypatch):
     monkeypatch.setattr("autotensor.api.log.open_log", refused)
     said = cli("compile", "mlp", "-o", "m.atm")
     assert said.code == 0, said.err
-    assert "Note: the log does not remember this file: tuning log 'log.db' cannot be written." in said.out
+    assert (
+        "Note: the log does not record that this file uses its trials: tuning log 'log.db' cannot be written."
+        in said.out
+    )
 
 
 def test_explain(log):

@@ -27,9 +27,9 @@ CASES = [
     (
         ["tune", "net.pt"],
         1,
-        r"net.pt is pickled, and says nothing of what a module computes. Export the module: .*net.pt2.*",
+        r"net.pt is a pickled file, which does not hold the module's operators. Export .*net.pt2.*",
     ),
-    (["tasks", "mine.atm"], 1, r"mine.atm is a compiled file; a model is needed here. .*"),
+    (["tasks", "mine.atm"], 1, r"mine.atm is compiled already; this verb needs a model. .*"),
     (
         ["tune", "mlp", "--trials", "-3"],
         2,
@@ -287,8 +287,8 @@ def test_a_tuned_file_is_not_replaced_by_a_log_that_does_not_know_it(tmp_path):
     said = cli("tune", "mlp", "--deadline", "0.01s")
     assert said.code == 1
     assert said.err.strip().splitlines()[-1] == (
-        "autotensor: mlp.atm is there already, and this log has none of its tasks: default schedules would "
-        "replace it at once. Give the log that it was tuned with (--db), another file (--out), or --force."
+        "autotensor: mlp.atm exists and may be tuned, but this log has none of its tasks: default "
+        "schedules would replace it at once. Give the log that it was tuned with (--db), another file (--out), or --force."
     )
     assert (tmp_path / "mlp.atm").read_bytes() == before
     assert cli("tune", "mlp", "--deadline", "0.01s", "--force").code == 3
@@ -306,8 +306,8 @@ def test_no_time_for_a_trial_is_said(tmp_path):
     said = cli("tune", "mlp", "--deadline", "0.01s")
     assert said.code == 3
     assert said.err.strip().splitlines()[-1] == (
-        "Nothing was measured: 0.01s were over before the first trial. mlp.atm has what was known before; "
-        "give more time, --deadline 1m say."
+        "Nothing was measured: the deadline of 0.01s came before the first trial. mlp.atm has the "
+        "schedules that were known before; give more time, e.g. --deadline 1m."
     )
     assert cli("run", "mlp.atm").code == 0
 
@@ -430,6 +430,4 @@ def test_missing_package(monkeypatch):
     monkeypatch.setattr(models, "table", broken)
     said = cli("models")
     assert said.code == 1
-    assert said.err == (
-        "autotensor: the package 'xgboost' is not installed. `autotensor doctor` says what is.\n"
-    )
+    assert said.err == ("autotensor: the package 'xgboost' is not installed; see `autotensor doctor`.\n")

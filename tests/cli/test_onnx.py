@@ -75,12 +75,12 @@ def test_an_open_dimension_is_given_by_shape():
     said = cli("compile", "layer.onnx")
     assert said.code == 1
     assert (
-        "layer.onnx: input x: float32[1, seq, 4] leaves 'seq' open. Say how large it is: --shape seq=128"
+        "layer.onnx: input x: float32[1, seq, 4] leaves 'seq' open. Give its shape: --shape seq=128"
         in said.err
     )
     written("wide.onnx", ["batch", "height", "width", 4])
     said = cli("compile", "wide.onnx").err
-    assert "leaves 'height', 'width' open. Say how large it is: --shape height=128 --shape width=128" in said
+    assert "leaves 'height', 'width' open. Give its shape: --shape height=128 --shape width=128" in said
     for shape in ("seq=7", "x=1x7x4"):
         assert cli("compile", "layer.onnx", "--shape", shape).code == 0
         assert at.load("layer.atm").args[0].shape == (1, 7, 4)
@@ -267,7 +267,7 @@ def test_a_file_is_not_replaced_by_one_of_another_value():
         ),
         (
             ["run", "--input", "times=1,2,3"],
-            "--input times: 3 numbers are given; the model takes 2, of shape (2,).",
+            "--input times gives 3 numbers; the model takes 2, of shape (2,).",
         ),
         (["run", "--input", f"rate={1 << 70}"], f"--input rate={1 << 70}: "),
         (["run", "--input", "rate="], "--input 'rate=' gives no value. Write NAME=16000"),
@@ -276,7 +276,7 @@ def test_a_file_is_not_replaced_by_one_of_another_value():
         (["run", "--input", "empty.npz"], "input 'empty.npz' holds nothing; the model takes x, times, rate."),
         (
             ["compile", "--input", "scaled.onnx"],
-            "--input scaled.onnx: it is to say whose value this is. Write",
+            "--input scaled.onnx: the input's name is missing. Write",
         ),
     ],
 )
@@ -289,7 +289,10 @@ def test_values_that_are_refused(words, said):
 
 
 def test_values_are_for_onnx_files():
-    assert "--input fixes inputs of .onnx files; mlp is none." in cli("compile", "mlp", "--input", "x=1").err
+    assert (
+        "--input fixes inputs of .onnx files only; mlp is not an .onnx file."
+        in cli("compile", "mlp", "--input", "x=1").err
+    )
     written("layer.onnx", [2, 4])
     assert cli("compile", "layer.onnx").code == 0
     said = cli("bench", "layer.atm", "--input", "x=1").err
@@ -309,7 +312,7 @@ def test_all_that_is_open_is_named_at_once(verb):
     said = cli(verb, "two.onnx")
     assert said.code == 1
     assert (
-        "two.onnx: input a: float32[?, 3, ?] leaves '?' open. Say how large it is: "
+        "two.onnx: input a: float32[?, 3, ?] leaves '?' open. Give its shape: "
         "--shape a=1x3x128 --shape k=128" in said.err
     )
 
@@ -333,7 +336,7 @@ def test_verify_beside_the_file():
     assert said.code == 1
     assert document["first_wrong"] == 0
     said = cli("verify", "layer.atm", "--against", "layer.png")
-    assert "--against layer.png: it is neither an .onnx file that is there nor float64." in said.err
+    assert "--against layer.png: this is neither float64 nor an existing .onnx file." in said.err
 
 
 def test_verify_beside_a_file_that_computes_something_else():
@@ -390,5 +393,5 @@ def test_ranges_that_are_none(shape: str, message: str):
 def test_two_inputs_agree_about_a_range():
     from autotensor.cli.model_files.onnx_files import parsed_shapes
 
-    with pytest.raises(at.AutotensorError, match=r"n is from 1\.\.8 and from 1\.\.9"):
+    with pytest.raises(at.AutotensorError, match=r"n has two ranges, 1\.\.8 and 1\.\.9"):
         parsed_shapes(["x=n:1..8x3", "y=n:1..9x3"])

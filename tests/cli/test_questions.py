@@ -274,7 +274,10 @@ def test_prune(log, plan):
     assert row["gone"] > 0 == sum(r["gone"] for r in others)
     assert asked(log, "SELECT id FROM trial") == before  # a dry run
     said = cli("db", "prune", "--keep", 2)
-    assert f"{row['gone']} of {len(before)} trials would be deleted. Nothing was: --yes does it." in said.err
+    assert (
+        f"{row['gone']} of {len(before)} trials would be deleted. Nothing was deleted: that needs --yes."
+        in said.err
+    )
     assert max(map(len, said.out.splitlines())) <= 80
     assert cli("db", "prune", "--keep", 2, "--older", 1, "--yes").code == 0
     assert asked(log, "SELECT id FROM trial") == before  # all are younger than a day
@@ -316,7 +319,7 @@ def test_sql(log):
         ("SELECT 1; DELETE FROM trial", "the question is not one SELECT. Write one"),
         ("WITH t AS (SELECT 1) DELETE FROM sketch", "is read-only."),
         ("SELECT speed FROM trial", "the database refuses the question: no such column: speed. Correct"),
-        ("SELECT id, id FROM trial", "two columns of the answer are named 'id'."),
+        ("SELECT id, id FROM trial", "two columns of the result are named 'id'."),
     ],
 )
 def test_sql_that_is_refused(log, query, sentence):

@@ -64,5 +64,5 @@ def test_a_machine_that_was_not_quiet() -> None:
     assert "2 threads" not in text
     assert "micro-kernels: not measured" in text
     rates = {n: {"value": v} for n, v in alone.items()}
-    assert "other programs used 1.7 cores meanwhile and disturbed 80% of the runs" in spoilt(rates)
+    assert "other programs used 1.7 cores meanwhile and disturbed 80% of the samples" in spoilt(rates)
     assert spoilt({n: {"value": v} for n, v in VALUES.items()}) == ""

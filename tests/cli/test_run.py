@@ -27,7 +27,7 @@ def test_compile_then_run_says_that_weights_are_random(tmp_path):
     assert "Schedules: 0 from the log, 3 default." in said.out
     for words in (["run", "mlp.atm"], ["run", "mlp"]):
         said = cli(*words)
-        assert said.out.startswith("The weights are random: the answers mean nothing")
+        assert said.out.startswith("The weights are random, so the answers mean nothing")
         assert len(said.out.splitlines()) == 2 + 5
     assert at.load("mlp.atm").artifact.meta["weights"] == "random"
 
@@ -121,7 +121,7 @@ def test_files_that_hold_too_little_are_refused():
     Path("text.npz").write_text("hello")
     Path("torn.npz").write_bytes(Path("x.npz").read_bytes()[:-30])
     for file, expected in {
-        "x.npy": "pair takes 2 inputs (x, n); 'x.npy' gives one. An .npz file gives all, each by its name",
+        "x.npy": "pair takes 2 inputs (x, n); 'x.npy' gives one. Give all inputs in one .npz file, by name",
         "x.npz": "input 'x.npz' holds x; the model takes x, n.",
         "flat.npz": "'n' of 'flat.npz' has shape (4,); the model takes (3,).",
         "wide.npz": "'n' of 'wide.npz' is int64; the model takes int32. Convert it before it is saved",

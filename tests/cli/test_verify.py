@@ -66,7 +66,7 @@ def test_a_trial_of_the_log_is_named(tmp_path):
         (["mlp.png"], "mlp.png"),
         (["mlp.atm"], "cannot read mlp.atm"),
         (["mlp", "--input", "none.npy"], "there is no input file 'none.npy'."),
-        (["mlp", "--against", "none.onnx"], "it is neither an .onnx file that is there nor float64."),
+        (["mlp", "--against", "none.onnx"], "this is neither float64 nor an existing .onnx file."),
     ],
 )
 def test_what_is_said_of_mistakes(words, told):

@@ -1,1 +1,1 @@
-"""Models from files: ONNX and PyTorch, as the verbs take them."""
+"""Model files as arguments of the verbs: ONNX and PyTorch."""

@@ -1,4 +1,4 @@
-"""ONNX files where a verb takes a model: `autotensor tune model.onnx --shape seq=128`."""
+"""ONNX files as models of the verbs: `autotensor tune model.onnx --shape seq=128`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def is_onnx(name: str) -> bool:
 def onnx_graph(name: str, source: Source) -> Graph | GraphFamily:
     """The graph of a model file. The batch is the first extent of inputs that leave it open.
 
-    Raises InputError for a shape that does not fit the model, RunsInParts when values decide what is
-    computed.
+    Raises InputError for a shape that does not fit the model, RunsInParts if the operators to run depend on
+    values.
     """
     from autotensor.api.from_onnx import from_onnx, load_onnx
 
@@ -75,7 +75,7 @@ def _values(
 
     whole, named = parted(given)
     if whole is not None:
-        raise InputError(f"--input {whole}: it is to say whose value this is.", fix=SPELLED)
+        raise InputError(f"--input {whole}: the input's name is missing.", fix=SPELLED)
     check_names(named, [a.name for a in inputs], name)
     found = {}
     for a in inputs:
@@ -85,14 +85,14 @@ def _values(
         dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
         if a.dtype is None or not all(isinstance(d, int) for d in dims):
             raise InputError(
-                f"--input {a.name}: how large it is must be known.", fix=f"Add --shape {_spelled(a, {})}."
+                f"--input {a.name}: its shape is not known.", fix=f"Add --shape {_spelled(a, {})}."
             )
         found[a.name] = read_value(a.name, named[a.name], dims, str(a.dtype))
     return found
 
 
 def _filled(name: str, inputs: Sequence[Argument], batch: int, said: Mapping[str, Any]) -> dict[str, Any]:
-    """All shapes and dimensions that the model leaves open. Raises InputError when some stay so."""
+    """Values for all shapes and dimensions that the model leaves open. Raises InputError if some are left."""
     found: dict[str, Any] = dict(said)
     for a in inputs:
         dims = a.dims or ()
@@ -118,7 +118,7 @@ def _filled(name: str, inputs: Sequence[Argument], batch: int, said: Mapping[str
         flags = [flag for a, those in lacking.items() for flag in _flags(a, those, found)]
         raise InputError(
             f"{name}: input {first_of_all} {what}.",
-            fix="Say how large it is: " + " ".join(f"--shape {flag}" for flag in dict.fromkeys(flags)),
+            fix="Give its shape: " + " ".join(f"--shape {flag}" for flag in dict.fromkeys(flags)),
         )
     return found
 
@@ -128,8 +128,7 @@ def _open(a: Argument, found: Mapping[str, Any]) -> list[str]:
 
 
 def _flags(a: Argument, open_: Sequence[str], found: Mapping[str, Any]) -> list[str]:
-    """The shapes that --shape may state for an input: its open dimensions where all have names, else all of
-    it."""
+    """The arguments of --shape for an input: its open dimensions if all have names, else its whole shape."""
     return [f"{d}=128" for d in open_] if open_ and "?" not in open_ else [_spelled(a, found)]
 
 
@@ -149,7 +148,7 @@ def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
     {'seq': 128, 'x': (1, 3, 8, 8), 'batch': batch, 'y': (n_8 * 8, 3)}
     """
     found: dict[str, Any] = {}
-    ranges: dict[str, str] = {}  # what was said of each name first
+    ranges: dict[str, str] = {}  # name → its first range
     for text in texts:
         match = _SHAPE.fullmatch(text)
         if match is None:

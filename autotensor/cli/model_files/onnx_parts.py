@@ -1,7 +1,7 @@
 """An .onnx file that runs in parts, for the verbs that call a model: `run` and `bench`.
 
-Models with If, Loop or results as large as the data say have no single program, and no .atm file holds them.
-Only the parts that a call's values lead to are compiled; the next call with such values compiles nothing.
+Models with If, Loop or results whose size depends on data are not a single program, so no .atm file can hold
+them. A call compiles the parts that its values reach; later calls that reach the same parts compile nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InParts:
-    """A model of many compiled parts, called like one."""
+    """A model of several compiled parts, with one call."""
 
     path: str
     shapes: Mapping[str, Any]  # of inputs and symbolic dimensions, as `from_onnx` takes them
@@ -47,7 +47,7 @@ class InParts:
 
     @cached_property
     def args(self) -> tuple[ArgSpec, ...]:
-        """The inputs; what comes out has shapes that only values say."""
+        """The inputs; shapes of results depend on values."""
         from autotensor.frontends.onnx.signature import bound, inputs_of
 
         inputs = inputs_of(self._model.model)
@@ -59,7 +59,7 @@ class InParts:
         return self._model.output_names
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        """Raises InputError for results that are not tensors: nothing prints or keeps those."""
+        """Raises InputError for results that are not tensors, because no verb can print or write them."""
         answers = self._model(*arrays)
         for name, answer in zip(self.output_names, answers, strict=True):
             if not isinstance(answer, np.ndarray):
@@ -70,7 +70,7 @@ class InParts:
         return answers
 
     def time(self, arrays: Sequence[Any], repeat: int) -> list[float]:
-        """Seconds of whole calls, Python between the parts included."""
+        """Seconds of whole calls, with the Python code between the parts."""
         samples = []
         for _ in range(repeat):
             began = time.perf_counter()

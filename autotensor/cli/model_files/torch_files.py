@@ -1,7 +1,7 @@
-"""Exported torch programs where a verb takes a model: `autotensor tune net.pt2 --batch 8`.
+"""Exported torch programs as models of the verbs: `autotensor tune net.pt2 --batch 8`.
 
-torch.export.save writes .pt2 files. It is read by torch.export.load, which rebuilds the program from
-its description; tensors of unusual classes inside are unpickled by torch.
+torch.export.save writes .pt2 files, and torch.export.load reads them: it rebuilds the program from its
+description, and unpickles tensors of unusual classes.
 """
 
 from __future__ import annotations

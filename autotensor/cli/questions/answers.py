@@ -11,7 +11,7 @@ import typer
 
 from autotensor.cli.output import put_json, table
 
-VERSION = 1  # of the JSON; another one where a column changes its meaning or goes
+VERSION = 1  # of the JSON; raised when a column changes its meaning or is removed
 
 Row = Mapping[str, Any]
 SHORT = 12  # characters of a hash that people read
@@ -28,7 +28,7 @@ def put_answer(
 ) -> None:
     """Print rows under their heads: `{"version": …, "rows": [{head: value}]}` as JSON, a line each as CSV.
 
-    shown: columns of the table that people read, each from a row by its heads; None: the rows as they are.
+    shown: columns of the text table, each computed from a row; None: the rows unchanged.
     """
     if json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other; give one.")
@@ -44,7 +44,7 @@ def put_answer(
 
 
 def short(head: str) -> Callable[[Row], object]:
-    """How a hash begins."""
+    """The first digits of a hash."""
     return lambda row: row[head] and row[head][:SHORT]
 
 
@@ -53,5 +53,5 @@ def whole(head: str) -> Callable[[Row], object]:
 
 
 def minute(head: str) -> Callable[[Row], object]:
-    """An instant without its seconds."""
+    """A time without seconds."""
     return lambda row: row[head] and row[head][:16]

@@ -33,10 +33,10 @@ SHOWN = {
 }
 COMMITS = ("commit", "version", "dirty", "sessions", "first", "last")
 
-A = typer.Argument(metavar="A", help="A run, commit or machine; how it begins will do.")
-B = typer.Argument(metavar="B", help="What is compared with it.")
+A = typer.Argument(metavar="A", help="A run, commit or machine, or the first characters of one.")
+B = typer.Argument(metavar="B", help="Another one, compared with A.")
 AtLeast = Annotated[
-    str, typer.Option("--at-least", metavar="SHARE", help="What differs by less is even. 0.5% or 0.005.")
+    str, typer.Option("--at-least", metavar="SHARE", help="Smaller ones are even: 0.5% or 0.005.")
 ]
 
 
@@ -53,8 +53,8 @@ def compare(
 ) -> None:
     """Compare two runs, commits or machines, task by task.
 
-    Each side is represented by the fastest trial of its last race, or of its search where it has no race.
-    The two are judged by all their samples; the verdict is "unsure" where the bounds allow both.
+    Each side is represented by the fastest trial of its last race, or of its search if it has no race. The
+    verdict rests on all samples of the two; it is "unsure" if the confidence bounds allow both.
     """
     from autotensor.api import log_comparison
 
@@ -75,7 +75,7 @@ def regressions(
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """List what became slower from A to B, surely; the exit code is 1 if there is any.
+    """List tasks that are surely slower in B than in A; the exit code is 1 if there are any.
 
     A and B are runs, commits or machines. Without them: the newest commit and the one before it.
     """
@@ -89,7 +89,7 @@ def regressions(
 
 
 def rows_of(found: Sequence[TaskComparison]) -> list[tuple[object, ...]]:
-    """One for each task; without bounds where nothing is sure."""
+    """A row for each task, without bounds if there are too few samples."""
     return [
         (
             c.workload, c.name, c.target, c.second.machine, c.first.id, c.second.id, c.first.median_s,
@@ -105,9 +105,9 @@ def _bounds(c: TaskComparison) -> tuple[float | None, float | None]:
 
 @app.command("commits", epilog=example("autotensor db commits", "autotensor db commits --json"))
 def commits(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
-    """List the versions of the code that measured, as the log met them.
+    """List the versions of the code that measured, in the order in which the log met them.
 
-    Where a checkout had changes that no commit holds, a hash stands in the commit's place.
+    A checkout with uncommitted changes is listed by a hash instead of the commit.
     """
     with reading(db) as store:
         codes = store.codes()

@@ -31,15 +31,15 @@ SHOWN = {
 )
 def history(
     task: Annotated[str, typer.Argument(metavar="TASK", help="MODEL/N, or a workload's key.")],
-    by: Annotated[By, typer.Option("--by", help="What its trials are grouped by.")] = By.SESSION,
+    by: Annotated[By, typer.Option("--by", help="How trials are grouped.")] = By.SESSION,
     db: Db = None,
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """List the best of a task over time: of each session, day, commit, machine, maker.
+    """List the best trial of a task over time, one for each session, day, commit, machine or maker.
 
-    Only verified trials count. Those of two machines, targets or states of the caches (residency) are in no
-    group together, for their times say nothing about each other.
+    Only verified trials count. Trials of different machines, targets or states of the caches (residency) are
+    never in one group, because their times cannot be compared.
     """
     with reading(db) as store:
         chapters = store.history(find(task, store).workload.key, by)

@@ -1,4 +1,4 @@
-"""`autotensor db lineage TRIAL`: what a candidate was made from, how, and so on back."""
+"""`autotensor db lineage TRIAL`: the parents of a candidate, how they were combined, and their parents."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def lineage(
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """List a trial, what it was made from, what those were made from, and so on.
+    """List a trial, its parents, their parents, and so on.
 
-    A line for each parent of a trial, one without for what has none. A parent has no number where its trace
-    was never tried on that machine.
+    Each line is one parent of a trial; a trial without parents has one line. A parent has no number if its
+    trace was never tried on that machine.
     """
     from autotensor.api.log_handle import log
 

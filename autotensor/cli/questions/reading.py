@@ -1,4 +1,4 @@
-"""Opening the log that a question is put to."""
+"""Opens the log for a question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reading(db: str | None) -> AbstractContextManager[TrialStore]:
-    """The log for reading. Raises InputError when there is none."""
+    """The log, opened for reading. Raises InputError if there is none."""
     from autotensor.api.log import default_log, open_existing
 
     if db is None and "://" not in default_log() and not Path(default_log()).exists():

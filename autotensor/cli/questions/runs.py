@@ -1,4 +1,4 @@
-"""`autotensor db runs` and `db run KEY`: what was tuned, and who worked on it."""
+"""`autotensor db runs` and `db run KEY`: the tuning runs, and the sessions of each."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def runs(
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """List what was tuned: model, tasks, trials, when it began, why its last session ended.
+    """List the tuning runs: model, tasks, trials, when each began, why its last session ended.
 
-    The run that began last comes last.
+    The newest run comes last.
     """
     with reading(db) as store:
         known = {r.key: r for r in store.runs()}
@@ -59,14 +59,14 @@ def runs(
 
 @app.command("run", epilog=example("autotensor db run 3f9a", "autotensor db run 3f9a --csv"))
 def run(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A run's key, or how it begins.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A run's key, or its first digits.")],
     db: Db = None,
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """List the sessions of a run: searches, races, where, from which code, why they ended.
+    """List the sessions of a run: searches and races, their host and code, and why they ended.
 
-    Host, user, code and command are those of the last start that worked on a session.
+    Host, user, code and command are those of the last process that worked on a session.
     """
     from tuning_db.records import Status
 
@@ -92,7 +92,7 @@ def run(
 
 
 def _named(key: str, known: Sequence[Run]) -> Run:
-    """The run whose key begins so. Raises InputError for none, or several."""
+    """The run whose key begins with `key`. Raises InputError for none, or several."""
     found = [r for r in known if r.key == key] or [r for r in known if r.key.startswith(key)]
     if len(found) == 1:
         return found[0]

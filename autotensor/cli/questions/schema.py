@@ -21,14 +21,14 @@ HEADS = ("table", "column", "unit", "meaning")
 def schema(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table or view.")] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print all of it as docs/tuning-log.md has it.")
+        bool, typer.Option("--markdown", help="Print all tables as Markdown, as in docs/tuning-log.md.")
     ] = False,
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
     """List the tables and views of a log: every column, its unit, its meaning.
 
-    → names the table whose row is meant. Instants are ISO 8601 text in UTC.
+    → names the table that a row number refers to. Times are ISO 8601 text in UTC.
     """
     from tuning_db import dictionary
 

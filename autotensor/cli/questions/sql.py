@@ -1,4 +1,4 @@
-"""`autotensor db sql "SELECT …"`: any question that SQL can put."""
+"""`autotensor db sql "SELECT …"`: any question in SQL."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def sql(
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """Ask a log in SQL. Nothing can be written by it."""
+    """Query a log in SQL. The query cannot change the log."""
     with reading(db) as store:
         heads, rows = store.ask(query)
     twice = next((h for h in heads if heads.count(h) > 1), None)
     if json and twice is not None:
-        raise InputError(f"two columns of the answer are named {twice!r}.", fix="Name them apart with AS.")
+        raise InputError(f"two columns of the result are named {twice!r}.", fix="Rename one with AS.")
     put_answer(heads, [[_plain(value) for value in row] for row in rows], json, csv)
 
 
 def _plain(value: object) -> object:
-    """A value for JSON: bytes in hexadecimal, instants and whatever else a server has as text."""
+    """A value for JSON: bytes in hexadecimal; times and other types of a server as text."""
     if isinstance(value, bytes):
         return value.hex()
     return value if value is None or isinstance(value, int | float | str | list | dict) else str(value)

@@ -1,4 +1,4 @@
-"""`autotensor db prune` and `db compact`: a log made smaller, without what is used."""
+"""`autotensor db prune` and `db compact`: a smaller log; trials in use are kept."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHOWN = {"key": short("workload"), "task": lambda row: row["name"][:40]} | {h: w
 @app.command("prune", epilog=example("autotensor db prune --keep 50", "autotensor db prune --older 90 --yes"))
 def prune(
     keep: Annotated[
-        int, typer.Option("--keep", min=1, metavar="N", help="The fastest of a task on a machine that stay.")
+        int, typer.Option("--keep", min=1, metavar="N", help="Trials to keep of each task on each machine.")
     ] = 100,
     older: Annotated[
-        float | None, typer.Option("--older", min=0, metavar="DAYS", help="Only trials older than this go.")
+        float | None, typer.Option("--older", min=0, metavar="DAYS", help="Delete only older trials.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, nothing is deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, nothing is deleted.")] = False,
     db: Db = None,
     json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
-    """Delete trials that nothing needs; without --yes, say how many these are.
+    """Delete trials that are no longer needed; without --yes, only count them.
 
-    What stays: the fastest, defaults, races, whatever is used or was built into a file, runs without an end,
-    an example of every failure, and all that these were made from.
+    Kept are: the fastest, defaults, races, trials in use or built into a file, trials of unfinished runs, an
+    example of every failure, and all ancestors of these.
     """
     from autotensor.api.log import open_log
     from autotensor.resolve import DEFAULT
@@ -44,20 +44,20 @@ def prune(
 
     before = None if older is None else now() - timedelta(days=older)
     with reading(db):
-        pass  # there is one
+        pass  # the log exists
     with open_log(db) as store:
         found = store.prune(keep, before, (DEFAULT, MADE_BY), dry_run=not yes)
     put_answer(HEADS, [(p.workload, p.name, p.trials, p.gone) for p in found], json, csv, SHOWN)
     counts = f"{sum(p.gone for p in found)} of {sum(p.trials for p in found)} trials"
-    tell(f"{counts} were deleted; `autotensor db compact` gives their space back." if yes else
-         f"{counts} would be deleted. Nothing was: --yes does it.")  # fmt: skip
+    tell(f"{counts} were deleted; `autotensor db compact` frees their disk space." if yes else
+         f"{counts} would be deleted. Nothing was deleted: that needs --yes.")  # fmt: skip
 
 
 @app.command("compact", epilog=example("autotensor db compact"))
 def compact(db: Db = None, json: AsJson = False) -> None:
-    """Write a log anew without gaps, and give back the space.
+    """Rewrite a log without gaps, to free disk space.
 
-    Others wait until it is done. A file needs as much free space as it will have.
+    Other processes wait until it is done. A file needs as much free space as its new size.
     """
     from autotensor.api.log import open_log
 

@@ -1,4 +1,4 @@
-"""`autotensor bench MODEL|FILE.atm`: latency, and where it goes."""
+"""`autotensor bench MODEL|FILE.atm`: latency, and the time of each kernel."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def bench(
     trace: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.json", help="Write kernels and threads of a few inferences, for ui.perfetto.dev."
+            metavar="FILE.json", help="Write a timeline of kernels and threads, for ui.perfetto.dev."
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Time inferences of random input on an otherwise idle machine, then each kernel in its place.
+    """Time inferences of random input on an otherwise idle machine, then each kernel within the model.
 
-    Waits for tuning runs to finish their batch. The comparison with other programs is in benchmarks/.
+    Waits until tuning runs finish their batch. The scripts in benchmarks/ compare with other programs.
     """
     from autotensor.base.deadline import NEVER
     from autotensor.base.errors import InputError
@@ -73,7 +73,7 @@ def bench(
         check_place(trace)
     module = open_module(model, source, machine, log)
     if trace is not None and isinstance(module, InParts):
-        raise InputError("a model in parts has no timeline.", fix="Bench it without --trace.")
+        raise InputError("a model that runs in parts has no timeline.", fix="Leave out --trace.")
     arrays = sample_arrays(module, seed)
     kernels: list[KernelTime] = []
     flops = 0.0
@@ -122,7 +122,7 @@ def bench(
 
 
 def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: int, db: str | None) -> None:
-    """Raises InputError for a file that is not a linked model."""
+    """Write the timeline. Raises InputError for a file that is not a linked model."""
     from autotensor.base.errors import InputError
     from autotensor.cli.output import tell
     from autotensor.cli.rates import measured_peak
@@ -131,7 +131,7 @@ def write_trace(path: Path, model: Artifact, arrays: Sequence[Array], threads: i
 
     clock = kernel_clock(model, arrays, threads)
     if not clock.kernels:
-        raise InputError(f"{model.name} has no kernels to tell apart.", fix="Bench it without --trace.")
+        raise InputError(f"{model.name} has no separate kernels.", fix="Leave out --trace.")
     timeline = inference_timeline(clock, model.name, measured_peak(db, model.target))
     timeline.save(path)
     tell(f"{path}: {len(clock.kernels)} kernels and their threads; open it in ui.perfetto.dev.")

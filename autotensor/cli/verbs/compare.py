@@ -35,7 +35,7 @@ def compare(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", metavar="FILE.npz", help="The inputs by name; several batches one behind the other."
+            "--data", metavar="FILE.npz", help="Inputs by name; several batches, joined along the first axis."
         ),
     ],
     machine: NumericMachine,
@@ -44,9 +44,9 @@ def compare(
 ) -> None:
     """Compare a quantised model with the one in floats: layer by layer, as a whole, and in time.
 
-    One file is compared with itself, computed in 16 bits, as a whole.
+    With one file, the model in floats is compared with itself computed in 16 bits, as a whole.
 
-    Layers are compared as they come out of each model, on the results of its earlier layers.
+    Each model computes a layer from its own earlier layers, so errors add up from layer to layer.
     """
     from autotensor.api.comparing.compare import compare as compared
     from autotensor.cli.images import load_arrays
@@ -80,7 +80,7 @@ def _document(c: Comparison) -> dict[str, Any]:
 
 
 def _fields(row: Compared) -> dict[str, Any]:
-    """JSON has no infinity: null means no noise where the largest error is 0, else not a number."""
+    """JSON has no infinity: null means no noise if the largest error is 0, else not-a-number."""
     a = row.agreement
     numbers = {"cosine": a.cosine, "max_abs": a.max_abs, "snr_db": a.snr_db, "top1": a.top1}
     return {
@@ -97,9 +97,9 @@ def _print(c: Comparison) -> None:
             ("layer", "operator", "shape", *HEADS), [(r.name, r.op, _shape(r), *_cells(r)) for r in c.layers]
         )
     elif c.alone:
-        say("No layer of the two models could be matched, by name or by order.")
+        say("No layers of the two models match, neither by name nor by order.")
     if c.alone:
-        say(f"Not compared, because no layer of the quantised model is known to match: {', '.join(c.alone)}.")
+        say(f"Not compared, because the quantised model has no matching layer: {', '.join(c.alone)}.")
     say()
     classes = any(r.agreement.top1 is not None for r in c.results)
     heads = ("result", "shape", *HEADS, *(["same class"] if classes else []))

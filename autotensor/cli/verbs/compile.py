@@ -1,8 +1,8 @@
 """`autotensor compile MODEL`: no search; schedules of the log, defaults for the rest.
 
--o FILE.atm           what at.load, `autotensor run` and `autotensor bench` take
---for NAME,NAME       such a file for several processors; the process that loads it takes the best that runs
-there --emit c -o FOLDER    a C library: header, object, weights, example; also of a compiled file
+-o FILE.atm             a file for at.load, `autotensor run` and `autotensor bench`
+--for NAME,NAME         such a file for several processors; on loading, the best one that runs is taken
+--emit c -o FOLDER      a C library: header, object, weights, example; also made from a compiled file
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def compile(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE.atm|FOLDER", help="Default: ./MODEL.atm; of a C library ./MODEL."
+            "--out", "-o", metavar="FILE.atm|FOLDER", help="Default: ./MODEL.atm; for a C library ./MODEL."
         ),
     ] = None,
     emit: Annotated[
-        Form, typer.Option("--emit", help="c: header, object, weights and example; no tool is needed.")
+        Form, typer.Option("--emit", help="c: header, object, weights and example; needs no C compiler.")
     ] = Form.ATM,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="With --emit c: the prefix of C functions.")
@@ -75,14 +75,14 @@ def compile(
         Stored,
         typer.Option(
             "--store",
-            help="plain: weights as they are; the first load on a machine prepares them. prepared: as "
-            "kernels read them, in up to ten times as many bytes.",
+            help="plain: weights in their own layout; a machine's first load prepares them. prepared: in "
+            "the layout of the kernels, up to ten times as large.",
         ),
     ] = Stored.PLAIN,
     processors: Annotated[
         str,
         typer.Option(
-            "--for", metavar="NAME,NAME", help="Processors, as in -mcpu=NAME: one file for all of them."
+            "--for", metavar="NAME,NAME", help="Processors, named as in -mcpu=NAME: one file for all."
         ),
     ] = "",
     source: FixedSource,
@@ -91,11 +91,11 @@ def compile(
     force: Force = False,
     json: AsJson = False,
 ) -> None:
-    """Compile a model into one .atm file, with the best verified schedules that are known for this machine.
-    Or into a C library, which needs no Python; also of an .atm file.
+    """Compile a model into one .atm file, with the best verified schedules for this machine.
 
-    Those of the log first, then those that come with autotensor for this class of machines. Tasks that were
-    never tuned get default schedules: slower, never wrong. Needs no C compiler.
+    Schedules come from the log, else from those that come with autotensor for this class of machines. Tasks
+    that were never tuned get default schedules: slower, never wrong. --emit c makes a C library instead,
+    which needs no Python; it also takes an .atm file. No C compiler is needed.
     """
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
@@ -141,7 +141,7 @@ def _write_c(
     name: str,
     json: bool,
 ) -> None:
-    """Writes a C library; a compiled file may be for any machine, it is not run."""
+    """Writes a C library. A compiled file may be for any machine, because it is not run here."""
     from autotensor.cli.inputs import build_graph, check_compiled, compile_known, facts, is_file
     from autotensor.codegen.library.write import check_library, write_library
     from autotensor.runtime.files import artifact_file
@@ -173,7 +173,7 @@ def _write_c(
 
 
 def _noted(known: Known, path: Path, log: Log) -> list[str]:
-    """Tells the log what its trials were built into; a log that may only be read is worth a note."""
+    """Records in the log that its trials are used by this file; a note if the log cannot be written."""
     from autotensor.api.log import open_log
     from autotensor.api.models import note_use
     from tuning_db import StoreError
@@ -184,5 +184,5 @@ def _noted(known: Known, path: Path, log: Log) -> list[str]:
         with open_log(log.db) as store:
             note_use(store, known.found.values(), path)
     except StoreError as error:
-        return [f"the log does not remember this file: {error.what.rstrip('.')}"]
+        return [f"the log does not record that this file uses its trials: {error.what.rstrip('.')}"]
     return []

@@ -1,4 +1,4 @@
-"""`autotensor db VERB`: look into a tuning log, move trials between logs, check one; what ships tuned."""
+"""`autotensor db VERB`: read a tuning log, move trials between logs, check a log; shipped schedules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ app.add_typer(sql.app)
 
 @app.command("path", epilog=example("autotensor db path"))
 def path(db: Db = None, json: AsJson = False) -> None:
-    """Print where the tuning log is."""
+    """Print the place of the tuning log."""
     from autotensor.api.log import log_name
 
     place = log_name(db)
@@ -41,7 +41,7 @@ def path(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("list", epilog=example("autotensor db list", "autotensor db list --db other.db --json"))
 def list_(db: Db = None, json: AsJson = False) -> None:
-    """List workloads, their trials, and who measured them."""
+    """List workloads, their trials, and the machines that measured them."""
     with reading(db) as store:
         counts: dict[str, Counter[str]] = {}
         machines: Counter[str] = Counter()
@@ -87,7 +87,7 @@ def _failed(statuses: Any) -> int:
 
 @app.command("machines", epilog=example("autotensor db machines", "autotensor db machines --csv"))
 def machines(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
-    """List the machines that measured: their trials, and how many of those failed."""
+    """List the machines in the log, the trials of each, and how many failed."""
     with reading(db) as store:
         counts: dict[str, Counter[str]] = {m.fingerprint: Counter() for m in store.machines()}
         for n in store.task_counts():
@@ -107,9 +107,9 @@ def machines(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
 
 @app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
 def best(db: Db = None, json: AsJson = False) -> None:
-    """Print what is used of each workload here: the winner of its last race.
+    """Print the schedule that is used here for each workload: the winner of its last race.
 
-    Where none was held: what is surely faster than the default.
+    A workload without a race uses the fastest trial that surely beats the default.
     """
     from autotensor.base.target import Target
     from autotensor.resolve import all_in_use
@@ -177,7 +177,7 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write.")],
     format: Annotated[
         Format | None,
-        typer.Option("--format", help="Default: as the file's name ends, else jsonl.", show_default=False),
+        typer.Option("--format", help="Default: by the file's ending, else jsonl.", show_default=False),
     ] = None,
     table_: Annotated[
         str,
@@ -209,7 +209,7 @@ def export(
 
 @app.command("import", epilog=example("autotensor db import trials.jsonl"))
 def import_(file: File, db: Db = None, json: AsJson = False) -> None:
-    """Add everything in a file of JSON lines to a log. Trials that the log has stay as they are."""
+    """Add a file of JSON lines to a log. Trials that the log already has are unchanged."""
     from autotensor.api.log import open_log
     from tuning_db.exchange.transfer import import_jsonl
 
@@ -226,7 +226,7 @@ def merge(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Add everything in another log to a log. Trials of other machines stay trials of other machines."""
+    """Add another log to a log. Trials keep the machine that measured them."""
     from autotensor.api.log import open_log
     from tuning_db.exchange import transfer
 
@@ -244,10 +244,7 @@ def _transferred(done: Any, json: bool) -> None:
 
 @app.command("check", epilog=example("autotensor db check", "autotensor db check --db old.db"))
 def check(db: Db = None, json: AsJson = False) -> None:
-    """Look for damage in a log.
-
-    All of it is read; the exit code is 1 if there is any.
-    """
+    """Look for damage in a log. The whole log is read; the exit code is 1 if it is damaged."""
     with reading(db) as store:
         report = store.check()
         place = store.place
@@ -265,7 +262,7 @@ def check(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("upgrade", epilog=example("autotensor db upgrade --db old.db"))
 def upgrade(db: Db = None, json: AsJson = False) -> None:
-    """Bring an older log up to date; a backup is kept next to it."""
+    """Convert an older log to this version; a backup is kept next to it."""
     from autotensor.api.log import default_log, open_log
 
     place = default_log() if db is None else db
@@ -286,19 +283,19 @@ def upgrade(db: Db = None, json: AsJson = False) -> None:
     ),
 )
 def export_tuned(
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the classes of machines are.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder of the files.")],
     logs: Annotated[
         list[str] | None, typer.Argument(metavar="[LOG]...", help="Logs to read. Default: the user's own.")
     ] = None,
     cost_model: Annotated[
-        bool, typer.Option("--cost-model", help="Fit the cost models that ship next to them, too.")
+        bool, typer.Option("--cost-model", help="Also fit the cost models that ship with them.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Add a log's winners to the tuned schedules that ship.
+    """Add a log's winners to the tuned schedules that ship with autotensor.
 
-    One file for each class of machines, one line for each workload and target: winners that beat the default
-    beyond the noise. The one of two that gained more is kept.
+    Each class of machines has a file; each workload and target has a line. Only winners that beat the default
+    by more than the noise are added. Of two winners, the one with the greater gain is kept.
     """
     from autotensor.api import shipping
 
@@ -317,15 +314,15 @@ def export_tuned(
     for model in models:
         say(f"{model}: {model.stat().st_size >> 10} KiB.")
     if not done:
-        say("No race in it was won against a default: no schedules to export.")
+        say("No winner in it beats its default, so there are no schedules to export.")
 
 
 @app.command("shipped", epilog=example("autotensor db shipped", "autotensor db shipped --json"))
 def shipped(target: TargetText = None, threads: Threads = None, json: AsJson = False) -> None:
-    """List the tuned schedules that ship, and their worth here.
+    """List the tuned schedules that ship with autotensor, and how they are used on this machine.
 
-    exact: used without tuning. compatible: measured first by a tuning run, never used unmeasured. refused:
-    neither. AUTOTENSOR_NO_SHIPPED=1 ignores all of them.
+    exact: used without tuning. compatible: a tuning run measures them first. refused: never used.
+    AUTOTENSOR_NO_SHIPPED=1 ignores all of them.
     """
     from autotensor.base import switches
     from schedules.shipped import cost_model, inventory
@@ -343,7 +340,7 @@ def shipped(target: TargetText = None, threads: Threads = None, json: AsJson = F
         put_json({"classes": shelves, "cost_model": learned and str(learned), "used": used})
         return
     if not found:
-        say("No schedules come with this version.")
+        say("This version ships no schedules.")
         return
     rows = [
         (i.machine.cpu_model, i.machine.cores, i.target, i.count, i.verdict.fit.value, i.verdict.reason)
@@ -353,4 +350,4 @@ def shipped(target: TargetText = None, threads: Threads = None, json: AsJson = F
     say()
     say(f"Cost model: {learned.parent.name if learned else 'none that fits'}.")
     if switches.no_shipped():
-        say("AUTOTENSOR_NO_SHIPPED is set: none of this is used.")
+        say("AUTOTENSOR_NO_SHIPPED is set, so none of these is used.")

@@ -1,4 +1,4 @@
-"""`autotensor doctor`: is everything here that tuning and running need, and how fast is this machine?"""
+"""`autotensor doctor`: checks that everything for tuning and running is here; the machine's speed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUIRED = (
     "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
     "rich", "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
 )  # fmt: skip
-OPTIONAL = {  # module → package, and what it gives; only what is used, or people install it for nothing
+OPTIONAL = {  # module → package and its use; only packages that are used, so that no installation is in vain
     "onnx": ("onnx", "ONNX files"),
     "torch": ("torch", "PyTorch models"),
     "cupy": ("cupy-cuda12x, or cupy-cuda13x", "the target cuda"),
@@ -38,7 +38,7 @@ OPTIONAL = {  # module → package, and what it gives; only what is used, or peo
     "matplotlib": ("matplotlib", "pictures by explain --plot"),
     "altair": ("'autotensor[report]'", "pages by report"),
 }
-PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
+PLATFORMS = {  # (system, processor) → state of support; "tested" only where tests run
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
     ("linux", "aarch64"): (
         "partly tested",
@@ -46,7 +46,7 @@ PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed
     ),
     ("darwin", ""): (
         "untested",
-        "no test runs there; a killed parent leaves its workers to notice by themselves",
+        "no test runs there; after their parent is killed, workers end only when they notice it",
     ),
     ("win32", ""): ("unsupported", "tuning needs fcntl locks and inherited pipes, which Windows lacks"),
 }
@@ -67,33 +67,31 @@ def doctor(
     calibrate: Annotated[
         bool,
         typer.Option(
-            "--calibrate", help="Measure all rates again, micro-kernels too, and keep them in the log."
+            "--calibrate", help="Measure all rates again, with micro-kernels, and keep them in the log."
         ),
     ] = False,
     aa: Annotated[
         bool,
-        typer.Option(
-            "--aa", help="Time equal kernels against each other: which differences can be told here and now?"
-        ),
+        typer.Option("--aa", help="Time equal kernels against each other: the smallest visible difference."),
     ] = False,
     characterise: Annotated[
         bool,
         typer.Option(
             "--characterise",
-            help="Measure this processor and print only a record of it, for schedules, as Python to paste.",
+            help="Measure this processor and print only its record (docs/add-a-target.md), as Python code.",
         ),
     ] = False,
     threads: Threads = None,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Say what this machine is and can do, what is installed, missing, tested or unsupported.
+    """Print this machine's properties and speed, and the packages that are installed or missing.
 
     The exit code is 1 if there are problems that must be repaired before anything works; a place that
-    cannot be written, or a busy machine, is a note. Peak, bandwidths and regions are measured once, in a few
-    seconds, and kept in the tuning log; those that other programs disturbed are measured again. --calibrate
-    measures them for teams of 1, 2, 4 … threads, and the micro-kernels, in about a quarter of a minute. --aa
-    takes as long and keeps nothing, as does --characterise; docs/add-a-target.md says what its record is for.
+    cannot be written, or a busy machine, is only a note. Peak, bandwidths and parallel regions are measured
+    once, in a few seconds, and kept in the tuning log; if other programs disturbed them, they are measured
+    again. --calibrate measures them for 1, 2, 4 … threads, and the micro-kernels, in about 15 seconds. --aa
+    and --characterise take as long, and keep nothing.
     """
     if characterise:
         from autotensor.cli.characterise import print_record
@@ -129,8 +127,7 @@ class Told:
     notes: list[str]
 
     def of(self, name: str, section: Callable[[], Any]) -> Any:
-        """A section's findings; None, and one sentence, where it fails: the others are printed all the
-        same."""
+        """A section's findings. If the section fails: None, and a problem of one sentence."""
         try:
             return section()
         except Exception as error:
@@ -207,12 +204,12 @@ def _optional() -> dict[str, dict[str, Any]]:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # a package that is damaged, or half removed
+    except (ImportError, ValueError):  # a damaged or partly removed package
         return False
 
 
 def _targets() -> dict[str, dict[str, str]]:
-    """Every kind of target: whether it can be used here, with which software, or why not."""
+    """Kind of target → whether it can be used here, with which software, or why not."""
     from autotensor.base.plugins import OWN, known_kinds
 
     return {kind: _target(kind) for kind in (*OWN, *known_kinds())}
@@ -231,7 +228,7 @@ def _target(kind: str) -> dict[str, str]:
         if brought is not None:
             return {"usable": "yes", "what": "a plug-in"}
         return {"usable": "yes", "what": "this processor" if kind == "llvm" else "Python, slowly: for tests"}
-    except Exception as error:  # drivers and plug-ins of others may raise anything
+    except Exception as error:  # drivers and plug-ins may raise anything
         return {"usable": "no", "what": _sentence(error)}
 
 
@@ -304,7 +301,7 @@ def _check_disk(name: str, place: dict[str, Any], folder: Path, told: Told) -> N
 
 
 def _rates(db: str | None, threads: int | None, again: bool, told: Told) -> dict[str, Any]:
-    """Calibrated rates by name, from the log or measured now."""
+    """Calibrated rates by name, from the log or measured now; none if that fails."""
     from autotensor.search.machine.calibration import measure, measure_kernels, team_sizes
     from tuning_db import StoreError
 
@@ -324,7 +321,7 @@ def _rates(db: str | None, threads: int | None, again: bool, told: Told) -> dict
 def _kept_rates(
     db: str | None, target: Target, again: bool, teams: Sequence[int] | None
 ) -> dict[str, dict[str, Any]]:
-    """Those of the log, measured first if it has none, or provisional ones."""
+    """The log's rates; measured first if the log has none, or only provisional ones."""
     from autotensor.api.log import open_log
     from autotensor.base.machine import host_machine
     from autotensor.search.machine.calibration import calibrated
@@ -349,20 +346,20 @@ def _aa(threads: int | None, told: Told) -> dict[str, Any] | None:
         return None
     if not found.can_tell(max(DIFFERENCES)):
         told.problems.append(
-            f"equal kernels differ by up to {found.told_from:.0%}: differences of {max(DIFFERENCES):.0%} "
-            "cannot be told. Stop other programs on this machine, or tune elsewhere."
+            f"equal kernels differ by up to {found.told_from:.0%}, so differences of {max(DIFFERENCES):.0%} "
+            "are not visible. Stop other programs on this machine, or tune elsewhere."
         )
     return asdict(found)
 
 
 def aa_lines(d: Mapping[str, Any]) -> list[str]:
     """The A/A check in words."""
-    told = [f"{x:.0%} {'can' if d['told_from'] <= x else 'cannot'} be told" for x in DIFFERENCES]
+    told = [f"{x:.0%} are {'' if d['told_from'] <= x else 'not '}visible" for x in DIFFERENCES]
     return [
         f"{d['pairs']} races of equal kernels in {d['wall_s']:.0f} s: a difference was claimed in "
         f"{d['claimed']}",
-        f"differences of {', of '.join(told)} here and now (from {d['told_from']:.1%} on)",
-        f"the same kernel again varies by {d['spread']:.1%}, over the reference kernel's time by "
+        f"differences of {', of '.join(told)} here and now (the limit is {d['told_from']:.1%})",
+        f"the same kernel again varies by {d['spread']:.1%}, divided by the reference kernel's time by "
         f"{d['normalised']:.1%}; the machine drifted by {d['drift']:.1%}; others used "
         f"{d['others_cores']:.1f} cores",
     ]

@@ -49,17 +49,17 @@ def explain(
         Path | None,
         typer.Option("--plot", metavar="FILE.png", help="Draw how the search went, and its predictions."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many of a task's fastest trials.")] = 10,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of fastest trials to print.")] = 10,
     machine: Machine,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Print the log's trials of a task, or why one schedule takes the time that it takes.
+    """Print a task's trials in the log, or explain the time of one schedule.
 
-    For a TASK: its fastest trials on this machine. stack: vectors that go round an innermost loop through
-    the stack; spills: vector moves to or from it. For a TRIAL: predicted and measured time, loops, caches,
-    what the cost model adds. With --default, --steps or --ablate a task means one schedule: its default, else
-    the one that is used.
+    For a TASK: its fastest trials on this machine. stack: vectors that an innermost loop carries through the
+    stack; spills: vector moves to or from the stack. For a TRIAL: predicted and measured time, loops, caches,
+    and the cost model's part. --default, --steps and --ablate explain one schedule of a task: its default,
+    else the one in use.
     """
     from autotensor.api.log import open_existing
 
@@ -67,7 +67,7 @@ def explain(
     with open_existing(db) as store:
         if plot is not None:
             if default or steps or ablate:
-                raise typer.BadParameter("it goes with no other question.", param_hint="'--plot'")
+                raise typer.BadParameter("it cannot be combined with other options.", param_hint="'--plot'")
             from autotensor.cli.search_pictures import plot as draw
 
             draw(what, plot, where, log_there(store), json)

@@ -1,4 +1,4 @@
-"""`autotensor fleet`: workers that measure for others, who they are, and whether they tell the truth."""
+"""`autotensor fleet`: workers that measure for others: start one, list them, check their timings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotensor.cli.output import put_json, say, table, tell
 
 app = new_app("Measure on several machines, by dask.distributed (pip install 'autotensor[cluster]').")
 CHECK_S = 4.0  # of A/A races
-MOST_CLAIMED = 0.2  # share of equal pairs of which a worker may claim a difference
+MOST_CLAIMED = 0.2  # share of equal pairs for which a worker may claim a difference
 
 Address = Annotated[
     str, typer.Argument(metavar="URL", help="The scheduler: tls://HOST:8786, or a plain one on localhost.")
@@ -30,10 +30,10 @@ def worker(
     ] = None,
     threads: Threads = None,
     check: Annotated[
-        bool, typer.Option(help="Race equal kernels first; a machine that tells them apart may not join.")
+        bool, typer.Option(help="Race equal kernels first; a machine that claims differences may not join.")
     ] = True,
 ) -> None:
-    """Measure for a fleet, until it is stopped. Its class is found out, not stated."""
+    """Measure for a fleet until stopped. The worker determines the class of its machine itself."""
     from autotensor.base.errors import InputError
     from autotensor.search.fleet.addresses import checked_address
     from autotensor.search.fleet.engine import own_tag
@@ -46,8 +46,9 @@ def worker(
         pairs, claimed, told = check_equal_kernels(mine.target, CHECK_S)
         if claimed > MOST_CLAIMED * pairs:
             raise InputError(
-                f"this machine tells equal kernels apart ({claimed} of {pairs} pairs), so it cannot join.",
-                fix="Find out what disturbs it: autotensor doctor --aa.",
+                f"this machine claims differences between equal kernels ({claimed} of {pairs} pairs), so it "
+                "cannot join.",
+                fix="Other programs may disturb it: see autotensor doctor --aa.",
             )
         tell(f"Equal kernels: {claimed} of {pairs} told apart; differences show from {told:.1%} on.")
     tell(f"Worker {called} of class {mine}.")
@@ -78,7 +79,7 @@ def status(scheduler: Address, json: AsJson = False) -> None:
 
 @app.command(epilog=example("autotensor fleet check tls://scheduler:8786"))
 def check(scheduler: Address, json: AsJson = False) -> None:
-    """Race equal kernels on every worker: how small a difference does each see, and does it invent some?"""
+    """Race equal kernels on every worker: the smallest visible difference, false claims."""
     from autotensor.api.fleet import Fleet
     from autotensor.search.fleet.engine import own_tag
     from autotensor.search.fleet.on_worker import check_equal_kernels

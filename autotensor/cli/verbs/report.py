@@ -1,4 +1,4 @@
-"""`autotensor report RUN [OTHER] -o FILE.html`: what a run did, as one page."""
+"""`autotensor report RUN [OTHER] -o FILE.html`: a run as one HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotensor.cli.options import AsJson, Db, example, new_app
 
 app = new_app()
 
-RUN = "A run's key, how it begins, or its model: the run that began last."
+RUN = "A run's key or its first digits, or a model, which means its newest run."
 
 
 @app.command(
@@ -23,20 +23,20 @@ RUN = "A run's key, how it begins, or its model: the run that began last."
 )
 def report(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help=f"{RUN} Default: the last of all.")
+        str | None, typer.Argument(metavar="[RUN]", help=f"{RUN} Default: the newest run.")
     ] = None,
     other: Annotated[
         str | None, typer.Argument(metavar="[OTHER]", help="Another run, shown on the same page.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page; it needs no other file.")
+        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page, complete in one file.")
     ] = Path("report.html"),
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Write what a run did as one HTML page: before and after, convergence, failures, why winners win.
+    """Write a run as one HTML page: times before and after, convergence, failures, why the winners win.
 
-    Two runs are shown side by side. --json prints the figures of the page instead, and writes nothing.
+    Two runs are shown side by side. --json prints the figures of the page instead, and writes no file.
     """
     from autotensor.api.log_handle import log
     from autotensor.cli.inputs import check_place

@@ -1,4 +1,4 @@
-"""`autotensor run MODEL|FILE.atm`: one inference, and what came out."""
+"""`autotensor run MODEL|FILE.atm`: one inference, and its results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 TOP = 5
-MOST_ROWS = 32  # of a classifier's answer; more is not a batch of images but a matrix
+MOST_ROWS = 32  # of a classifier's answer; more rows are not a batch of images but a matrix
 
 EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
@@ -50,7 +50,7 @@ def run(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", help="Where to keep what comes out: one array in .npy, all in .npz."
+            "--output", metavar="FILE", help="File for the results: .npy for one array, .npz for all."
         ),
     ] = None,
     source: Source,
@@ -82,7 +82,7 @@ def run(
     if output is not None and output.suffix != ".npz" and len(names) > 1:
         raise InputError(
             f"{module.name} has {len(names)} results ({', '.join(names)}); {str(output)!r} holds one.",
-            fix=f"--output {output.with_suffix('.npz')} holds all, each by its name.",
+            fix=f"Write all of them, by name: --output {output.with_suffix('.npz')}.",
         )
     wanted = [a for a in module.args if a.role != "output"]
     arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, seed), module.name)
@@ -105,7 +105,7 @@ def run(
 
 
 def _write(path: Path, named: Mapping[str, Array]) -> None:
-    """All arrays as .npz, or the only one as .npy; whole or not at all."""
+    """Writes all arrays as .npz, or the only one as .npy. A failure leaves no partial file."""
     import io
     from zipfile import ZipFile
 
@@ -130,7 +130,7 @@ def _write(path: Path, named: Mapping[str, Array]) -> None:
 
 
 def _is_scores(answer: Array) -> bool:
-    """Whether these, as a model's only result, look like a classifier's logits."""
+    """Whether the model's only result looks like a classifier's logits."""
     return (
         answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1 and answer.dtype.kind == "f"
     )

@@ -32,7 +32,7 @@ def show(
         bool, typer.Option("--default", help="The default schedule, not the best known.")
     ] = False,
     source: Annotated[
-        bool, typer.Option("--source", help="The same as --as source: GPU kernels and a host to run them.")
+        bool, typer.Option("--source", help="The same as --as source: GPU kernels and a host program.")
     ] = False,
     machine: Machine,
     db: Db = None,
@@ -40,9 +40,8 @@ def show(
 ) -> None:
     """Print a task under its best known schedule, or a trial under its own.
 
-    te: what is computed. nest: the loops as scheduled. trace: the calls that schedule it. ir: the program
-    after all passes. llvm, asm: generated code. source: a GPU's kernels, as a program with a host that runs
-    them.
+    te: the expressions. nest: the scheduled loops. trace: the calls that schedule it. ir: the program after
+    all passes. llvm, asm: the generated code. source: GPU kernels, with a host program that runs them.
     """
     form = "source" if source else form
     if form not in FORMS:

@@ -35,7 +35,7 @@ def tasks(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """List the tasks of a model: distinct kernels, how often each runs, the time of what is used here."""
+    """List the tasks of a model: distinct kernels, how often each runs, and the time of the one in use."""
     from autotensor.api.log import open_existing
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph
@@ -75,4 +75,4 @@ def tasks(
         ],
     )  # fmt: skip
     if not any(f["trials"] for f in found):
-        tell(f"Nothing of it was tuned here yet: `autotensor tune {model}`.")
+        tell(f"None of these was tuned here yet: `autotensor tune {model}`.")

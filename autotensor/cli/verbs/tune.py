@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from autotensor.search.options import TuneOptions
 
 app = new_app()
-LEAST_TIME = "1m"  # in which the largest built-in model gets some trials
+LEAST_TIME = "1m"  # enough for some trials of the largest built-in model
 
 EPILOG = example(
     "autotensor tune mlp --trials 64",
@@ -49,10 +49,10 @@ EPILOG = example(
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How much is searched."""
+    """The extent and the parts of the search."""
 
     trials: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most candidates to measure, over all tasks.")
+        int, typer.Option(min=1, metavar="N", help="Most candidates to measure, in all tasks together.")
     ] = 1000
     effort: Annotated[
         str,
@@ -67,15 +67,15 @@ class SearchOptions:
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="End when no task's next batch is expected to save this share of the model's time: 1%, "
-            "0.005. Default: as --effort says.",
+            help="End when no task's next batch is expected to save this share of the model's time, e.g. 1% "
+            "or 0.005. Default: set by --effort.",
         ),
     ] = None
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Be done, model written, after so long: 90s, 3m, 1h30m."),
+        typer.Option(metavar="TIME", help="End, with the model written, within this time: 90s, 3m, 1h30m."),
     ] = None
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")] = False
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start again; do not continue this run.")] = False
 
     cost_model: Annotated[
         str,
@@ -85,7 +85,8 @@ class SearchOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Proposes candidates: tuner, uniform, or a name from a package. Default: by--cost-model.",
+            help="Proposes candidates: tuner, uniform, or a name from a package. Default: depends on "
+            "--cost-model.",
         ),
     ] = None
     metric: Annotated[
@@ -134,7 +135,7 @@ def tune(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Take the schedules of this file, without a search; where there is none, write it in the "
+            help="Take the schedules of this file, without a search; if it does not exist, write it at the "
             "end.",
         ),
     ] = None,
@@ -154,11 +155,11 @@ def tune(
 ) -> None:
     """Search for fast schedules of a model on this machine.
 
-    A runnable .atm file is there within seconds and gets better as the search goes on; Ctrl-C, SIGTERM or
-    --deadline leave the best so far; the exit code is 3 if there was no time for a single trial. Every trial
-    is kept in the tuning log: the same command again measures nothing, more trials continue, --fresh starts
-    anew. A file that holds another model, or this one for another target, batch or weights, stays as it is
-    unless --force is given.
+    A runnable .atm file exists within seconds and is replaced as the search improves; Ctrl-C, SIGTERM or
+    --deadline leave the best so far. The exit code is 3 if there was no time for a single trial. Every trial
+    is kept in the tuning log: the same command again measures nothing, a larger --trials continues, --fresh
+    starts again. A file that holds another model, or this one for another target, batch or weights, is
+    replaced only with --force.
     """
     options = search.checked(seed)
     from autotensor.api.log import log_name, open_log
@@ -174,7 +175,7 @@ def tune(
     target = check_target(machine.chosen())
     graph = build_graph(model, source)
     path = place_of(out, graph, source)
-    with open_log(log.db):  # what is wrong with it is said before anything is compiled
+    with open_log(log.db):  # errors of the log come before anything is compiled
         pass
     (tell if json else say)(f"Log: {log_name(log.db)}   model file: {path}")
     stop, began = Interrupts(), time.time()
@@ -188,7 +189,7 @@ def tune(
             others = others_cores(before, cpu_times())
     except KeyboardInterrupt:
         written = path.is_file() and path.stat().st_mtime >= began
-        tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
+        tell(f"\nStopped at once; {path} {'has the best so far' if written else 'was not written'}.")
         raise typer.Exit(stop.code or 128 + signal.SIGINT) from None
     document = describe(report, model, log.db, statuses, options, stop.asked(), others)
     put_json(document) if json else print_report(document)
@@ -197,8 +198,8 @@ def tune(
         raise typer.Exit(stop.code)
     if report.tuning.reason == LATE and not report.tuning.trials:
         tell(
-            f"Nothing was measured: {search.deadline} were over before the first trial. {path} has what was "
-            f"known before; give more time, --deadline {LEAST_TIME} say."
+            f"Nothing was measured: the deadline of {search.deadline} came before the first trial. {path} "
+            f"has the schedules that were known before; give more time, e.g. --deadline {LEAST_TIME}."
         )
         raise typer.Exit(NOTHING)
 
@@ -213,7 +214,7 @@ def _tuned(
     lock: Path | None,
     fleet: str | None,
 ) -> tuple[ModelReport, Mapping[str, int]]:
-    """The report, and how many trials have which status."""
+    """The report, and the number of trials by status."""
     from autotensor.api.model_tuning import tune_model
     from autotensor.insight.progress import Progress
 

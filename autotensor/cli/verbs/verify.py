@@ -1,4 +1,4 @@
-"""`autotensor verify MODEL|FILE.atm`: every kernel against its reference; names the first that differs."""
+"""`autotensor verify MODEL|FILE.atm`: compares every kernel with its reference; names the first wrong one."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="FILE.onnx|float64",
-            help="float64: how far rounding has gone after each kernel, too. FILE.onnx: the file's own "
-            "weights, and its results by onnxruntime, too.",
+            help="float64: also print the rounding error after each kernel. FILE.onnx: also compare weights "
+            "with the file, and results with onnxruntime.",
         ),
     ] = None,
     input: Inputs = None,
@@ -48,7 +48,8 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE.py",
-            help="Shows the first wrong kernel; its data next to it. Default: ./wrong_kernel.py.",
+            help="Script that shows the first wrong kernel; its data go next to it. Default: "
+            "./wrong_kernel.py.",
         ),
     ] = None,
     source: Source,
@@ -57,10 +58,10 @@ def verify(
     log: Log,
     json: AsJson = False,
 ) -> None:
-    """Run a model kernel by kernel, each against a float64 reference that is fed the same arrays.
+    """Run a model kernel by kernel, and compare each with a float64 reference on the same arrays.
 
-    Names the first kernel that differs, the trial and the trace that made it, and writes a script that
-    shows it. The exit code is 1 if anything is wrong.
+    Names the first kernel that differs, with its trial and trace, and writes a script that shows the
+    difference. The exit code is 1 if any kernel is wrong.
     """
     from autotensor.cli.verification import checked, document, print_report
 

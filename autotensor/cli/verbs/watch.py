@@ -1,4 +1,4 @@
-"""`autotensor watch [RUN]`: a run while it is tuned, by its log."""
+"""`autotensor watch [RUN]`: follows a run by its log, while it is tuned."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ app = new_app()
 def watch(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="A run's key, how it begins, or its model. Default: the last."),
+        typer.Argument(metavar="[RUN]", help="A run's key, its first digits, or a model."),
     ] = None,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two looks.")
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two updates.")
     ] = 1.0,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Follow a run that others tune, until it is over or Ctrl-C; the run itself goes on.
+    """Follow a run of another process until it ends. Ctrl-C ends the display; the run itself goes on.
 
-    On a terminal a table renews itself. Elsewhere a line is printed whenever trials came; --json: as JSON.
+    On a terminal a table is updated in place. Elsewhere a line is printed for new trials; --json: as JSON.
     """
     from autotensor.cli.questions.reading import reading
     from autotensor.cli.watching import follow_in_lines, follow_on_terminal

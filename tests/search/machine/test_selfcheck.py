@@ -60,9 +60,10 @@ def test_the_check_in_words() -> None:
     found = SelfCheck(40, 1, 0.003, 0.02, 0.012, 0.008, 0.05, 0.3, 14.2)
     assert aa_lines(asdict(found)) == [
         "40 races of equal kernels in 14 s: a difference was claimed in 1",
-        "differences of 10% can be told, of 3% can be told, of 1% cannot be told here and now (from 2.0% on)",
-        "the same kernel again varies by 1.2%, over the reference kernel's time by 0.8%; the machine drifted "
-        "by 5.0%; others used 0.3 cores",
+        "differences of 10% are visible, of 3% are visible, of 1% are not visible here and now "
+        "(the limit is 2.0%)",
+        "the same kernel again varies by 1.2%, divided by the reference kernel's time by 0.8%; the machine "
+        "drifted by 5.0%; others used 0.3 cores",
     ]
 
 
