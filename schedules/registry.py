@@ -84,7 +84,7 @@ def sketch_rule(
     """
     if not after and not before:
         raise ScheduleError(
-            f"sketch rule {name!r} does not say where it stands.",
+            f"sketch rule {name!r} does not say where it comes.",
             fix="Give after= or before= another's name.",
         )
 
@@ -127,7 +127,7 @@ def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> 
         for other in (rule.after, rule.before):
             if other and other not in known:
                 raise ScheduleError(
-                    f"sketch rule {rule.name!r} stands beside {other!r}, which is unknown.",
+                    f"sketch rule {rule.name!r} is placed next to {other!r}, which is unknown.",
                     fix=suggest(other, known),
                 )
         place = ("before", rule.before) if rule.before else ("after", rule.after)
@@ -143,8 +143,8 @@ def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> 
         if ready is None:
             circle = ", ".join(repr(r.name) for r in waiting)
             raise ScheduleError(
-                f"sketch rules {circle} stand side by side only.",
-                fix="Let one of them stand next to a rule of schedules/rules.",
+                f"sketch rules {circle} only refer to each other.",
+                fix="Place one of them next to a rule of schedules/rules.",
             )
         at = names.index(ready.before) if ready.before else names.index(ready.after) + 1
         placed.insert(at, ready)

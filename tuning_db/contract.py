@@ -547,5 +547,5 @@ def closed(place: str) -> StoreError:
 def taken_over(place: str, session: str) -> StoreError:
     return StoreError(
         f"another process has taken session {session} of tuning log '{place}' over.",
-        "This one was not heard of for too long; start it again when the other has ended.",
+        "This process did not report for too long; start it again when the other has ended.",
     )

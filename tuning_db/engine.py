@@ -99,7 +99,7 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
         ) from error
     except ArgumentError as error:  # the URL is well formed, but its kind of database is unknown
         raise StoreError(
-            f"'{place}' names no kind of database that is known here.",
+            f"'{place}' names an unknown kind of database.",
             "Write sqlite:///path or postgresql://…",
         ) from error
     except FOREIGN_ERRORS as error:

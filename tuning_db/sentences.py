@@ -32,7 +32,7 @@ def is_busy(error: BaseException) -> bool:
 
 def newer(place: str, version: int) -> StoreError:
     return StoreError(
-        f"tuning log '{place}' has schema version {version}; this program knows only {migrations.HEAD}.",
+        f"tuning log '{place}' has schema version {version}; this program reads only {migrations.HEAD}.",
         "Upgrade autotensor (a newer one wrote it), or use another log.",
     )
 
@@ -51,7 +51,7 @@ def misunderstood(error: DBAPIError) -> StoreError | None:
     of_server = str(getattr(original, "sqlstate", "") or "").startswith(("42", "22"))
     if not (of_sqlite or of_server):
         return None
-    return StoreError(f"the database refuses the question: {_first_line(original)}.", "Correct the SELECT.")
+    return StoreError(f"the database rejects the query: {_first_line(original)}.", "Correct the SELECT.")
 
 
 def explain(error: BaseException, place: str, writing: bool = False) -> StoreError:

@@ -394,7 +394,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
             raise StoreError(f"tuning log '{self.place}' is open for writing.", "Open it for reading only.")
         if not asked.upper().startswith(("SELECT", "WITH", "VALUES")) or ";" in asked:
             raise StoreError(
-                "the question is not one SELECT.",
+                "the query is not a single SELECT.",
                 "Write one that begins with SELECT, WITH or VALUES, without ;.",
             )
 

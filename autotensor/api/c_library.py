@@ -21,7 +21,7 @@ def write_c(function: CompiledFunction, folder: str | Path, *, name: str = "") -
     artifacts = function._bound() if isinstance(function, CompiledFunction) else ()
     if len(artifacts) != 1:
         raise InputError(
-            f"a C library is written of one compiled function, not of a {type(function).__name__}.",
+            f"a C library holds one compiled function; this is a {type(function).__name__}.",
             fix="Give what at.build, at.compile_model or at.load returned for one set of shapes.",
         )
     return write_library(artifacts[0], folder, name)

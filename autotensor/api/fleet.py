@@ -72,7 +72,7 @@ class Fleet:
             raise InputError(
                 f"a model is raced on the machine that tunes it, and this one is not of class "
                 f"{self.machine_class}.",
-                fix="Give the command on a machine of that class.",
+                fix="Run the command on a machine of that class.",
             )
 
     def run(self, asked: TuningRun) -> TuneReport:
@@ -121,7 +121,7 @@ class Fleet:
         if target.kind != own.kind or target.num_cores > own.num_cores:
             raise InputError(
                 f"target {target.key()} does not run on class {self.machine_class}.",
-                fix="A fleet times processors' code, of at most so many threads.",
+                fix="A fleet measures code for processors, with at most that many threads.",
             )
         return target
 

@@ -98,8 +98,8 @@ def build(
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     elif args is not None:
         raise InputError(
-            "build([A, B, C]) has its arguments already; what follows the list must be named.",
-            fix='build([A, B, C], target="llvm"), say.',
+            "build([A, B, C]) takes further arguments by name only.",
+            fix='For example build([A, B, C], target="llvm").',
         )
     else:
         dag = _checked(what)
@@ -148,9 +148,7 @@ def tune(
     from autotensor.api.tuning import run_tuning, shown
 
     if fleet is not None and measurer is not None:
-        raise InputError(
-            "a fleet measures, or a measurer of your own.", fix="Give one of fleet= and measurer=."
-        )
+        raise InputError("fleet= and measurer= exclude each other.", fix="Give one of them.")
     options = TuneOptions(
         trials=trials,
         seed=seed,

@@ -60,7 +60,7 @@ def check_log(db: Log) -> None:
     if file is not None and not file.parent.is_dir():
         raise InputError(
             f"there is no directory {file.parent} for the tuning log {file.name}.",
-            fix="Make it first, or choose another place.",
+            fix="Create it, or choose another place.",
         )
 
 

@@ -86,7 +86,7 @@ def regressions(
     Without names the newest commit that measured anything, and the one before it; none if there is one only.
     """
     if (a is None) != (b is None):
-        raise InputError("one name says only half of what is compared.", fix="Give two, or none.")
+        raise InputError("a comparison needs two names, or none.", fix="Give the second one too.")
     if a is not None and b is not None:
         found = compare(store, a, b, at_least)
     else:
@@ -107,9 +107,9 @@ def named(store: TrialStore, name: str) -> Side:
         return found[0]
     if found:
         kinds = " or ".join(f"{s.kind} {s.name[:16]}" for s in found[:3])
-        raise InputError(f"{name!r} may be {kinds}.", fix="Write more of it.")
+        raise InputError(f"{name!r} may be {kinds}.", fix="Give more of its characters.")
     raise InputError(
-        f"the log knows no run, commit or machine {name!r}.",
+        f"the log has no run, commit or machine {name!r}.",
         fix="`autotensor db runs`, `db commits` and `db machines` list them.",
     )
 

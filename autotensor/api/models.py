@@ -152,7 +152,7 @@ def check_target(target: Target) -> Target:
     """The target, if it runs whole models. Raises TargetError."""
     if target.kind not in LINKED:
         raise TargetError(
-            f"target {target.kind!r} runs no whole models.",
+            f"target {target.kind!r} cannot run whole models.",
             fix=f"Take one of {', '.join(LINKED)}; single kernels are compiled by at.build.",
         )
     if target.is_gpu and target.numerics in HALVES:
@@ -198,7 +198,7 @@ def ready_model(model: Any) -> Any:
         return from_torch(model)
     if "torch.Module" in kinds:
         raise InputError(
-            f"{type(model).__name__} is a torch module; what it computes is known for example inputs.",
+            f"{type(model).__name__} is a torch module, which must be read with example inputs first.",
             fix="at.compile_model(at.from_torch(module, (x,))).",
         )
     if "onnx.ModelProto" in kinds or isinstance(model, (str, Path)):

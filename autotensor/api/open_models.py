@@ -44,12 +44,12 @@ def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> 
     make: takes one number for each extent and gives a Graph, an output node or a list of them. It is called
     for several numbers, in the ranges where they are wide enough, and must write the same operators with the
     same weights each time.
-    Raises InputError for an extent that is no te.var.
+    Raises InputError for an extent that is not a te.var.
     """
     found = symbols_of(*extents)
     if len(found) != len(extents) or not all(isinstance(e, Expr) for e in extents) or not found:
         raise InputError(
-            f"open_graph: {', '.join(map(str, extents)) or 'nothing'} is no list of te.var.",
+            f"open_graph: {', '.join(map(str, extents)) or 'nothing'} is not a list of te.var.",
             fix='n = te.var("n", range=(1, 64)); at.open_graph(make, n).',
         )
 

@@ -64,7 +64,7 @@ def export_tuned(store: TrialStore, folder: Path) -> list[Exported]:
     Raises InputError when the folder does not exist.
     """
     if not folder.is_dir():
-        raise InputError(f"there is no directory {folder} for the schedules.", fix="Make it first.")
+        raise InputError(f"there is no directory {folder} for the schedules.", fix="Create it first.")
     done = []
     for machine in store.machines():
         host = HostMachine(machine.cpu_model, machine.features, machine.cores, machine.caches)

@@ -68,7 +68,7 @@ def training_step(
     if plan.target.is_gpu:  # launches with outputs written over inputs are not linked yet
         raise TargetError(
             f"training steps run on the CPU, not on {plan.target.kind}.",
-            fix="Leave the target out, or give an llvm one.",
+            fix="Leave the target out, or give an llvm target.",
         )
     if trials:
         options = TuneOptions(trials=trials, seed=seed)

@@ -66,7 +66,7 @@ def _backward(node: Apply, adjoint: dict[GraphNode, GraphNode], live: set[GraphN
             raise GraphError(
                 f"the gradient of {node.op_name} for its input {k} is {type_text(part.type)}, "
                 f"the input is {type_text(x.type)}.",
-                fix="A gradient has the type of what it belongs to.",
+                fix="Give the gradient the shape and type of its input.",
             )
         _add(adjoint, x, part)
 

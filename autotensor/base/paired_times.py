@@ -54,7 +54,7 @@ def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
     """
     logs = [log(max(m, _LEAST) / max(t, _LEAST)) for m, t in zip(mine, theirs, strict=False)]
     if not logs:
-        raise ValueError("times without a round in common cannot be compared")
+        raise ValueError("times that share no round cannot be compared")
     if len(logs) == 1:
         return Paired(_ratio(logs[0]), 0.0, float("inf"))
     means = sorted((a + b) / 2 for n, a in enumerate(logs) for b in logs[n:])  # Walsh's averages
@@ -74,7 +74,7 @@ def apart(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
     Raises ValueError where one of them has no times.
     """
     if not mine or not theirs:
-        raise ValueError("what has no times cannot be compared")
+        raise ValueError("a kernel without times cannot be compared")
     ratios = sorted(max(m, _LEAST) / max(t, _LEAST) for m in mine for t in theirs)
     mean = len(ratios) / 2
     deviation = (len(ratios) * (len(mine) + len(theirs) + 1) / 12) ** 0.5

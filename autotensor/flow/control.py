@@ -89,7 +89,7 @@ def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
     if len(branches[0]) != len(branches[1]):
         raise GraphError(
             f"{here()}: the branches of cond give {len(branches[0])} and {len(branches[1])} nodes; "
-            "they must give equally many."
+            "both must give the same number."
         )
     merged = [merge(pair) for pair in zip(*branches, strict=True)]
     return merged[0] if len(merged) == 1 else tuple(merged)

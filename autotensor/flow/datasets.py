@@ -135,6 +135,6 @@ def _idx(path: Path) -> Array:
     elements = np.frombuffer(content, np.uint8, offset=4 + 4 * rank)
     if elements.size != int(np.prod(extents)):
         raise InputError(
-            f"{path} is truncated: {elements.size} elements, {int(np.prod(extents))} were promised."
+            f"{path} is truncated: {elements.size} elements, {int(np.prod(extents))} were announced."
         )
     return elements.reshape(extents)

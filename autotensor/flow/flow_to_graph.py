@@ -248,7 +248,9 @@ class Lowering:
         inner.lower([*held, *order])
         if inner.assigned or inner.hosts:
             effect = (*inner.assigned, *inner.hosts)[0]
-            raise GraphError(f"{effect.at}: {effect.name} stands in a loop, where nothing may be assigned.")
+            raise GraphError(
+                f"{effect.at}: {effect.name} is inside a loop, where assignments are not allowed."
+            )
         return inner
 
 
@@ -273,7 +275,8 @@ def latest(
     for other in found:
         if other is not last and other not in before[last]:
             raise GraphError(
-                f"variable {variable.name} is assigned at {other.at} and {last.at}, in no order.",
+                f"variable {variable.name} is assigned at {other.at} and {last.at}, in an "
+                "order that is not defined.",
                 fix="Write the later one under flow.control_dependencies([the earlier one]).",
             )
     return last

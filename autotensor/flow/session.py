@@ -83,7 +83,7 @@ class Session:
     def __reduce__(self) -> tuple[Any, ...]:
         raise InputError(
             "a session cannot be pickled or copied: its graph is of this process.",
-            fix="Build the graph there, and give it the variables by a Saver's file.",
+            fix="Build the graph in the other process, and load the variables from a Saver's file.",
         )
 
     # -- runs --------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Session:
             outcome = _outcome(nodes, lowering)
         wanted = [n for n in outcome.wanted if n not in lowering.arrays]
         if not wanted:
-            raise GraphError("nothing is computed for these fetches: all of them are values already.")
+            raise GraphError("these fetches need no computation: all of them are values already.")
         return cut(wanted, lowering.arrays, lowering.defined).graph()
 
     # -- variables ---------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Session:
         with self._lock:
             arrays = {v.name: a for v, a in self._values.items()}
             if len(arrays) < len(self._values):
-                raise GraphError("two variables of this session have one name.", fix="Name them apart.")
+                raise GraphError("two variables of this session have one name.", fix="Rename one.")
             checkpoint.save(path, arrays, {"random": repr(self._rng.bit_generator.state)})
 
     def restore(self, path: str | Path) -> None:
@@ -245,8 +245,8 @@ def _outcome(nodes: Sequence[Node], lowering: Lowering) -> Outcome:
         value = lowering.of[node]
         if isinstance(value, Dead):
             raise GraphError(
-                f"{node.name} ({node.at}) stands in a branch that this run does not take.",
-                fix="Fetch the merge behind it.",
+                f"{node.name} ({node.at}) is in a branch that this run does not take.",
+                fix="Fetch the merge of the branches instead.",
             )
         fetches.append(value)
     updates = []

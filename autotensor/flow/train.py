@@ -77,7 +77,7 @@ class GraphOptimizer:
         """State of a variable that gets its shape later: only an optimiser without state can have none."""
         if self.rule.state(TensorType((1,), w.dtype)):
             raise GraphError(
-                f"{here()}: {self.name} keeps a state, for which variable {w.name} needs a known shape.",
+                f"{here()}: {self.name} keeps a state of the shape of variable {w.name}, which is not known.",
                 fix="Give the variable an initial value, or use GradientDescentOptimizer.",
             )
         return []

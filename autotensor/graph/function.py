@@ -68,7 +68,8 @@ class TeFunction:
         if len(dag.inputs) != len(tensors):
             others = ", ".join(b.name for b in dag.inputs[: len(dag.inputs) - len(tensors)])
             raise GraphError(
-                f"call: function {name!r} reads {others}, which it was not given.", fix="Make it an argument."
+                f"call: function {name!r} reads {others}, not an argument of it.",
+                fix="Make it an argument.",
             )
         outputs = tuple(dag.buffer_of(r).name for r in results)
         return TeFunction(name, dag, outputs, Workload.of(dag).key)

@@ -194,7 +194,7 @@ class Apply(GraphNode):
     def __derive__(self) -> None:
         types = result_types(self.op, tuple(x.type for x in self.inputs), self.attrs)
         if self.output >= len(types):
-            raise GraphError(f"{self.op_name} has {len(types)} results; number {self.output} was asked for.")
+            raise GraphError(f"{self.op_name} has {len(types)} results; number {self.output} does not exist.")
         self._typed(types[self.output])
 
     @property

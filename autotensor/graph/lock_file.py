@@ -52,8 +52,8 @@ def read_lock(path: Path, tasks: Sequence[KernelTask], target: Target) -> dict[s
         raise InputError(f"the lock {path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError, ScheduleError) as error:
         raise InputError(
-            f"{path} is no lock, or damaged: {error}.",
-            fix="Delete it, and tune again to have it written anew.",
+            f"{path} is not a lock, or is damaged: {error}.",
+            fix="Delete it, and tune again, which writes it again.",
         ) from error
     if format_ != FORMAT:
         raise InputError(f"the lock {path} has format {format_!r}; this version reads {FORMAT}.")

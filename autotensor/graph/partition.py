@@ -133,12 +133,12 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
         for x in g.inputs:
             root = place(x, made).of
             if isinstance(root, Apply) and root not in made:
-                raise GraphError(f"group {g.name!r} reads {x!r} before it is made.")
+                raise GraphError(f"group {g.name!r} reads {x!r} before it is computed.")
         made.update(g.outputs)
     roots = [storage(o) for o in graph.outputs if 0 not in o.shape]
     if any(r not in made for r in roots) or len(set(roots)) != len(roots):
         raise GraphError(
-            f"graph {graph.name!r} has an output that no group makes.", fix="Use own_outputs(graph) first."
+            f"graph {graph.name!r} has an output that no group computes.", fix="Use own_outputs(graph) first."
         )
 
 

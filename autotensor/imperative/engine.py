@@ -99,7 +99,7 @@ def arrays_of(nodes: Sequence[GraphNode]) -> list[Array]:
         trace = tracing.get()
         if trace is not None:
             raise GraphError(
-                f"{trace.name} looked at a value while it was traced; there is none yet.",
+                f"{trace.name} needs a value while it is traced, when there are no values yet.",
                 fix="Branch with imperative.where inside a compiled function, or do not compile it.",
             )
         for node, array in zip(missing, programs().run(missing, known, defined), strict=True):

@@ -208,7 +208,7 @@ class Tensor(Overloads["Tensor"]):
                 f"backward of a tensor of shape {self.shape} needs its gradient.", fix="Or sum it first."
             )
         if not self.requires_grad:
-            raise GraphError("backward: nothing that this tensor was made of requires a gradient.")
+            raise GraphError("backward: no tensor that this one depends on requires a gradient.")
         node = self.node
         leaves = [(n, t) for n in topological([node]) if (t := engine.owner(n)) is not None]
         seeds = None if gradient is None else (as_tensor(gradient, self.dtype).node,)

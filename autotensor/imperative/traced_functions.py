@@ -133,7 +133,9 @@ class CompiledFunction:
         arguments = (*nodes, *(node for _, node in outside))
         wanted = (*(r._node for r in results), *(node for _, node in written))
         if not wanted:
-            raise GraphError(f"{self.name} gives no tensor and changes none, so there is nothing to compile.")
+            raise GraphError(
+                f"{self.name} neither returns nor changes a tensor, so there is nothing to compile."
+            )
         part = cut(wanted, frozenset(arguments), engine.defined)
         program = engine.programs().program(part)
         order = tuple(arguments.index(x) for x in part.leaves)

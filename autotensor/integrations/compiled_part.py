@@ -189,7 +189,7 @@ class OpenPart(OpenGraph):
         self._example, self._results = example, first.results
         told = {s for k in self.inputs for s in symbols_of_sizes(self._plain(k))}
         if self.computes and told != set(self._symbols):
-            raise Unsupported("a size that no shape of an input tells")
+            raise Unsupported("a size that does not follow from the shapes of inputs")
         (output,) = graph.find_nodes(op="output")
         sizes = [getattr(n, "meta", {}).get("val") for n in output.args[0]]
         self.results = tuple(
@@ -274,7 +274,7 @@ class Size:
                     places.setdefault(expression(n), (k, axis))
         wanted = sorted(expression(size).free_symbols, key=str)
         if any(s not in places for s in wanted):
-            raise Unsupported(f"a result is the size {size}, which no argument tells.")
+            raise Unsupported(f"a result is the size {size}, which does not follow from the arguments.")
         return Size(size, tuple((s, *places[s]) for s in wanted))
 
     def __call__(self, args: Sequence[Any]) -> Any:

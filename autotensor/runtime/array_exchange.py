@@ -43,7 +43,7 @@ def view(function: str, array: Any) -> Any:
     if _is_wrapper(array):
         raise ArgumentError(
             f"{function}: a {kind} has no memory of its own.",
-            fix="Give a plain torch.Tensor, outside of what torch traces.",
+            fix="Give a plain torch.Tensor, outside of tracing.",
         )
     try:
         if library == "torch" and str(array.dtype) == "torch.bfloat16":

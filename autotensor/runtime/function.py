@@ -150,7 +150,7 @@ class CompiledFunction(ABC):
         plain = all(a.name in self.artifact.values for a in self.artifact.role("constant"))
         if store == "plain" and not plain:
             raise ArgumentError(
-                f"save: {self.name} has its constants as they were prepared only.",
+                f"save: {self.name} keeps only its prepared constants.",
                 fix='Take store="prepared".',
             )
         return (self.artifact if plain and store != "prepared" else self.ready,)

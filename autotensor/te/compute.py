@@ -69,7 +69,7 @@ def compute(
     """
     if attrs:
         raise TensorError(
-            f"compute {name!r}: attrs={sorted(attrs)} means nothing here.",
+            f"compute {name!r}: attrs={sorted(attrs)} has no meaning here.",
             fix="Leave it out; a weight, whose layout is free, is te.placeholder(shape, constant=True).",
         )
     extents = check_shape(shape, f"compute {name!r}")
@@ -199,7 +199,7 @@ def comm_reducer(
             )
         if axis is None:
             raise TensorError(
-                f"{name} does not know which axis to reduce.",
+                f"{name} has no axis to reduce.",
                 fix=f'k = te.reduce_axis(n, name="k") makes one; then {name}(A[i, k], axis=k).',
             )
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)

@@ -37,7 +37,7 @@ def check_told(dag: ComputeDAG) -> ComputeDAG:
     for s in dag.symbols():
         if s.name not in told:
             raise TensorError(
-                f"no input has {s.name!r} as an extent, so that a call does not tell what it is.",
+                f"no input has {s.name!r} as an extent, so a call cannot determine it.",
                 fix="Give an input an axis of that extent (or of n*2, n + 1).",
             )
     return dag

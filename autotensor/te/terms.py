@@ -225,7 +225,7 @@ def _value(e: Expr, known: Mapping[Var, float]) -> float | bool:
             return isnan(_value(a, known))
         case Compare(op, a, b):
             return bool(_COMPARE[op](_value(a, known), _value(b, known)))
-    raise AssertionError(f"{type(e).__name__} is no part of a condition.")
+    raise AssertionError(f"{type(e).__name__} cannot be part of a condition.")
 
 
 _COMPARE: Mapping[Cmp, Callable[[float, float], bool]] = {

@@ -183,7 +183,7 @@ def test_models_that_are_not_one():
     for n in other.graph.node:
         n.input[:] = ["z" if name == "x" else name for name in n.input]
     other.graph.input[0].name = "z"
-    with pytest.raises(InputError, match=r"float takes x, \w+ takes z\. Compare a model with what was made"):
+    with pytest.raises(InputError, match=r"float takes x, \w+ takes z\. Compare a model with its own"):
         at.compare(FLOATS, other, DATA)
     for name in ("qdq", "qoperator"):
         with pytest.raises(InputError, match=rf"{name} is quantised itself\. Give the model in floats first"):

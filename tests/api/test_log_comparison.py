@@ -123,7 +123,7 @@ def test_what_is_compared_has_to_be_named_well() -> None:
             compare(store, "aaaa", NEW)
         with pytest.raises(InputError, match="is a machine and 'bbbb2222' a commit"):
             compare(store, "zen3", NEW)
-        with pytest.raises(InputError, match="one name says only half"):
+        with pytest.raises(InputError, match="a comparison needs two names"):
             regressions(store, NEW)
 
 

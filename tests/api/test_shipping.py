@@ -128,7 +128,7 @@ def test_the_verb_and_its_refusals(tmp_path, monkeypatch):
         raced(store, 2e-5, 1e-5)
     said = cli("db", "export-tuned", "log.db", "--to", "tuned")
     assert said.code == 1
-    assert said.err == "autotensor: there is no directory tuned for the schedules. Make it first.\n"
+    assert said.err == "autotensor: there is no directory tuned for the schedules. Create it first.\n"
     assert cli("db", "shipped").out == "This version ships no schedules.\n"
     (tmp_path / "tuned").mkdir()
     said = cli("db", "export-tuned", "log.db", "--to", "tuned")

@@ -62,7 +62,7 @@ def test_changing_places_turns_the_ratio_over() -> None:
 def test_rounds_without_a_partner_do_not_count() -> None:
     assert paired([1.0, 1.0, 1.0, 99.0], [2.0, 2.0, 2.0]) == Paired(0.5, 0.5, 0.5)
     assert paired([1.0], [2.0, 3.0]) == Paired(0.5, 0.0, float("inf"))
-    with pytest.raises(ValueError, match="without a round in common"):
+    with pytest.raises(ValueError, match="that share no round"):
         paired([], [1.0])
 
 

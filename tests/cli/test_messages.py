@@ -74,8 +74,12 @@ CASES = [
         r"Invalid value: cost model 'magic' is unknown. Known: prior, random, xgb. .*",
     ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
-    (["tune", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),
-    (["compile", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),
+    (["tune", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' cannot run whole models. Take one of llvm, .*"),
+    (
+        ["compile", "mlp", "--target", "vdlc"],
+        1,
+        r"target 'vdlc' cannot run whole models. Take one of llvm, .*",
+    ),
     (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
     (["tune", "mlp", "--weights", "nix.npz"], 1, r"there is no weights file 'nix.npz'."),
     (["tune", "mlp", "--out", "."], 1, r"\. is a directory. Name a file in it."),
@@ -93,19 +97,19 @@ CASES = [
     (
         ["tune", "mlp", "--db", "no/such/x.db"],
         1,
-        r"there is no directory no/such for the tuning log x.db. Make it first, or choose another place.",
+        r"there is no directory no/such for the tuning log x.db. Create it, or choose another place.",
     ),
     (
         ["tune", "mlp", "--db", "sqlite:///no/such/x.db"],
         1,
-        r"there is no directory no/such for the tuning log x.db. Make it first, or choose another place.",
+        r"there is no directory no/such for the tuning log x.db. Create it, or choose another place.",
     ),
     (
         ["tune", "mlp", "--db", "."],
         1,
         r"tuning log '.' is a directory. Name a file in it, such as tuning.db.",
     ),
-    (["tune", "mlp", "--db", "x://y"], 1, r"'x://y' names no kind of database that is known here. .*"),
+    (["tune", "mlp", "--db", "x://y"], 1, r"'x://y' names an unknown kind of database. .*"),
     (["tune", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
     (["compile", "mlp", "--emit", "d"], 2, r"Invalid value for '--emit': .*'d' is not one of 'atm', 'c'.*"),
     (
@@ -118,7 +122,11 @@ CASES = [
         1,
         r"'a-b' cannot begin the names of C functions. .*",
     ),
-    (["compile", "mlp", "--emit", "c", "--target", "cuda"], 1, r"target 'cuda' has no C libraries; .*"),
+    (
+        ["compile", "mlp", "--emit", "c", "--target", "cuda"],
+        1,
+        r"target 'cuda' cannot become a C library; .*",
+    ),
     (
         ["compile", "mlp", "--emit", "c", "-o", "/proc/x"],
         1,
@@ -214,7 +222,7 @@ def test_newer_database(tmp_path):
         db.commit()
     before = log.read_bytes()
     for words in (["db", "check"], ["tasks", "mlp"], ["db", "upgrade"]):
-        assert "schema version 99; this program knows only" in one_sentence(cli(*words, "--db", log), 1)
+        assert "schema version 99; this program reads only" in one_sentence(cli(*words, "--db", log), 1)
     assert log.read_bytes() == before
 
 
@@ -287,8 +295,9 @@ def test_a_tuned_file_is_not_replaced_by_a_log_that_does_not_know_it(tmp_path):
     said = cli("tune", "mlp", "--deadline", "0.01s")
     assert said.code == 1
     assert said.err.strip().splitlines()[-1] == (
-        "autotensor: mlp.atm exists and may be tuned, but this log has none of its tasks: default "
-        "schedules would replace it at once. Give the log that it was tuned with (--db), another file (--out), or --force."
+        "autotensor: mlp.atm exists and may be tuned, but this log has none of its tasks: "
+        "default schedules would replace it at once. Give the log that it was tuned with (--db), "
+        "another file (--out), or --force."
     )
     assert (tmp_path / "mlp.atm").read_bytes() == before
     assert cli("tune", "mlp", "--deadline", "0.01s", "--force").code == 3

@@ -236,7 +236,7 @@ def test_regressions_are_an_error_for_who_waits_for_them(commits):
 def test_names_that_are_not_compared(commits):
     assert "no run, commit or machine 'cccc'." in cli("db", "compare", "aaaa", "cccc").err
     assert "'zen' may be machine zen3 or machine zen5." in cli("db", "compare", "zen", "aaaa").err
-    assert "one name says only half" in cli("db", "regressions", "aaaa").err
+    assert "a comparison needs two names" in cli("db", "regressions", "aaaa").err
     assert cli("db", "compare", "aaaa").code == 2
 
 
@@ -315,10 +315,10 @@ def test_sql(log):
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("DELETE FROM trial", "the question is not one SELECT. Write one"),
-        ("SELECT 1; DELETE FROM trial", "the question is not one SELECT. Write one"),
+        ("DELETE FROM trial", "the query is not a single SELECT. Write one"),
+        ("SELECT 1; DELETE FROM trial", "the query is not a single SELECT. Write one"),
         ("WITH t AS (SELECT 1) DELETE FROM sketch", "is read-only."),
-        ("SELECT speed FROM trial", "the database refuses the question: no such column: speed. Correct"),
+        ("SELECT speed FROM trial", "the database rejects the query: no such column: speed. Correct"),
         ("SELECT id, id FROM trial", "two columns of the result are named 'id'."),
     ],
 )
@@ -352,5 +352,5 @@ def test_sql_on_a_server(plan):
         )
         assert "is read-only." in gone.err
         unknown = cli("db", "sql", "SELECT speed FROM trial", *of_it)
-        assert 'the database refuses the question: column "speed" does not exist.' in unknown.err
+        assert 'the database rejects the query: column "speed" does not exist.' in unknown.err
         assert [(r["model"], r["trials"]) for r in answer("runs", *of_it)] == [("", 2)]

@@ -180,14 +180,14 @@ PROGRESS = """
 from autotensor.base import log
 from autotensor.insight.progress import Progress
 with Progress(100, None) as p:
-    log.warn("this machine is not quiet")
+    log.warn("this machine is busy")
 """
 
 
 def test_a_warning_and_the_bar_have_lines_of_their_own(folder: Path) -> None:
     printed = on_a_terminal(PROGRESS, folder)
     assert "0/100 trials" in printed
-    assert "this machine is not quiet" in seen(printed)
+    assert "this machine is busy" in seen(printed)
 
 
 def test_warnings_go_to_standard_error_again_afterwards(

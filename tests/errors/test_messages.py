@@ -216,7 +216,7 @@ def odd_pragma() -> None:
     schedule()["C"].pragma("i", "auto_unroll_max_step", "many")
 
 
-@CASES.says("pragma: skip_zeros is 3; it must be 1 or 2. Leave the pragma out where it is not wanted.")
+@CASES.says("pragma: skip_zeros is 3; it must be 1 or 2. Leave the pragma out where it is not needed.")
 def pragma_value() -> None:
     schedule()["C"].pragma("i", "skip_zeros", 3)
 

@@ -132,7 +132,7 @@ def test_nothing_is_assigned_in_a_loop() -> None:
     loop = tf.while_loop(lambda x: x < 3.0, lambda x: tf.assign(v, x + 1.0), [tf.constant(0.0)])
     sess = tf.Session()
     sess.run(tf.initialize_all_variables())
-    with pytest.raises(GraphError, match="stands in a loop, where nothing may be assigned"):
+    with pytest.raises(GraphError, match="is inside a loop, where assignments are not allowed"):
         sess.run(loop)
 
 

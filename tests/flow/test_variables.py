@@ -97,7 +97,7 @@ def test_restoring_what_does_not_fit(tmp_path: Path) -> None:
     for name, message in (
         ("other", "holds no variable 'v'; it has u"),
         ("longer", r"holds 'v' as float32\[3\]; the variable is float32\[2\]"),
-        ("junk", "is no checkpoint, or is damaged"),
+        ("junk", "is not a checkpoint, or is damaged"),
         ("absent", "cannot be read"),
     ):
         with pytest.raises(Exception, match=message):

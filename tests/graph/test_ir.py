@@ -200,7 +200,7 @@ def test_messages_about_graphs():
 def test_messages_about_functions():
     x, w = input((2,)), te.placeholder((2,), name="W")
     with pytest.raises(
-        GraphError, match=r"call: function 'f' reads W, which it was not given. Make it an argument"
+        GraphError, match=r"call: function 'f' reads W, not an argument of it. Make it an argument"
     ):
         call(lambda a: te.compute((2,), lambda i: a[i] + w[i]), x, name="f")
     with pytest.raises(

@@ -129,7 +129,7 @@ def test_outputs_without_bytes_of_their_own_are_copied(run_groups, array):
 def test_groups_without_own_outputs_are_refused():
     x = input((2, 3))
     graph = Graph(x, (ops.relu(x), x))
-    with pytest.raises(GraphError, match=r"output that no group makes. Use own_outputs"):
+    with pytest.raises(GraphError, match=r"output that no group computes. Use own_outputs"):
         check_groups(graph, partition(graph))
 
 

@@ -89,7 +89,7 @@ def test_what_was_saved_is_saved_again(model: Module, folder: Path, tmp_path: Pa
     at.load(tmp_path / "b.atm").save(tmp_path / "e.atm")
     same = (tmp_path / "b.atm").read_bytes()
     assert (tmp_path / "d.atm").read_bytes() == (tmp_path / "e.atm").read_bytes() == same
-    with pytest.raises(ArgumentError, match="net has its constants as they were prepared only"):
+    with pytest.raises(ArgumentError, match="net keeps only its prepared constants"):
         at.load(tmp_path / "b.atm").save(tmp_path / "f.atm", store="plain")
     with pytest.raises(ArgumentError, match="store is 'packed'"):
         model.save(tmp_path / "f.atm", store="packed")  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def test_whole_training_steps() -> None:
     [
         (lambda x: x * 2 if x.sum() > 0 else x, "looked at a value while it was traced"),
         (lambda x: float(x.sum()) and x, "looked at a value"),
-        (lambda x: 5, "gives no tensor and changes none"),
+        (lambda x: 5, "neither returns nor changes a tensor"),
     ],
 )
 def test_what_cannot_be_traced(fn, message: str) -> None:

@@ -400,7 +400,7 @@ def test_options():
         ({"trials": -1}, r"trials is -1; it must be a whole number, not negative"),
         ({"trials": "many"}, r"trials is 'many'; it must be a whole number"),
         ({"target": "quantum"}, r"target kind 'quantum' is unknown. Known: llvm"),
-        ({"target": "vdlc"}, r"target 'vdlc' runs no whole models"),
+        ({"target": "vdlc"}, r"target 'vdlc' cannot run whole models"),
         ({"seed": "a"}, r"seed is 'a'; it must be a whole number"),
         ({"log": "nix.db"}, r"there is no tuning log at nix.db. Check the path, or tune first"),
         ({"log": "no/such/x.db", "trials": 1}, r"there is no directory no/such for the tuning log x.db"),

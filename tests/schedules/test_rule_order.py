@@ -95,7 +95,7 @@ def test_where_a_rule_stands_does_not_depend_on_what_came_first(added: list[Sket
     [
         (
             [beside("a", after="midle")],
-            "sketch rule 'a' stands beside 'midle', which is unknown. Did you mean 'middle'? Known: first, ",
+            "sketch rule 'a' is placed next to 'midle', which is unknown. Did you mean 'middle'? Known",
         ),
         (
             [beside("a", before="last"), beside("b", before="last")],
@@ -104,9 +104,9 @@ def test_where_a_rule_stands_does_not_depend_on_what_came_first(added: list[Sket
         ),
         (
             [beside("a", after="b"), beside("b", before="a")],
-            "sketch rules 'a', 'b' stand side by side only. Let one of them stand next to a rule of ",
+            "sketch rules 'a', 'b' only refer to each other. Place one of them next to a rule of ",
         ),
-        ([beside("a", before="a")], "sketch rules 'a' stand side by side only."),
+        ([beside("a", before="a")], "sketch rules 'a' only refer to each other."),
         (
             [beside("a", after="last", before="first")],
             "sketch rule 'a' cannot stand after 'last' and before 'first', which come in the other order.",
@@ -149,7 +149,7 @@ def test_a_rule_from_outside_decides_in_its_place() -> None:
 
 @pytest.mark.usefixtures("outside")
 def test_what_registering_refuses() -> None:
-    with pytest.raises(ScheduleError, match=r"'mine' does not say where it stands. Give after= or before="):
+    with pytest.raises(ScheduleError, match=r"'mine' does not say where it comes. Give after= or before="):
         sketch_rule("mine")
     sketch_rule("mine", after="inline")(nothing)
     sketch_rule("mine", after="inline")(nothing)  # as when a cell of a notebook runs again
@@ -164,7 +164,11 @@ def test_what_registering_refuses() -> None:
         ("tile_cpu", "mine", None),
         ("", "mine", "gives <function mine at .*, not a function under @sketch_rule"),
         ("tile_cpu", "gone", "cannot be loaded"),
-        ("tile_cup", "mine", "'mine' stands beside 'tile_cup', which is unknown. Did you mean 'tile_cpu'"),
+        (
+            "tile_cup",
+            "mine",
+            "'mine' is placed next to 'tile_cup', which is unknown. Did you mean 'tile_cpu'",
+        ),
     ],
 )
 def test_packages_bring_rules(

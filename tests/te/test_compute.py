@@ -169,7 +169,7 @@ FOREIGN = (
     [
         (
             lambda i: te.sum(A[i, K]),
-            "sum does not know which axis to reduce. "
+            "sum has no axis to reduce. "
             'k = te.reduce_axis(n, name="k") makes one; then sum(A[i, k], axis=k).',
         ),
         (lambda i: np.exp(A[i, 0]), FOREIGN),

@@ -74,7 +74,7 @@ def test_database_of_another_program_with_an_open_wal(tmp_path: Path) -> None:
 
 def test_newer_log(log: Path) -> None:
     make_sqlite(log, "PRAGMA user_version = 99", "UPDATE tuning_db_version SET version_num = '0099'")
-    assert_refused(log, r"has schema version 99; this program knows only 2\. Upgrade autotensor")
+    assert_refused(log, r"has schema version 99; this program reads only 2\. Upgrade autotensor")
 
 
 def test_newer_log_whose_upgrade_is_still_in_the_wal(log: Path) -> None:
@@ -128,7 +128,7 @@ def test_directory_below_a_file_cannot_be_made(log: Path) -> None:
 def test_not_a_url_and_no_driver() -> None:
     with pytest.raises(StoreError, match="is not a database URL"):
         connect("http//:x://y")
-    with pytest.raises(StoreError, match=r"'nosuchdb://user:.*@host/db' names no kind of database that is"):
+    with pytest.raises(StoreError, match=r"'nosuchdb://user:.*@host/db' names an unknown kind of database"):
         connect("nosuchdb://user:secret@host/db")
 
 

@@ -79,7 +79,7 @@ def test_other_files_are_refused(tmp_path: Path, log: Path) -> None:
         with pytest.raises(StoreError, match="is not an exported tuning log"):
             import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
     (tmp_path / "x.jsonl").write_text('{"format": "autotensor tuning log", "version": 3}\n')
-    with pytest.raises(StoreError, match="export format 3; this program knows only 2"):
+    with pytest.raises(StoreError, match="export format 3; this program reads only 2"):
         import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
     with pytest.raises(StoreError, match="cannot read"):
         import_jsonl(connect(":memory:"), tmp_path / "none.jsonl")

@@ -111,7 +111,7 @@ def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
     Raises StoreError when the two are one, or hold different workloads under one key.
     """
     if is_one(into, source):
-        raise StoreError(f"'{into.place}' is one log and not two.", "Name another log.")
+        raise StoreError(f"'{into.place}' cannot be merged into itself.", "Name another log.")
     reached, patience, attempt = Reached(), Patience(into.place), 1
     while True:
         try:
@@ -137,7 +137,7 @@ def _merge(work: Merging, reached: Reached) -> None:
     with work.transaction():
         copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
         if copied and work.into.place == work.source.place:
-            raise StoreError(f"'{work.into.place}' is one log and not two.", "Name another log.")
+            raise StoreError(f"'{work.into.place}' cannot be merged into itself.", "Name another log.")
         reached.low = max(reached.low, 0 if copied else _watermark(work, uuid))
         _map_keys(work)
     while part := _next_range(work, reached.low, last):

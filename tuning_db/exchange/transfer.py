@@ -359,7 +359,7 @@ def _version_of(path: Path, line: str) -> int:
         raise _not_an_export(path)
     if version > VERSION:
         raise StoreError(
-            f"'{path}' has export format {version}; this program knows only {VERSION}.", "Upgrade autotensor."
+            f"'{path}' has export format {version}; this program reads only {VERSION}.", "Upgrade autotensor."
         )
     return version
 

@@ -88,8 +88,8 @@ def compare(
     first, second = (layers_of(m) for m in models)
     if first.quantised:
         raise InputError(
-            f"{models[0].name} is quantised itself.",
-            fix="Give the model in floats first, what was made of it second.",
+            f"{models[0].name} is quantised already.",
+            fix="Give the model in floats first, the quantised one second.",
         )
     layers, alone = _layers(first, second, batches, wide, db)
     return _whole((models[0], wide), (models[1], wide), batches, db, layers, alone)
@@ -147,7 +147,7 @@ def _batches(model: Loaded, quantised: Loaded, data: Mapping[str, Any]) -> list[
     if names != others:
         raise InputError(
             f"{model.name} takes {_listed(names)}, {quantised.name} takes {_listed(others)}.",
-            fix="Compare a model with what was made of it by quantising.",
+            fix="Compare a model with its own quantised form.",
         )
     if names != set(data):
         raise InputError(f"the data hold {_listed(data)}; {model.name} takes {_listed(names)}.")
@@ -223,7 +223,7 @@ def _results(model: OnnxModel, quantised: OnnxModel, batches: Sequence[Batch]) -
         if [x.shape for x in a] != [x.shape for x in b]:
             raise InputError(
                 f"{model.name} gives {_shapes(a)}, {quantised.name} gives {_shapes(b)}.",
-                fix="Compare a model with what was made of it by quantising.",
+                fix="Compare a model with its own quantised form.",
             )
         for name, x, y in zip(model.output_names, a, b, strict=True):
             is_classes = x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind == "f"

@@ -73,8 +73,8 @@ def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
     programs = artifact.meta.get("programs")
     if programs is None:
         raise ArtifactError(
-            f"{artifact.name} does not tell its kernels' arguments: an older version compiled it.",
-            fix="Compile it again; what was tuned stays in the log.",
+            f"{artifact.name} lacks its kernels' arguments, because an older version compiled it.",
+            fix="Compile it again; the tuned schedules are still in the log.",
         )
     logged = {} if store is None else {w.key: w.text for w in store.workloads()}
     steps = []
@@ -85,7 +85,7 @@ def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
         if text is None:
             raise ArtifactError(
                 f"{artifact.name} does not tell what its kernel {k['name']!r} computes, nor does the log.",
-                fix="Compile it again; what was tuned stays in the log.",
+                fix="Compile it again; the tuned schedules are still in the log.",
             )
         steps.append(
             Step(

@@ -94,8 +94,8 @@ def loaded(path: Path) -> Artifact:
     found = artifacts.load_all(path)
     if len(found) != 1:
         raise InputError(
-            f"{path} holds {len(found)} compiled functions, one for each shape; one is verified at a time.",
-            fix="Save the one in question alone: at.compile_model(...).save(...).",
+            f"{path} holds {len(found)} compiled functions, one for each shape; verify takes one.",
+            fix="Save one of them alone: at.compile_model(...).save(...).",
         )
     return found[0]
 

@@ -68,7 +68,7 @@ def processor_check(machine: str, needs: Sequence[str]) -> str:
         return "define internal i1 @processor_fits() {\n  ret i1 true\n}\n"
     unknown = sorted(set(needs) - set(X86 if machine == "x86_64" else ARM))
     if unknown:
-        raise ArtifactError(f"we do not know how a processor is asked for {', '.join(unknown)}.")
+        raise ArtifactError(f"no way is known to detect, on a processor, {', '.join(unknown)}.")
     return _x86(needs) if machine == "x86_64" else _arm(needs)
 
 

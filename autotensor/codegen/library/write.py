@@ -71,7 +71,7 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
     name, place = name or artifact.name, Path(folder)
     if OPEN_SHAPES in artifact.meta:
         raise InputError(
-            f"a C library takes one set of shapes; the extents of {artifact.name} are known at run time.",
+            f"a C library takes one set of shapes; {artifact.name} has open extents.",
             fix="Compile it for one set of shapes.",
         )
     triple = check_library(artifact.target, place, name)
@@ -112,7 +112,7 @@ def check_library(target: Target, folder: Path, name: str) -> str:
     """
     if target.kind != "llvm":
         raise TargetError(
-            f"target {target.kind!r} has no C libraries; processors have.",
+            f"target {target.kind!r} cannot become a C library; only code for processors can.",
             fix="Compile for a processor: --target llvm, or target='llvm'.",
         )
     triple = str(target.triple or llvm.get_process_triple())

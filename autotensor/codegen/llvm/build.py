@@ -86,12 +86,12 @@ def _check_target(triple: str, arch: str, features: str) -> None:
         ) from error
     if "is not a recognized processor" in said:
         raise TargetError(
-            f"LLVM knows no processor {arch!r} for {triple}.",
+            f"LLVM has no processor {arch!r} for {triple}.",
             fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
         )
     unknown = re.search(r"'(.*)' is not a recognized feature", said)
     if unknown:
-        raise TargetError(f"LLVM knows no feature {unknown[1]!r} of {arch!r} for {triple}.")
+        raise TargetError(f"LLVM has no feature {unknown[1]!r} of {arch!r} for {triple}.")
 
 
 def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:

@@ -67,6 +67,6 @@ def flushing(target: Target) -> Flushing:
     if machine in ("aarch64", "arm64"):
         return _ARM
     raise TargetError(
-        f"target option -denormals=flush: we do not know how a {machine} is told so.",
-        fix="Leave it out; denormals are kept then.",
+        f"target option -denormals=flush: autotensor cannot set this on a {machine}.",
+        fix="Leave it out; then denormals are kept.",
     )

@@ -213,7 +213,7 @@ class Importer:
     ) -> tuple[Value, ...]:
         """The named outputs; a function may leave out what its caller does not want."""
         if self.depth >= DEEPEST:
-            raise Malformed(f"graphs and functions lie more than {DEEPEST} deep inside one another.")
+            raise Malformed(f"graphs and functions are nested more than {DEEPEST} levels deep.")
         before, self.frame = self.frame, frame
         self.depth += 1
         try:
@@ -227,7 +227,7 @@ class Importer:
                     found.append(frame.find(name))
                 except KeyError:
                     if not is_function:
-                        raise Malformed(f"output {name!r} is made by no node.") from None
+                        raise Malformed(f"output {name!r} is not computed by any node.") from None
                     found.append(MISSING)
             return tuple(found)
         finally:
@@ -259,7 +259,7 @@ class Importer:
                 inputs.append(frame.find(name) if name else None)
             except KeyError:
                 raise Malformed(
-                    f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing before it makes."
+                    f"node {node.name!r} ({node.op_type}) reads {name!r}, which no node before it computes."
                 ) from None
         attrs: dict[str, Any] = {}
         call = Call(self, node, opset, inputs, attrs)
@@ -305,7 +305,7 @@ class Importer:
             return list(self.function(own, call.inputs, call.attrs))
         if not domain and opset < OLDEST_OPSET and not _is_unchanged(node.op_type, opset):
             raise Unsupported(
-                f"{call.where}: the operator meant something else before opset {OLDEST_OPSET}.",
+                f"{call.where}: the operator had another meaning before opset {OLDEST_OPSET}.",
                 fix="onnx.version_converter changes a model's opset.",
             )
         check_call(call, domain)
@@ -321,17 +321,17 @@ class Importer:
             raise Unsupported(
                 f"{call.where} computes with quantised numbers, as onnxruntime's tools write them, and is "
                 "not supported.",
-                fix="Only ONNX's own quantised operators are: take the model from before it was quantised.",
+                fix="Use the model before quantisation, or quantise it with ONNX's own operators (QDQ).",
             )
         if domain == "com.microsoft.nchwc":
             raise Unsupported(
-                f"{call.where} is not supported: onnxruntime laid the model out for one processor.",
-                fix="Take the model from before, or optimise it at ORT_ENABLE_EXTENDED only.",
+                f"{call.where} is not supported: onnxruntime optimised the model for one processor.",
+                fix="Use the original model, or optimise it at most at ORT_ENABLE_EXTENDED.",
             )
         if domain.startswith("ai.onnx.ml"):
             raise Unsupported(
-                f"{call.where} is not supported: trees, linear models and their like are not compiled.",
-                fix="Run that part by onnxruntime, and give its results to the rest.",
+                f"{call.where} is not supported: operators such as trees and linear models are not compiled.",
+                fix="Run that part with onnxruntime, and pass its results in.",
             )
         ours = operators(domain)
         near = nearest(node.op_type, ours)

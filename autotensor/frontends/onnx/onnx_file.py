@@ -129,7 +129,7 @@ def _checked(model: Loaded) -> Loaded:
     newest = onnx.defs.onnx_opset_version()
     if version is not None and not 1 <= version <= newest:
         raise Unsupported(
-            f"model {model.name!r} uses opset {version}; the onnx that is installed knows 1 to {newest}.",
+            f"model {model.name!r} uses opset {version}; the installed package onnx reads 1 to {newest}.",
             fix="Update onnx, or change the model's opset with onnx.version_converter.",
         )
     return model
@@ -149,7 +149,9 @@ def _array(tensor: onnx.TensorProto, directory: Path | None, where: str) -> Arra
     try:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"{where} has element type {type_name(tensor.data_type)}, which is none.") from error
+        raise Malformed(
+            f"{where} has element type {type_name(tensor.data_type)}, which does not exist."
+        ) from error
     if math.prod(dims) * dtype.itemsize > MAX_BYTES:
         raise Malformed(f"{where} of shape {dims} is larger than {MAX_BYTES} bytes.")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -196,7 +198,7 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
         is_file = path.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # too long, links in a circle, a zero in the name
         why = error.strerror if isinstance(error, OSError) else error  # not the whole of a long name
-        raise Malformed(f"{where} points at {location[:80]!r}, which is no file ({why}).") from error
+        raise Malformed(f"{where} points at {location[:80]!r}, which is not a file ({why}).") from error
     if not path.is_relative_to(directory):  # a symbolic link out of it
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
     if not is_file:

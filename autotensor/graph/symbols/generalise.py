@@ -112,7 +112,7 @@ class _Family:
         if found is None:
             told = "; ".join(f"{number} at {self.said(n)}" for n, number in enumerate(numbers[:3]))
             raise GraphError(
-                f"model {self.name!r}: {what} has an extent that is no sum of products of the symbols: "
+                f"model {self.name!r}: {what} has an extent that is not a sum of products of the symbols: "
                 f"{told}.",
                 fix=BY_SHAPE,
             )
@@ -244,7 +244,7 @@ class _Texts:
                 return expr_to_json(self.constant([x[1] for x in same], first[2]))
             return [self.joined(list(x)) for x in zip(*same, strict=True)]
         raise GraphError(
-            f"model {self.family.name!r}: kernel {self.kernel!r} computes something else at other extents.",
+            f"model {self.family.name!r}: kernel {self.kernel!r} has another computation at other extents.",
             fix=BY_SHAPE,
         )
 

@@ -63,7 +63,7 @@ class OpenCLDevice:
         if not devices:
             raise TargetError(
                 f"target 'opencl': the platform {chosen.name.strip()} has no device here.",
-                fix="PoCL has none where it can write no file: set TMPDIR to a folder that can be written.",
+                fix="PoCL has no device if it cannot write files: set TMPDIR to a writable folder.",
             )
         self._device = devices[0]
         self._context = cl.Context([self._device])
@@ -263,7 +263,7 @@ def choose_platform(names: Sequence[str], wanted: str = "", fitting: Sequence[st
     usable = [n for n in names if not any(x in n for x in ONLY_WHEN_ASKED)]
     usable = [n for n in usable if n in fitting] or usable
     if not usable:
-        raise TargetError("target 'opencl' finds no platform here.", fix=f"{INSTALL} brings one for CPUs.")
+        raise TargetError("target 'opencl' finds no platform here.", fix=f"{INSTALL} installs one for CPUs.")
     return min(usable, key=lambda n: next((k for k, p in enumerate(PLATFORMS) if p in n), len(PLATFORMS)))
 
 

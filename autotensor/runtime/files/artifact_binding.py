@@ -54,7 +54,7 @@ def check_bound(artifact: Artifact) -> None:
         stem = symbol[: -len("_abi_") - 16]
         if bound(stem, part, artifact.args, artifact.entry_constants(), ranges) != symbol:
             raise ArtifactError(
-                f"{artifact.name}: its function {stem!r} was compiled for other arguments than it tells: "
+                f"{artifact.name}: its function {stem!r} was compiled for other arguments than it lists: "
                 f"{', '.join(map(str, artifact.args))}"
             )
 

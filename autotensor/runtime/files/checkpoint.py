@@ -58,7 +58,7 @@ def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
     try:
         arrays = from_bytes(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise ArtifactError(f"{where} is no checkpoint, or is damaged ({error}).") from error
+        raise ArtifactError(f"{where} is not a checkpoint, or is damaged ({error}).") from error
     return arrays, _facts(content)
 
 

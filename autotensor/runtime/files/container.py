@@ -247,5 +247,5 @@ def _sha256(data: Buffer) -> str:
 
 def _damaged(path: Path, why: str) -> ArtifactError:
     return ArtifactError(
-        f"{path} is damaged: {why}.", fix="Build or download it again; nothing of it was used."
+        f"{path} is damaged: {why}.", fix="Build or download it again; no part of it was used."
     )

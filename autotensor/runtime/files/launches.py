@@ -61,6 +61,6 @@ def launches(artifact: Artifact, part: str) -> tuple[LaunchSpec, ...]:
     for spec in found:
         if any(n >= len(artifact.args) for n, _ in spec.args) or spec.object >= len(artifact.objects):
             raise ArtifactError(
-                f"{artifact.name}: kernel {spec.kernel!r} is launched with what is not there."
+                f"{artifact.name}: kernel {spec.kernel!r} is launched with memory that does not exist."
             )
     return found

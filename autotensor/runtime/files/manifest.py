@@ -95,7 +95,7 @@ def check_meta(artifact: Artifact) -> None:
     _want(kept, list | None, "'entry_constants'")
     for name in kept or ():
         if name not in specs or specs[name].role != "constant":
-            raise ArtifactError(f"'entry_constants' names {name!r}, which is no constant of it")
+            raise ArtifactError(f"'entry_constants' names {name!r}, which is not one of its constants")
     _check_ranges(meta.get("index_ranges", {}), specs)
     _want(meta.get("alone", False), bool, "'alone'")
     _want(meta.get("reread", []), list, "'reread'")
@@ -105,7 +105,7 @@ def check_meta(artifact: Artifact) -> None:
         _want(by.get("code"), str, "'code' of 'prepared_by'")
         _want(by.get("reads"), list, "'reads' of 'prepared_by'")
         if not all(isinstance(name, str) and name in specs for name in by["reads"]):
-            raise ArtifactError("'prepared_by' reads what is no argument of it")
+            raise ArtifactError("'prepared_by' reads a name that is not one of its arguments")
     _check_kernels(meta, artifact.args)
     if artifact.target.kind in DEVICE_KINDS:
         for data in artifact.objects:
@@ -119,14 +119,14 @@ def check_meta(artifact: Artifact) -> None:
             if not (
                 0 <= spec.object < len(artifact.objects) and 0 <= spec.dynamic_shared_bytes <= MOST_SHARED
             ):
-                raise ArtifactError(f"kernel {spec.kernel!r} is launched with what no device has")
+                raise ArtifactError(f"kernel {spec.kernel!r} needs more than any device has")
 
 
 def _check_ranges(ranges: Any, specs: Mapping[str, ArgSpec]) -> None:
     _want(ranges, dict, "'index_ranges'")
     for name, found in ranges.items():
         if name not in specs or specs[name].role not in ("input", "constant"):
-            raise ArtifactError(f"'index_ranges' names {name!r}, which is no input of it")
+            raise ArtifactError(f"'index_ranges' names {name!r}, which is not one of its inputs")
         _want(found, list | tuple, "an index range")
         if len(found) != 2 or not all(type(n) is int for n in found):
             raise ArtifactError(f"the indices {name!r} range over {found!r}")

@@ -97,7 +97,7 @@ def read(data: bytes) -> Object:
         raise Damaged("is cut short")
     ident, kind, machine, _, _, _, table, _, _, _, _, each, count, names = HEADER.unpack_from(data)
     if not is_elf(data) or ident[4:6] != b"\x02\x01" or kind != _RELOCATABLE:
-        raise Damaged("is no relocatable object of 64 bits, little-endian")
+        raise Damaged("is not a 64-bit little-endian relocatable object")
     if each != SECTION.size or not 0 < count < _FIRST_RESERVED or names >= count:
         raise Damaged("has a header that makes no sense")
     if table + count * each > len(data):
@@ -125,7 +125,7 @@ def _strings(data: bytes, headers: list[_Header], number: int) -> bytes:
     """A table of strings, which ends with the end of one."""
     _, kind, _, _, offset, size, *_ = headers[number]
     if kind != STRTAB or size == 0 or data[offset + size - 1] != 0:
-        raise Damaged(f"has a section {number} that is no table of names")
+        raise Damaged(f"has a section {number} that is not a table of names")
     return data[offset : offset + size]
 
 

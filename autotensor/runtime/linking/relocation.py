@@ -78,7 +78,7 @@ def _jump(width: int, low: int) -> Callable[[int, int], int]:
 
     def put(old: int, value: int) -> int:
         if value & 3:
-            raise ValueError(f"{value:#x} is no multiple of 4")
+            raise ValueError(f"{value:#x} is not a multiple of 4")
         mask = ((1 << width) - 1) << low
         return old & ~mask | fits(0, value >> 2) << low
 
@@ -102,7 +102,7 @@ def _low12(scale: int) -> Callable[[int, int], int]:
     def put(old: int, value: int) -> int:
         low = value & _PAGE
         if low & ((1 << scale) - 1):
-            raise ValueError(f"{value:#x} is no multiple of {1 << scale}")
+            raise ValueError(f"{value:#x} is not a multiple of {1 << scale}")
         return old & ~(_PAGE << 10) | (low >> scale) << 10
 
     return put
@@ -110,7 +110,7 @@ def _low12(scale: int) -> Callable[[int, int], int]:
 
 def _low15(old: int, value: int) -> int:
     if value & 7 or not 0 <= value < 1 << 15:
-        raise ValueError(f"{value:#x} is no slot of the first 4096")
+        raise ValueError(f"{value:#x} is not one of the first 4096 slots")
     return old & ~(_PAGE << 10) | (value >> 3) << 10
 
 

@@ -205,7 +205,7 @@ def _check(kind: Kind, target: Target, objects: Sequence[Object], section: Secti
         if where is None:
             raise Damaged(f"has a {kind.name} in {section.name!r} to a section that is not loaded")
         if kind.of is Of.CALLEE and not where.is_code:
-            raise Damaged(f"calls what is in {where.name!r}, which is no code")
+            raise Damaged(f"calls into {where.name!r}, which is not code")
 
 
 def _place(objects: Sequence[Object], chosen: Any, at: int, starts: dict[tuple[int, int], int]) -> int:

@@ -40,7 +40,7 @@ class Pragma:
         if self.value not in (known := VALUES.get(self.key, (self.value,))):
             raise ScheduleError(
                 f"pragma: {self.key} is {self.value}; it must be {' or '.join(known)}.",
-                fix="Leave the pragma out where it is not wanted.",
+                fix="Leave the pragma out where it is not needed.",
             )
         return state.with_stage(replace(stage, pragmas=(*stage.pragmas, (axis.name, self.key, self.value))))
 

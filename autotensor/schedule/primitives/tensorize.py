@@ -63,7 +63,7 @@ class Tensorize:
         if axis.mark is not Mark.SERIAL:
             raise ScheduleError(
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
-                fix="An instruction stands for plain loops.",
+                fix="Tensorize plain loops only.",
             )
         in_vectors = isinstance(meant, DotInstruction) and meant.rows == 1
         mark = Mark.VECTORIZED if in_vectors else Mark.UNROLLED

@@ -140,7 +140,7 @@ class FleetMeasurer:
             return self._fail(asked, error if isinstance(error, MeasureError) else MeasureError(str(error)))
         worker, answer = sent.result()
         if why := self._refused(worker, answer):
-            log.warn(f"worker {worker} on {answer.who.host.name} {why}; it is asked for nothing more.")
+            log.warn(f"worker {worker} on {answer.who.host.name} {why}; it gets no more work.")
             self.engine.withdraw(worker, self.machine_class.tag)
             return self._again(asked, why)
         if answer.error:

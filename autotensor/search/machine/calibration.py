@@ -115,8 +115,8 @@ def measure(
     found["others"] = (others, "cores")
     if others > BUSY:
         log.warn(
-            f"this machine is not quiet: other programs used {others:.1f} cores while it was calibrated; "
-            "`autotensor doctor --calibrate` does it again."
+            f"this machine is busy: other programs used {others:.1f} cores while it was calibrated; "
+            "`autotensor doctor --calibrate` measures it again."
         )
     return _consistent(found)
 

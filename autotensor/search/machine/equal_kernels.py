@@ -87,7 +87,7 @@ def told_from(pairs: Sequence[AAPair]) -> float:
     """
     known = sorted(p.resolution for p in pairs)
     if not known:
-        raise ValueError("without pairs nothing can be told")
+        raise ValueError("at least one pair of kernels is needed")
     return known[ceil(SURE * len(known)) - 1]
 
 

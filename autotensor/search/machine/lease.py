@@ -117,7 +117,7 @@ def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
             try:
                 store.renew(session, owner)
             except StoreError as error:  # the search meets it, too, and says more of it
-                log.warn(f"the tuning log was not told that this run goes on: {error.what}")
+                log.warn(f"the tuning log could not record that this run goes on: {error.what}")
 
     thread = threading.Thread(target=beat, name="autotensor lease", daemon=True)
     thread.start()

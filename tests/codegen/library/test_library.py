@@ -221,7 +221,8 @@ class TestRefusals:
 
     def test_targets(self, tmp_path: Path) -> None:
         with pytest.raises(
-            TargetError, match=r"^target 'opencl' has no C libraries; processors have\. Compile"
+            TargetError,
+            match=r"^target 'opencl' cannot become a C library; only code for processors can\. Compile",
         ):
             check_library(at.Target("opencl"), tmp_path, "f")
         with pytest.raises(
@@ -237,7 +238,7 @@ class TestRefusals:
 
     def test_what_is_no_single_function(self, meeting: Module, tmp_path: Path) -> None:
         with pytest.raises(
-            InputError, match=r"of one compiled function, not of a builtin.*\. Give what at\.build"
+            InputError, match=r"holds one compiled function; this is a builtin.*\. Give what at\.build"
         ):
             at.write_c(print, tmp_path)  # type: ignore[arg-type]
 

@@ -234,5 +234,5 @@ def test_launches_survive_json_and_wrong_ones_are_named():
     too_far = Artifact(
         "m", parse("opencl"), "k", None, (), (b"",), meta={"launches": {"run": [spec.plain()]}}
     )
-    with pytest.raises(ArtifactError, match="'k' is launched with what is not there"):
+    with pytest.raises(ArtifactError, match="'k' is launched with memory that does not exist"):
         launches(too_far, "run")

@@ -203,7 +203,7 @@ def test_a_worker_off_its_class_is_named_and_asked_no_more(monkeypatch: pytest.M
         many(120)
         assert class_of().tag not in engine.workers()["w2"]
         assert "w2" not in many(40)
-    assert said == ["worker w2 on w2 is 3.5% slower than its class; it is asked for nothing more."]
+    assert said == ["worker w2 on w2 is 3.5% slower than its class; it gets no more work."]
 
 
 def test_a_race_is_repeated_on_a_second_worker() -> None:
