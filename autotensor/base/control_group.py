@@ -1,13 +1,13 @@
-"""The limits that Linux's control groups set this process: cores by a quota of time, and memory.
+"""The limits of this process by Linux's control groups: processor time, and memory.
 
-    /proc/self/cgroup     which group, in each hierarchy    0::/system.slice/shop.service
-    /proc/self/mountinfo  where hierarchies are seen        … /sys/fs/cgroup … - cgroup2 …
+    /proc/self/cgroup     its group, in each hierarchy      0::/system.slice/shop.service
+    /proc/self/mountinfo  mounts of the hierarchies         … /sys/fs/cgroup … - cgroup2 …
     cpu.max               of version 2: microseconds in a period, "max 100000" for no limit
     cpu.cfs_quota_us      of version 1, -1 for no limit; the period is in cpu.cfs_period_us
 
-A limit holds for all groups below it, so the least on the way from the group up to its mount counts. A
-container often sees its own group as the mount's root; one without a namespace of groups may be in a group
-that it cannot see at all, and then the mount is all there is to ask.
+A limit holds for all groups below it, so the least one from the group up to the mount counts. A container
+often sees its own group as the root of the mount. Without a namespace of its own it may not see its group at
+all; then only the limits of the mount are read.
 
 Source: kernel documentation, admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst.
 """
@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-# of mountinfo: 31 23 0:28 TOP MOUNT rw,relatime shared:9 - KIND source OPTIONS
+# a line of mountinfo: 31 23 0:28 TOP MOUNT rw,relatime shared:9 - KIND source OPTIONS
 _MOUNT = re.compile(r"\S+ \S+ \S+ (?P<top>/\S*) (?P<mount>/\S*) .*?- (?P<kind>\S+) \S+ (?P<options>\S+)")
-NO_LIMIT_BYTES = 1 << 62  # version 1 writes a huge number, rounded down to pages, where there is no limit
+NO_LIMIT_BYTES = 1 << 62  # version 1 writes a larger number if there is no limit
 
 
 @lru_cache(maxsize=1)
 def cpu_quota() -> float | None:
-    """Cores' worth of time that this process's group may use, such as 1.5; None: no limit."""
+    """Cores that this process's group may use on average, such as 1.5; None: no limit."""
     return quota_below(Path("/"))
 
 
@@ -71,7 +71,7 @@ def _ratio(quota: str, period: str) -> float | None:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's group and of all that it lies in, innermost first; "" is version 2."""
+    """Folders of this process's group and its parents, innermost first. controller: "" for version 2."""
     path = _group(_read(root / "proc/self/cgroup"), controller)
     if path is None:
         return
@@ -106,7 +106,7 @@ def _group(text: str, controller: str) -> str | None:
 
 
 def _unescaped(text: str) -> str:
-    """A path as mountinfo writes it, with octal escapes for blanks.
+    """A path of mountinfo, which writes spaces as octal escapes.
 
     >>> _unescaped("/my\\\\040groups")
     '/my groups'
@@ -120,4 +120,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except (OSError, ValueError):
-        return ""  # no such group, or not for us to read: no limit that we could know
+        return ""  # no such group, or not readable: the limit is unknown

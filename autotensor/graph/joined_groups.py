@@ -1,11 +1,11 @@
-"""Groups that become one: a product and its producer, where a block of rows is made at once.
+"""Joins a product and its producer to one group, so that a block of rows can be computed at a time.
 
-    depthwise conv2d ─▶ conv2d 1x1            one group; within it, schedules say what is computed where
+    depthwise conv2d ─▶ conv2d 1x1            one group
     layer_norm ─▶ dense
     multiply (of a squeeze) ─▶ conv2d 1x1
 
-The caller says when joining pays, by the schedules that a search would begin with. The schedule of a joined
-group decides whether the two are one nest of loops: a search may still compute one after the other.
+The caller decides whether joining pays, by the default schedules. The schedule of a joined group decides
+whether the two share a nest of loops: a search may still compute one after the other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST = 3  # kernels that become one
 def joined(
     graph: Graph, groups: Sequence[Group], is_worth_it: Callable[[Workload], bool]
 ) -> tuple[Group, ...]:
-    """The groups, some of them joined; in an order in which they can run.
+    """The groups, some of them joined, in an order in which they can run.
 
-    is_worth_it: says whether a workload is faster as one kernel.
+    is_worth_it: whether a workload is faster as one kernel.
     """
     made: dict[GraphNode, Group] = {o: g for g in groups for o in g.outputs}
     gone: set[Group] = set()
@@ -52,7 +52,7 @@ def _can_begin(group: Group) -> bool:
 
 
 def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]) -> list[Group]:
-    """Groups of one result that only the first of the parts reads, once, as what its product multiplies."""
+    """Groups of one result that only the first of the parts reads, once, as an operand of its product."""
     first, found = parts[0], []
     for x in map(storage, first.head.inputs[:1] if len(parts) == 1 else first.inputs):
         group = made.get(x)
@@ -73,7 +73,7 @@ def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
 
 
 def _joined(parts: Sequence[Group]) -> Group | None:
-    """The groups as one; None where the product's rows are not rows of the value in front of it."""
+    """The groups as one; None if the product's rows are not rows of its producer."""
     nodes = tuple(n for p in parts[:-1] for n in p.nodes)
     product, after = parts[-1].nodes[0], parts[-1].nodes[1:]
     made, depth = nodes[-1], product.inputs[0].shape[-1]
@@ -89,7 +89,7 @@ def _joined(parts: Sequence[Group]) -> Group | None:
 
 
 def _in_rows(nodes: Sequence[Apply], shape: tuple[int, int]) -> GroupWriter | None:
-    """Elementwise nodes over [rows, channels]; None where some are not, or cannot be written so."""
+    """Writes elementwise nodes over [rows, channels]; None if one is not elementwise, or has no such form."""
     writer = GroupWriter(rounded=False)
     flat = all(n.kind is Kind.ELEMENTWISE and prod(n.shape) == prod(shape) for n in nodes)
     return writer if flat and writer.write_over(nodes, shape) else None

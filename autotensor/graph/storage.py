@@ -1,10 +1,11 @@
-"""Whose bytes a value is: its own, all of another's in another shape, or a block of another's.
+"""The memory of a value: its own bytes, all bytes of another value, or a block of them.
 
-    gates = dense(x, w)   [35, 1, 2600]      bytes of its own, made by a kernel
+    gates = dense(x, w)   [35, 1, 2600]      bytes of its own, written by a kernel
     reshape(gates)        [35, 2600]         a view: the same bytes
     slice(gates, 3, 4)    [1, 1, 2600]       a window: gates + 3 * 10400 bytes, no kernel and no task
 
-What a recurrent layer unrolled in time does with every step, and a model that cuts one wide product in parts.
+Recurrent layers unrolled in time have a window for every step; so have models that cut a wide product in
+parts.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from autotensor.operators.shape import slice_ranges
 class Window:
     """A block of a value's bytes."""
 
-    of: GraphNode  # has bytes of its own
+    of: GraphNode  # the value, which has bytes of its own
     offset: int  # in bytes
 
 
 def storage(node: GraphNode) -> GraphNode:
-    """The value whose bytes a node is: itself, or the value below its views."""
+    """The value that owns a node's bytes: the node itself, or the value below its views."""
     while isinstance(node, Apply) and node.kind is Kind.VIEW:
         node = node.inputs[0]
     return node
@@ -59,6 +60,6 @@ def window(node: GraphNode) -> Window | None:
 
 
 def place(node: GraphNode, made: Container[GraphNode]) -> Window:
-    """Where what a kernel reads lies. made: what kernels make, which may be slices too."""
+    """The memory of a value that a kernel reads. made: results of kernels, slices among them."""
     found = None if node in made else window(node)
     return found or Window(node, 0)

@@ -1,9 +1,9 @@
-"""How a tuning run looks: a bar on a terminal, plain lines elsewhere. Listens to the search's events.
+"""The progress of a tuning run: a bar on a terminal, plain lines elsewhere. Listens to the search's events.
 
     with Progress(trials, deadline_s) as p:
         tune(…, listener=p.hear)
 
-Everything goes to standard error, results being for standard output. Warnings of the library stand on lines
+Everything goes to standard error, because standard output is for results. Warnings of the library get lines
 of their own above the bar.
 """
 
@@ -74,7 +74,7 @@ class Progress:
         failed = f"{e.failures} failed"
         left = f"{clock(self._left_s(e))} left"
         if self._bar is not None:
-            # the name comes last: a narrow terminal cuts it, and not the time that is left
+            # the name comes last, so that a narrow terminal cuts it and not the time left
             self._bar.set_description_str(f"{left}  {failed}  {speed}  {e.task.label}", refresh=False)
             self._advance(e.trials)
             self._bar.refresh()
@@ -82,7 +82,7 @@ class Progress:
             self._line(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
 
     def _left_s(self, e: RoundDone) -> float:
-        """Seconds until the budget is spent at the pace so far, at most until the deadline."""
+        """Seconds until the budget is spent at the speed so far, at most until the deadline."""
         measured = max(1, e.trials - self._reused)
         left = e.elapsed_s / measured * max(0, e.budget - e.trials)
         return left if self.deadline_s is None else max(0.0, min(left, self.deadline_s - e.elapsed_s))

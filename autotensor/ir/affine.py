@@ -2,10 +2,10 @@
 
 A term is a Var or an opaque sub-expression (`x // 4`, `min(a, b)`, a load). Every scalar integer expression
 has this form, in the worst case with itself as the only term. The sum equals the expression modulo 2**bits;
-int64, the type of indices, is taken never to overflow.
+int64, the type of indices, is assumed never to overflow.
 
-    affine(yo*8 + yi)            what lowering, strides and bounds read
-    a.divisor                    what surely divides it
+    affine(yo*8 + yi)            the form that lowering, strides and bounds read
+    a.divisor                    a number that surely divides it
     to_expr(a, order=loops)      back to an expression, terms in a given order, constant last
     recombine(a)                 k*c*(x//c) + k*(x%c)  ->  k*x
     split_by(a, c)               a = c*quotient + rest
@@ -27,7 +27,7 @@ _LARGE = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`constant` + the sum of coefficient × term. No coefficient is 0; terms stand in order of appearance."""
+    """`constant` + the sum of coefficient × term. No coefficient is 0; terms are in order of appearance."""
 
     terms: Mapping[Expr, int]
     constant: int
@@ -41,7 +41,7 @@ class Affine:
         return self.terms.get(term, 0)
 
     def single(self) -> Expr | None:
-        """The term `t` when the sum is exactly `1*t + 0`."""
+        """The term `t` if the sum is exactly `1*t + 0`, else None."""
         if self.constant == 0 and len(self.terms) == 1:
             ((term, k),) = self.terms.items()
             return term if k == 1 else None
@@ -77,13 +77,13 @@ class Affine:
         return self.plus(other, -1)
 
     def without(self, term: Expr) -> Affine:
-        """The sum of the other terms."""
+        """The sum without this term."""
         return Affine({t: k for t, k in self.terms.items() if t is not term}, self.constant, self.dtype)
 
 
 @lru_cache(maxsize=1 << 14)
 def affine(expr: Expr) -> Affine | None:
-    """The sum that `expr` is, recombined; None unless it is a scalar integer.
+    """The expression as a sum, recombined; None unless it is a scalar integer.
 
     >>> i = Var("i")
     >>> affine((i + 2) * 8 - i).terms == {i: 7}
@@ -118,7 +118,7 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
 
 
 def factor_of(shift: Expr) -> int | None:
-    """By what a shift to the left multiplies; None when it is by no constant, or leaves nothing."""
+    """The factor of a shift to the left; None if the shift is not constant, or shifts out all bits."""
     match shift:
         case Binary(Op.SHL, _, Const(c)) if 0 <= int(c) < shift.dtype.bits:
             return 1 << int(c)
@@ -126,10 +126,10 @@ def factor_of(shift: Expr) -> int | None:
 
 
 def _transparent(e: Expr, a: Expr) -> bool:
-    """Whether a cast may be looked through.
+    """Whether the sum of a cast's operand is also the sum of the cast.
 
-    Narrowing keeps sums modulo 2**bits. Widening does for signed 32-bit arithmetic without loads: that is an
-    index, narrowed only because it fits.
+    This holds for narrowing, modulo 2**bits. It holds for widening of signed 32-bit arithmetic without loads:
+    that is an index, which was narrowed only because it fits.
     """
     source, target = a.dtype, e.dtype
     if not source.is_int or source.kind == "uint":
@@ -179,7 +179,7 @@ def _join_remainders(a: Affine, term: Binary, k: int, quotient: Expr) -> Affine 
 
 
 def _replaced(a: Affine, old: tuple[Expr, Expr], new: Expr, k: int) -> Affine:
-    """The sum with k*new where the first of two terms stood and without the other."""
+    """The sum with k*new in the place of the first of two terms, and without the second."""
     terms: dict[Expr, int] = {}
     constant, done = a.constant, False
     for t, n in a.terms.items():
@@ -230,7 +230,7 @@ def _divisor(term: Expr) -> int:
 
 
 def stride(index: Expr, var: Var) -> int | None:
-    """By how much `index` grows when `var` grows by one; None where that is not a constant.
+    """The growth of `index` when `var` grows by one; None if it is not a constant.
 
     >>> i, j = Var("i"), Var("j")
     >>> stride(i * 8 + j, i), stride(i * 8 + j, Var("k")), stride(i // 2, i)
@@ -257,7 +257,7 @@ def is_multiple(e: Expr, n: int) -> bool:
 def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
     """The sum as an expression: terms of `order`, then the others as they appeared, then the constant.
 
-    A sum does not begin with a minus when it has anything positive to begin with.
+    If any part of the sum is positive, the text does not begin with a minus.
     """
     dtype = a.dtype
     if not a.terms:
@@ -289,12 +289,13 @@ def _number(k: int, dtype: DType) -> Expr:
 
 
 def _in_type(k: int, dtype: DType) -> int:
-    """k modulo 2**bits, as it is where it can be written."""
+    """k if the type can represent it, else k modulo 2**bits."""
     return k if dtype.bits == 64 or abs(k) < 1 << (dtype.bits - 1) else wrap_int(k, dtype)
 
 
 def _plus(out: Expr, term: Expr, k: int) -> Expr:
-    """`out + k*term`; a least number has no positive counterpart and is added."""
+    """`out + k*term`, written as a subtraction for negative k, but not for the least number, which has no
+    positive counterpart."""
     if k > 0 or (term.dtype.kind == "int" and -k >> (term.dtype.bits - 1)):
         return Binary(Op.ADD, out, _times(term, k))
     return Binary(Op.SUB, out, _times(term, -k))

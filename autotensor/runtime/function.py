@@ -1,11 +1,11 @@
-"""The base of all compiled functions, wherever their code runs: named arguments, constants, texts, a file.
+"""The base class of all compiled functions: named arguments, constants, texts, a file.
 
     CompiledFunction ──▶ Module         code for this processor; calls are re-entrant
                      ├─▶ DeviceModule   kernels of a device; calls take turns
-                     └─▶ Hosted         what Python runs, a simulator say; nothing is prepared ahead
+                     └─▶ Hosted         run by Python, for example a simulator; nothing is prepared ahead
 
-A constant is *free* until it has a value. Once all have one, `prepare` runs, once, and what it made stands in
-for the constants that only it reads; until then it runs in every call, on constants that the call is given.
+A constant is *free* until it has a value. Once all have one, `prepare` runs once, and its results replace the
+constants that only it reads. Until then it runs in every call, on constants that are passed to the call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotensor.runtime.signature import Signature
 
 Store = Literal["plain", "prepared"]  # how a file holds constants
 
-_ELSEWHERE = {  # what TVM's modules have
+_ELSEWHERE = {  # attributes of TVM's modules → advice
     "time_evaluator": "f.time([a, b]) gives all samples in seconds",
     "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
     "imported_modules": "a module is one piece; f.source(...) has its texts",
@@ -45,17 +45,17 @@ class CompiledFunction(ABC):
     threads: int
     _values: dict[str, Array]  # of constants and prepared arrays
     _prepare_each_call: bool
-    _inputs: tuple[Slot, ...]  # what a call takes: inputs, and constants that are free
+    _inputs: tuple[Slot, ...]  # arguments of a call: inputs and free constants
     _outputs: tuple[Slot, ...]
 
     def _take(self, artifact: Artifact, values: Mapping[str, Array]) -> None:
-        """Becomes the function of `artifact` with these values; prepares if they are all there."""
+        """Takes the artifact and these values; prepares if no constant is free."""
         self.artifact, self.name = artifact, artifact.name
         self._values = dict(values)
         constants = _names(artifact.role("constant"))
         self._prepare_each_call = not self._is_prepared()
         if self._prepare_each_call and all(n in values for n in constants):
-            # Constants that were needed for preparing only are not kept, and are not needed again.
+            # Constants that only `prepare` reads are not needed again.
             self._values = self._prepared() | {n: values[n] for n in artifact.entry_constants()}
             self._prepare_each_call = False
         free = [n for n in constants if n not in values] if self._prepare_each_call else []
@@ -64,8 +64,7 @@ class CompiledFunction(ABC):
         self._outputs = tuple(s for s in slots if s.spec.role == "output")
 
     def _is_prepared(self) -> bool:
-        """Whether nothing is left to prepare: all prepared arrays and the constants that `entry` reads are
-        there."""
+        """Whether all prepared arrays, and all constants that `entry` reads, have values."""
         made = _names(self.artifact.role("prepared"))
         needed = self.artifact.entry_constants() if made else _names(self.artifact.role("constant"))
         return all(n in self._values for n in (*made, *needed))
@@ -76,7 +75,7 @@ class CompiledFunction(ABC):
 
     @abstractmethod
     def _with(self, values: dict[str, Array]) -> Self:
-        """The same function in the same place, with other values."""
+        """The same function on the same device, with other values."""
 
     @abstractmethod
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -84,12 +83,12 @@ class CompiledFunction(ABC):
 
     @staticmethod
     def _answer(outputs: Sequence[Array], results: Sequence[Array] | None, out: Any) -> Any:
-        """The return value of a call. results: arrays of the caller's, if it gave some; out: by that name."""
+        """The return value of a call. results: the caller's output arrays, if given; out: its `out=`."""
         if results is not None and out is None:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
 
         def __getattr__(self, name: str) -> Any:
             raise absent("f", name, self, _ELSEWHERE)
@@ -105,10 +104,10 @@ class CompiledFunction(ABC):
         return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     def bind(self, **constants: Array) -> Self:
-        """A module in which these constants have values; when it has all of them it prepares, once.
+        """A function in which these constants have values; once all of them have, it prepares.
 
-        The arrays are read now; changing them later changes nothing. Raises ArgumentError for anything that
-        is not a free constant of this function, or does not fit.
+        The arrays are read now; later changes of them have no effect. Raises ArgumentError for a name that is
+        not a free constant of this function, and for an array of another shape or type.
         """
         free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
         values = dict(self._values)
@@ -123,7 +122,7 @@ class CompiledFunction(ABC):
         return self._with(values)
 
     def source(self, kind: str) -> str:
-        """One of the texts kept from compiling: "te", "nest", "ir", "llvm", "asm", "opencl", "cuda" …"""
+        """One of the texts of the compilation: "te", "nest", "ir", "llvm", "asm", "opencl", "cuda" …"""
         texts = self.artifact.texts
         if kind not in texts:
             raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
@@ -132,19 +131,20 @@ class CompiledFunction(ABC):
     def save(self, path: str | Path, store: Store | None = None) -> None:
         """Write code, texts and bound constants to an `.atm` file, atomically.
 
-        store: "plain": constants as they were given, which who loads the file prepares once a machine;
-        "prepared": as calls read them. None: plain, where they are known: of models, not of a function that
-        was bound, which keeps what it prepared only. Raises ArgumentError for "plain" where they are not.
+        store: "plain" keeps the constants as given; the first load on each machine prepares them. "prepared"
+        keeps them in the layout that calls read. None: "plain" if the given constants are still there, as in
+        models; a function after `bind` keeps only prepared ones. Raises ArgumentError if "plain" is
+        impossible.
         """
         artifacts.save(path, self._bound(store)[0])
 
     @property
     def ready(self) -> Artifact:
-        """The artifact with the arrays that calls read: prepared ones in place of their sources."""
+        """The artifact with the arrays that calls read, prepared ones instead of their sources."""
         return replace(self.artifact, values=self._values)
 
     def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
-        """The artifact that a file of this function holds."""
+        """The artifacts in a file of this function."""
         if store not in (None, "plain", "prepared"):
             raise ArgumentError(f"save: store is {store!r}.", fix='Known: "plain", "prepared".')
         plain = all(a.name in self.artifact.values for a in self.artifact.role("constant"))
@@ -156,8 +156,8 @@ class CompiledFunction(ABC):
         return (self.artifact if plain and store != "prepared" else self.ready,)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled are the bytes of the `.atm` file, bound constants among them, and the number of threads."""
-        from autotensor.runtime.saved_model import unpickled  # a pickle names the function that opens it
+        """A pickle holds the bytes of the `.atm` file, with bound constants, and the number of threads."""
+        from autotensor.runtime.saved_model import unpickled  # pickles refer to this function by name
 
         return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
 

@@ -1,4 +1,4 @@
-"""Sums in float32 of products of 16-bit floats, where the operands become float32 once and not in every step.
+"""Sums in float32 of products of 16-bit floats, with each operand converted once instead of in every step.
 
     C[i, j] = Σ_k f32(A[i, k]) * f32(W[k, j])
 
@@ -6,7 +6,7 @@
               W.to_float32[k, j] = f32(W[k, j])         prepared, if W is constant
               C[i, j]            = Σ_k A.to_float32[i, k] * W.to_float32[k, j]
 
-float32 holds every 16-bit float, so terms and sums are the same.
+float32 represents every 16-bit float exactly, so terms and sums do not change.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Scans: a loop over steps, with whatever a step computes inside.
+"""Scans: a loop over steps, with the computation of a step inside.
 
-    parallel over parts of the axes along which steps keep apart:
-      for t:                                     what a step computes on its way, in vectors
+    parallel over parts of the axes along which steps are independent:
+      for t:                                     the step's intermediate stages, in vectors
         the part, in vectors
 
-A few lines whose steps can be joined (running sums and extremes, filters) are a loop over vectors of steps:
+A scan of few lines whose steps can be joined (running sums and extremes, filters) is a loop over vectors of
+steps:
 
-    for t.0:                                   each element reads one so many steps before it (`look_ahead`)
+    for t.0:                                   each element reads the one t.1 steps before it (`look_ahead`)
       (t.1 × lines), in vectors
 
-Where no axis keeps steps apart (a recurrent layer), one thread goes through the steps. Cheap pointwise stages
-of a step are inlined; sums are computed where the step begins.
+If steps are independent along no axis (a recurrent layer), one thread computes all steps. Cheap pointwise
+stages of a step are inlined; sums are computed at the beginning of the step.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-MOST_ROWS = 6  # of sums at a time
-LONGEST = 16 << 10  # bytes of a part's row: the step before is still in the nearest cache
+MOST_ROWS = 6  # of sums computed together
+LONGEST = 16 << 10  # bytes of a part's row, so that the step before is still in the nearest cache
 SUMS = (1, 2, 4, 8)  # vectors of sums at a time
 
 
@@ -96,8 +97,8 @@ class _Steps(SketchWriter):
         return self.extension(host, *(s.name for s in self.inside))
 
     def looking_ahead(self) -> tuple[Extension, ...]:
-        """Several steps of a few lines in vectors, which read those before them; none where steps wait for
-        one another in other ways, or sums may not be added in another order."""
+        """Several steps of a few lines as vectors, which read the vectors before them. None if steps depend
+        on one another in other ways, or if sums may not be reordered."""
         host, op, carried = self.host.name, self.host.op, self.state.dag.carried
         lanes = lanes_of(op, self.target)
         wide = prod(a.extent for a in op.axes[1:])
@@ -107,7 +108,7 @@ class _Steps(SketchWriter):
         whole = reduce(lambda s, i: i.apply(s), gone, self.state).stage(host).op
         if self.target.is_strict and not is_exact(whole, carried):
             return ()
-        fill = lanes // gcd(lanes, wide)  # steps of all lines that are whole vectors
+        fill = lanes // gcd(lanes, wide)  # least number of steps whose lines fill whole vectors
         steps = fill * (1 + first_steps(op) // fill)
         if op.axes[0].extent <= 2 * steps or joined(whole, carried, steps) is None:
             return ()
@@ -124,7 +125,7 @@ class _Steps(SketchWriter):
         return (self.extension(host, *(s.name for s in self.inside)),)
 
     def _is_inlined(self, op: StageOp) -> bool:
-        """Whether a stage of a step is cheap, and read at its own point."""
+        """Whether a stage of a step is cheap and every reader reads it at its own index."""
         stage = self.state.stage(op.name)
         readers = self.state.consumers(stage)
         own = all(
@@ -136,7 +137,7 @@ class _Steps(SketchWriter):
         return not op.is_reduction and own and (len(readers) == 1 or not is_expensive(op))
 
     def _columns(self, host: str, axis: IterDef, lanes: int, free: bool, outer: list[str]) -> list[str]:
-        """Loops of the last axis: parts that keep apart go outside, rows of vectors stay inside."""
+        """Loops of the last axis: independent parts go outside, rows of vectors stay inside."""
         if not free:
             self.split(host, axis.name, lanes)
             return [f"{axis.name}.0", f"{axis.name}.1"]
@@ -171,7 +172,7 @@ class _Steps(SketchWriter):
         rows, height = self._rows(op, spatial)
         options = tuple(n for n in SUMS if n * lanes <= last.extent)
         cpu = cpu_of(self.target)
-        held = (cpu.vector_registers - 1) // (height + 1)  # besides a vector of each, and a number of a row
+        held = (cpu.vector_registers - 1) // (height + 1)  # one register is kept for a number of a row
         wanted = nearest(tuple(n for n in options if n <= held) or options[:1], cpu.latency)
         self.hole(f"{name}/vectors", singles(options), (wanted,))
         self.split(name, last.name, Ref(self.holes[-1].name), lanes)
@@ -181,15 +182,15 @@ class _Steps(SketchWriter):
         )
 
     def _pack(self, r: Read, axis: str, lanes: int) -> None:
-        """A constant whose vectors lie side by side then."""
+        """Packs a constant so that its vectors are contiguous."""
         along = next(n for n, d in enumerate(r.dims) if d is not None and axis in d.steps)
         rest = [str(n) for n in range(len(r.dims)) if n != along]
         order = " ".join([f"{along}.0", *rest, f"{along}.1"])
         self.write(Layout(r.load.buffer.name, ((along, lanes),), order))
 
     def _rows(self, op: StageOp, spatial: list[str]) -> tuple[list[str], int]:
-        """Rows that share the vectors of a step's operand, written out: a part of the last axis but one; and
-        how many the default has."""
+        """Unrolled rows that share the vectors of a step's operand, a part of the second-to-last axis; and
+        the number of rows in the default."""
         row = op.axes[-2] if len(op.axes) > 2 else None
         if row is None or row.extent < 2:
             return [], 1
@@ -200,7 +201,7 @@ class _Steps(SketchWriter):
         return [f"{row.name}.1"], options[-1]
 
     def _dots(self, op: StageOp) -> None:
-        """Sums along memory, in lanes that are joined at the end."""
+        """Sums along contiguous memory, in vector lanes that are joined at the end."""
         term = op.reduce_axes[-1]
         lanes = lanes_of(op, self.target)
         if term.extent < lanes or any(r.uses(term.name) and r.strides.get(term.name) != 1 for r in reads(op)):

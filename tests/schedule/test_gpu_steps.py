@@ -160,7 +160,7 @@ def test_a_meeting_that_not_all_can_attend() -> None:
     s[inside].compute_at("C", "j")
     refused(
         LoweringError,
-        "barriers: threads would have to meet under `threadIdx_x < 4`, which not all of them enter.",
+        "barriers: threads would have to wait for one another under `threadIdx_x < 4`, which not all enter.",
         lambda: lower(s.state, OPENCL),
     )
 

@@ -1,6 +1,6 @@
 """The standard's rules for nodes of each operator: attributes by name, numbers of operands, equal types.
 
-Converters rely on it. A node that breaks it is refused; guessing what it means would give wrong numbers.
+Converters rely on these rules. A node that breaks one is refused, because a guess could give wrong numbers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from autotensor.graph.ir import GraphNode
 class Rules:
     """The rules of one operator in one opset."""
 
-    attributes: Mapping[str, int]  # kind by name, as AttributeProto numbers them
+    attributes: Mapping[str, int]  # name → kind, a number of AttributeProto
     most_inputs: int
     most_outputs: int
-    types: tuple[str, ...]  # of the operands, as the standard names them; equal names are equal types
-    allowed: tuple[frozenset[str], ...]  # element types of each operand, as the standard spells them
-    repeats: bool  # the last one stands for all behind it
+    types: tuple[str, ...]  # names of the operands' types in the standard; equal names mean equal types
+    allowed: tuple[frozenset[str], ...]  # element types of each operand, in the standard's spelling
+    repeats: bool  # the last operand may be repeated
 
 
 @functools.lru_cache(maxsize=1024)
 def rules_of(op: str, opset: int, domain: str) -> Rules | None:
-    """None for operators that the installed onnx does not know."""
+    """The rules of an operator; None if the installed onnx package does not have it."""
     try:
         schema = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
@@ -42,7 +42,7 @@ def rules_of(op: str, opset: int, domain: str) -> Rules | None:
     allowed = tuple(frozenset(i.types) for i in schema.inputs)
     if last is not None and repeats and not last.is_homogeneous:
         types, repeats = types[:-1], False
-    # the package's stubs do not say that its enums have values
+    # onnx's type stubs lack `value` of its enums
     kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
     return Rules(kinds, schema.max_input, schema.max_output, types, allowed, repeats)
 
@@ -55,7 +55,7 @@ def check_call(call: Call, domain: str) -> None:
     if unknown := [a.name for a in call.node.attribute if a.name not in rules.attributes]:
         raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
     for a in call.node.attribute:
-        if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference need not say its kind
+        if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference may leave out its kind
             given, wanted = (
                 onnx.AttributeProto.AttributeType.Name(k) for k in (a.type, rules.attributes[a.name])
             )
@@ -78,7 +78,7 @@ def check_call(call: Call, domain: str) -> None:
 
 
 def check_types(call: Call, domain: str) -> None:
-    """Raises Malformed for an operand of a type that the operator, one that we know, does not take."""
+    """Raises Malformed for an operand whose type the operator does not take."""
     rules = rules_of(call.op, call.opset, domain)
     if rules is None:
         return

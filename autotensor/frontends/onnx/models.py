@@ -1,4 +1,4 @@
-"""A loaded model as a graph ahead of time, or as what `staged_model.py` builds on demand."""
+"""A loaded model as one graph ahead of time, or as the parts that `staged_model.py` builds on demand."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from autotensor.graph.ir import Graph, GraphNode
 def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, Any] | None = None) -> Graph:
     """The whole model as one graph.
 
-    values: inputs that get a value now, and are not inputs of the graph then.
-    Raises NeedsValue when shapes depend on values of other inputs, Unsupported for what has no converter.
+    values: inputs that get a value now, so that the graph no longer has them.
+    Raises NeedsValue if shapes depend on values of other inputs, Unsupported for operators without a
+    converter.
     """
     if values is not None and not isinstance(values, Mapping):
         raise InputError(f"values is a {type(values).__name__}, not a dictionary of inputs by name.")
@@ -41,7 +42,7 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
         if a.name in fixed:
             feeds[a.name] = constant(_value(a, fixed[a.name]), a.name)
         else:
-            assert a.dtype is not None  # bound() has refused what is not a tensor
+            assert a.dtype is not None  # bound() has refused other kinds
             feeds[a.name] = new_input(found[a.name], a.dtype, a.name)
     outputs = Importer(model, Ahead()).graph(model.proto.graph, feeds)
     inputs = tuple(v for n, v in feeds.items() if n not in fixed)
@@ -49,7 +50,7 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
 
 
 def _value(a: Argument, given: Any) -> Any:
-    """The array that an input gets once and for all. Raises InputError for one that does not fit it."""
+    """The array for an input that gets its value now. Raises InputError for another shape or type."""
     if a.dtype is None:
         raise Unsupported(f"input {a.name!r} is not a tensor, and has no value that can be given.")
     try:
@@ -58,7 +59,7 @@ def _value(a: Argument, given: Any) -> Any:
             found = array.astype(a.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"values: no array for the input {a}: {error}.") from error
-    # floats are rounded to the type, all else must be what was given
+    # floats are rounded to the type; other values must be exact
     rounds = a.dtype.is_float and array.dtype.kind in "iuf"
     if array.dtype.kind not in "iufb" and array.dtype != a.dtype.numpy:
         raise InputError(f"values: no array for the input {a}: it is {array.dtype}.")
@@ -91,6 +92,6 @@ def _names(model: Loaded, inputs: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def build(model: Loaded, runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The model's outputs for these inputs, in the order of `inputs_of`: what `Staged` calls."""
+    """The model's outputs for these inputs, in the order of `inputs_of`; called by `Staged`."""
     names = [v.name for v in given_by_calls(model)]
     return Importer(model, runtime).graph(model.proto.graph, dict(zip(names, values, strict=True)))

@@ -1,15 +1,16 @@
-"""barriers: threads of a block wait for one another between what conflicts in shared memory.
+"""barriers: threads of a block wait for one another between conflicting accesses of shared memory.
 
     for k.0:                          for k.0:
-      S[tx] = A[…]                      barrier("shared")      S was read in the turn before
+      S[tx] = A[…]                      barrier("shared")      S was read in the iteration before
       C += S[…]                 ──▶     S[tx] = A[…]
                                         barrier("shared")
                                         C += S[…]
 
-Walks the kernel in order with the accesses since the last barrier. Two conflict when they are of one buffer,
-one of them writes, and they are not known to be the same thread's own element or in different parts of a
-buffer with several stages. A barrier stands as far out as it can; where threads may part ways there is none:
-`LoweringError`. Whether the barriers suffice is proved afterwards, by other means (`barrier_proof.py`).
+Walks the kernel in order with the accesses since the last barrier. Two accesses conflict if they are to the
+same buffer and one of them writes, unless each thread provably has elements of its own, or they are in
+different stages of a buffer with several. A barrier is placed as far out as possible. It cannot be placed
+where threads may diverge: then `LoweringError` is raised. `barrier_proof.py` proves afterwards, by another
+method, that the barriers suffice.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ class PendingAccess:
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
-    stale: frozenset[Var] = frozenset()  # variables of loops that have ended: they stand for any turn
+    stale: frozenset[Var] = frozenset()  # variables of loops that have ended: they may have any value
 
     source: Stmt | None = None  # the store that it belongs to
-    later: tuple[Var, ...] = ()  # variables of loops that are a turn further on
+    later: tuple[Var, ...] = ()  # variables of loops that are one iteration further
 
     @property
     def by_itself(self) -> bool:
-        """Whether it belongs to the computation of the buffer."""
+        """Whether the access belongs to the computation of the buffer."""
         return isinstance(self.source, Store) and self.source.buffer is self.buffer
 
     def one_turn_later(self, var: Var) -> PendingAccess:
         return replace(self, later=(*self.later, var))
 
     def now(self) -> tuple[Expr, ...]:
-        """The indices, of the turn that the access belongs to."""
+        """The indices in the iteration of the access."""
         return tuple(substitute(i, {v: v + 1 for v in self.later}) for i in self.indices)
 
 
@@ -71,12 +72,12 @@ def barriers(body: Stmt) -> Stmt:
 
 
 class _Inserter:
-    """threads: the variables that tell the threads of a block apart."""
+    """Inserts the barriers. threads: the variables that differ between the threads of a block."""
 
     def __init__(self, axes: Mapping[str, int], threads: frozenset[Var]) -> None:
         self.threads = threads
         self.known = bounds({axis_var(a): Interval(0, n - 1) for a, n in axes.items()})
-        self.parted = 0  # conditions around that differ between threads: no barrier can stand there
+        self.parted = 0  # number of enclosing conditions that differ between threads: no barrier there
 
     def stmt(self, s: Stmt, pending: Pending, lets: Mapping[Var, Expr]) -> tuple[Stmt, Pending]:
         """The statement with its barriers, and the accesses since the last one; `pending` came before it.
@@ -136,7 +137,7 @@ class _Inserter:
         self.parted -= parts
         if parts and any(x is not None and any_node(x, _is_barrier) for x in (yes, no)):
             raise LoweringError(
-                f"barriers: threads would have to meet under `{cond}`, which not all of them enter.",
+                f"barriers: threads would have to wait for one another under `{cond}`, which not all enter.",
                 fix="Compute what they share outside of that condition, or bind a loop of the full extent.",
             )
         return If(cond, yes, no), left | other | reads
@@ -179,7 +180,7 @@ class _Inserter:
         return self._until_barrier(s, lets)[0]
 
     def _until_barrier(self, s: Stmt, lets: Mapping[Var, Expr]) -> tuple[Pending, bool]:
-        """Those accesses, and whether a barrier stands on every way through."""
+        """Those accesses, and whether every path through the statement has a barrier."""
         match s:
             case Barrier():
                 return NONE, True
@@ -217,10 +218,10 @@ class _Inserter:
         )
 
     def apart(self, a: PendingAccess, b: PendingAccess) -> bool:
-        """Whether the two never meet: each thread has its own elements, or they are of different stages.
+        """Whether the two never conflict: each thread has its own elements, or their stages differ.
 
-        The elements that one statement stores in its turns are different ones, each of one thread. This holds
-        for sums too, and for elements that are cleared and summed where no barrier could stand.
+        One statement stores different elements in its iterations, each from one thread. This holds for sums
+        too, and for elements that are cleared and summed where no barrier can be placed.
         """
         if all(x is y for x, y in zip(a.indices, b.indices, strict=True)):
             one = a.source is not None and a.source is b.source
@@ -233,7 +234,7 @@ class _Inserter:
         return any(other_stage(x, y) and not free_vars(x) & a.stale for x, y in pairs)
 
     def _alone(self) -> bool:
-        """Whether the conditions leave one thread."""
+        """Whether the conditions admit one thread only."""
         return all(r.lo == r.hi for r in map(self.known.of, self.threads))
 
     def _elsewhere(self, x: Expr, y: Expr) -> bool:
@@ -262,7 +263,7 @@ def other_stage(a: Expr, b: Expr) -> bool:
 
 
 def _begins_with_one(s: Stmt) -> bool:
-    """Whether a loop meets before anything else in every turn."""
+    """Whether a loop's body begins with a barrier."""
     first = s.body if isinstance(s, For) else NOTHING
     while isinstance(first, Alloc | Seq) and first is not NOTHING:
         first = first.body if isinstance(first, Alloc) else first.stmts[0]

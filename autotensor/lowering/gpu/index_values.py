@@ -1,4 +1,4 @@
-"""Index expressions over all values of their variables at once, with NumPy: for `barrier_proof.py`."""
+"""Values of index expressions for all values of their variables at once, by NumPy: for `barrier_proof.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Values = np.ndarray[Any, np.dtype[Any]]
 
 
 def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
-    """The values of an integer or bool expression, broadcast over those of its variables; None when it
+    """The values of an integer or bool expression, broadcast over the values of its variables; None if it
     depends on anything else (memory, floats, variables without values).
     """
     match e:
@@ -61,8 +61,8 @@ def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
 
 
 def held(e: Expr) -> tuple[Expr, dict[Var, tuple[int, int]]]:
-    """An index in which parts that come from memory, but are held inside bounds, are variables that may have
-    any value there; begin and extent of each.
+    """The index, with a new variable for each part that is read from memory and clamped to a range; and the
+    begin and extent of these ranges.
 
         k % 2 * 289 + min(max(T[k], 0), 16) * 17      ──▶     k % 2 * 289 + any0 * 17,   any0: (0, 17)
     """

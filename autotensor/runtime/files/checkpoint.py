@@ -1,10 +1,10 @@
-"""Named arrays in one file: what training leaves behind and starts from.
+"""Named arrays in one file: the state of a training run.
 
     save("run.safetensors", {"W": w, "adam/W/m": m}, {"step": "100"})
     arrays, facts = load("run.safetensors")
 
-The format is safetensors, which others read too; the file is replaced whole or not at all
-(`atomic_write.py`), so that a process killed while saving leaves the old one.
+The format is safetensors, which other programs can read. The file is replaced atomically (`atomic_write.py`),
+so a process killed while saving leaves the old one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str] | None = None) -> None:
-    """Writes the arrays and some words about them, atomically.
+    """Writes the arrays and facts about them, atomically.
 
     Raises InputError when the directory does not exist.
     """
-    from safetensors.numpy import save as as_bytes  # loading a model must not bring it in
+    from safetensors.numpy import save as as_bytes  # not at the top: loading a model must not import it
 
     where = Path(path)
     if not where.parent.is_dir():
         raise InputError(
             f"there is no directory {where.parent} to save {where.name} in.", fix="Make it first."
         )
-    # ascontiguousarray makes one axis of none
+    # because ascontiguousarray gives an array without axes one axis
     whole = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in arrays.items()}
     content = as_bytes(whole, dict(facts or {}))
     with replacing(where) as file:
@@ -43,7 +43,7 @@ def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str]
 
 
 def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays of a file and the words kept with them.
+    """The arrays of a file and the facts kept with them.
 
     Raises InputError when there is no such file, ArtifactError when it is not a checkpoint.
     """
@@ -63,7 +63,7 @@ def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
 
 
 def _facts(content: bytes) -> dict[str, str]:
-    """The `__metadata__` of the header, which the reader above does not give back."""
+    """The `__metadata__` of the header, which safetensors' reader does not return."""
     (size,) = struct.unpack_from("<Q", content)
     found: dict[str, str] = json.loads(content[8 : 8 + size]).get("__metadata__", {})
     return found

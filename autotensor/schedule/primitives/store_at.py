@@ -1,4 +1,4 @@
-"""store_at: storage apart from computation, so that what iterations before have computed is kept."""
+"""store_at: storage at an outer loop, so that values of earlier iterations are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.schedule.step import AxisName, StageName, step
 
 @step
 class StoreAt:
-    """Keep what a stage computes inside a loop for later iterations, which compute only what is new.
+    """Keep a stage's values for later iterations of a loop, which then compute only the new ones.
 
         for io:                        ──StoreAt("B", "C", "io")──▶     for io:
           for ii:                                                         B = ring of 2 rows
@@ -20,11 +20,12 @@ class StoreAt:
             C[io*8+ii] = B[0] + B[1]                                        B[(ii+1) % 2] = f(ii+1)
                                                                             if ii >= 0: C = B[ii % 2] + …
 
-    The loop is the one right outside of that of `compute_at`. Iterations before the first one warm up. Any
-    number of stages may slide along a loop and read one another, and any number may read one of them.
-    Raises ScheduleError unless the stage is computed at a plain loop of a stage at root that is right inside
-    this one; lowering raises when what is read moves backwards, by unequal steps, along several axes or not
-    at all, when a vector runs along it, and for GPUs.
+    The loop must be the one right outside the loop of `compute_at`. Extra iterations before the first fill
+    the ring. Any number of stages may slide along a loop and read one another, and any number may read one of
+    them.
+    Raises ScheduleError unless the stage is computed at a plain loop, right inside this one, of a stage at
+    root. Lowering raises if the region that is read moves backwards, by unequal steps, along several axes or
+    not at all, if a vector runs along it, and for GPUs.
     Source: `store_at` of Halide (Ragan-Kelley et al., PLDI 2013).
     """
 

@@ -1,12 +1,13 @@
-"""Turns: waiting for others on this machine who time or compile, for as long as that is worth it.
+"""Turns: waits, for a limited time, until other processes on this machine neither time nor compile.
 
     turns = Turns(left_s)
-    with turns.timing() as alone: …       no other process times or compiles; False: they never stopped
+    with turns.timing() as alone: …       no other process times or compiles; False: the wait was too long
     with turns.compiling() as alone: …    no other process times
 
-Times that others disturb are rough, but a run that waits for its whole deadline has none at all. So a run
-with a deadline waits for WAIT_SHARE of it in all, one without for `lock.MOST_WAIT_S` at a time; then it goes
-on at the same time. Whoever holds the lock may have been stopped, and never give it back.
+Times that other processes disturb are rough, but a run that waits for its whole deadline has no times at all.
+So a run with a deadline waits for WAIT_SHARE of it in total, one without for `lock.MOST_WAIT_S` at a time;
+then it continues without the lock. The limit also helps if the lock's holder was stopped and never releases
+it.
 """
 
 from __future__ import annotations
@@ -20,35 +21,35 @@ from autotensor.base import log
 from autotensor.runtime.timing_lock import MOST_WAIT_S, BusyError, compiling, timing_lock
 from autotensor.search.measuring.measure_request import OutOfTime
 
-WAIT_SHARE = 0.25  # of a deadline: two runs that take turns wait for half of it, but each works meanwhile
-QUIETLY_S = 10.0  # of one wait, before it is worth saying
+WAIT_SHARE = 0.25  # of a deadline; two runs that alternate wait half the time each, and compile meanwhile
+QUIETLY_S = 10.0  # seconds of one wait before a message is printed
 
 Lock = Callable[[float | None], AbstractContextManager[None]]
 
 
 class Turns:
-    """The waits of one run, and what is left of its patience."""
+    """The waits of one run, and the waiting time that it has left."""
 
     def __init__(self, left_s: Callable[[], float] = lambda: float("inf")) -> None:
-        """left_s: seconds until the deadline of the run; the present value is the run's whole time."""
+        """left_s: gives the seconds until the run's deadline; its value now counts as the whole time."""
         self._left_s = left_s
         self._budget_s = WAIT_SHARE * max(0.0, left_s())
         self.waited_s = 0.0
-        self._said = False  # that times are rough: once is enough
+        self._said = False  # whether it has warned that times are rough
 
     @contextmanager
     def timing(self, beside: bool = False) -> Iterator[bool]:
-        """Inside the block no other process times or compiles, if it gives True; beside: except on spare
-        cores.
+        """Waits until no other process times or compiles, and keeps it so inside the block; gives False if
+        the wait was too long. beside: others may compile on spare cores.
 
-        Raises OutOfTime if the deadline came while others held the lock.
+        Raises OutOfTime if the deadline passed during the wait.
         """
         with self._turn(partial(timing_lock, beside=beside), "timing") as alone:
             yield alone
 
     @contextmanager
     def compiling(self, spare: bool = False) -> Iterator[bool]:
-        """The same, but others may compile, too; spare: and time, on other cores."""
+        """The same, but others may compile, too. spare: others may also time, on other cores."""
         with self._turn(partial(compiling, spare=spare), "compiling") as alone:
             yield alone
 
@@ -58,7 +59,7 @@ class Turns:
             yield self._wait(held, lock, what)
 
     def _wait(self, held: ExitStack, lock: Lock, what: str) -> bool:
-        """Whether the lock is held now."""
+        """Waits for the lock; gives whether it is held now."""
         patience_s = max(0.0, min(MOST_WAIT_S, self._budget_s - self.waited_s, self._left_s()))
         began = time.monotonic()
         try:

@@ -1,8 +1,8 @@
-"""The children that build and run candidates: `python -m …measuring.worker build|run [module …]`.
+"""The child processes that build and run candidates: `python -m …measuring.worker build|run [module …]`.
 
 Requests and answers are JSON objects, one per line (runtime/workers/children.py). A build child turns traces
 into artifacts; a run child holds a `Bench`. Modules named on the command line are imported first: they may
-register steps, algorithms or operators of the user's own.
+register the user's own steps, algorithms or operators.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def runner() -> Callable[[Answer], Answer]:
 
 
 def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
-    """The line handler around a verb: what it raises becomes an answer with a status."""
+    """A line handler for a verb: an exception becomes an answer with a status."""
 
     def handle(line: str) -> str:
         try:
@@ -123,7 +123,7 @@ def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
             answer = {"status": Status.RUN_ERROR, "error": _text(error)}
         except AutotensorError as error:
             answer = {"status": Status.BUILD_ERROR, "error": _text(error)}
-        except Exception:  # a bug of ours, met by one candidate; the others go on
+        except Exception:  # a bug in autotensor: it fails this candidate only
             answer = {"status": None, "error": traceback.format_exc()}
         return json.dumps(answer)
 

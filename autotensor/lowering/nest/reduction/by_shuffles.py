@@ -1,4 +1,4 @@
-"""shuffle: partial results of a reduction are joined by exchanging values within warps.
+"""shuffle: joins the partial results of a reduction by exchanging values within warps.
 
     P = …                                            each thread its own part
     P += shuffle_xor(P, 16); P += shuffle_xor(P, 8); … P += shuffle_xor(P, 1)
@@ -7,8 +7,8 @@
     P = 0; if tx % 32 % 4 < 4: P = R[tx % 32 % 4]
     P += shuffle_xor(P, 2); P += shuffle_xor(P, 1)
 
-Every thread has the result then, in registers. Without such instructions, or where the threads of a warp do
-not all take part, parts are joined in shared memory (`by_threads.py`).
+Afterwards every thread has the result in a register. If the target lacks such instructions, or if some
+threads of a warp do not take part, the parts are joined in shared memory (`by_threads.py`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from autotensor.lowering.nest.reduction.by_threads import Across
 from autotensor.lowering.nest.update import Place, allocated, loaded, store_all, update
 
 LANE_AXIS = "threadIdx.x"
-SHUFFLE = "shuffle_xor"  # of a value and a mask: the value that lane number (own xor mask) has
+SHUFFLE = "shuffle_xor"  # takes a value and a mask; gives the value of lane number (own xor mask)
 
 
 @dataclass(frozen=True, slots=True)
 class WarpLanes:
-    """The threads that exchange values."""
+    """The threads of a row that exchange values."""
 
-    count: int  # of a row, in one warp; a power of two
-    warps: int  # of a row
+    count: int  # threads of a row in one warp; a power of two
+    warps: int  # warps of a row
 
 
 def warp_lanes(across: Across, block: Mapping[str, int], device: Device) -> WarpLanes | None:
-    """How the threads that join their parts lie in warps; None when they cannot exchange values.
+    """The arrangement in warps of the threads that join their parts; None if they cannot exchange values.
 
-    Rows of threads must be whole warps, or whole parts of one, and no thread of a block may stay behind:
-    lanes that are not there have nothing to give.
+    Rows of threads must be whole warps or divide one, and all threads of the block must take part, because an
+    absent lane has no value to give.
     """
     if device.warp < 2 or len(across.joining) != 1 or across.joining[0].axis != LANE_AXIS:
         return None
@@ -62,7 +62,7 @@ class Shuffled(Across):
 
     @property
     def count(self) -> int:
-        """Places of a row in shared memory."""
+        """Number of places in shared memory for a row."""
         return self.lanes.warps
 
     @property
@@ -71,16 +71,16 @@ class Shuffled(Across):
 
     @property
     def other(self) -> list[Place]:
-        """Where a thread keeps what it got, per output."""
+        """For each output, the place where a thread keeps the value that it received."""
         return [(Buffer(f"{b.name}.other", (), b.dtype, Scope.LOCAL), ()) for b in self.op.buffers]
 
     def join(self, name: str) -> Stmt:
-        """The parts joined; name: of the stage, for variables in between."""
+        """The statements that join the parts. name: the stage's, used in names of temporary variables."""
         steps = self._exchanged(name, self.lanes.count)
         if self.lanes.warps > 1:
             assert self.op.combiner is not None
             size = self.lanes.count
-            around = 1 << (self.lanes.warps - 1).bit_length()  # lanes that see all warps' results once
+            around = 1 << (self.lanes.warps - 1).bit_length()  # lanes that join the warps' results
             lane = self.number % size
             first = If(
                 compare(Cmp.LT, lane, const(1)),
@@ -99,7 +99,7 @@ class Shuffled(Across):
         return self._all(seq(*steps))
 
     def _exchanged(self, name: str, count: int) -> list[Stmt]:
-        """Steps after which each of `count` neighbouring lanes has the result of all of them."""
+        """Exchanges after which each of `count` neighbouring lanes has the result of all of them."""
         assert self.op.combiner is not None
         steps: list[Stmt] = []
         while count > 1:
@@ -111,7 +111,7 @@ class Shuffled(Across):
         return steps
 
     def around(self, body: Stmt) -> Stmt:
-        """The statement in which the parts exist, and the shared rows if there are any."""
+        """The body inside the allocation of the parts, and of the shared rows if there are any."""
         shared = self.shared(const(0)) if self.lanes.warps > 1 else []
         return allocated((*self.other, *shared, *self.parts), body)
 
