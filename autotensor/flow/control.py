@@ -4,10 +4,10 @@
     p ──▶   │                                Merge ──▶
             └──────▶ Taken(false) ──▶ y ** 2 ┘
 
-A switch forwards its input to one side; on the other it is *dead*, as is all that reads it. A merge
-forwards the one input that lives. `cond` writes them: every outer node that a branch reads goes through a
-switch, and what has no input in a branch waits for the branch's pivot. A loop runs its condition and body as
-programs of their own until the condition is false.
+A switch forwards its input to one side. On the other side the value is *dead*, and so is every node that
+reads it. A merge forwards its one input that is not dead. `cond` writes both: every outer node that a branch
+reads goes through a switch, and nodes without inputs depend on the branch's pivot. A loop runs its condition
+and its body as separate programs until the condition is false.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Switch(Effect):
 
 
 class Taken(Node):
-    """One side of a switch: its data where the predicate equals `side`, else dead."""
+    """One side of a switch: its data if the predicate equals `side`, else dead."""
 
     def __init__(self, switch: Switch, side: bool) -> None:
         self.switch = switch
@@ -41,7 +41,7 @@ class Taken(Node):
 
 
 class Merge(Node):
-    """The one live input."""
+    """The one input that is not dead."""
 
     def __init__(self, inputs: Sequence[Node]) -> None:
         super().__init__("merge", _common(inputs), inputs)
@@ -62,7 +62,7 @@ def _common(inputs: Sequence[Node]) -> Spec:
 
 
 def switch(data: Any, predicate: Any) -> tuple[Node, Node]:
-    """(data where the predicate is false, data where it is true); the other one is dead."""
+    """(the data if the predicate is false, the data if it is true); the other one is dead."""
     made = Switch(as_node(data), _predicate(predicate))
     return Taken(made, False), Taken(made, True)
 
@@ -80,9 +80,9 @@ def _predicate(value: Any) -> Node:
 
 
 def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """The result of `true_fn()` where the predicate holds, else that of `false_fn()`; only one is computed.
+    """The result of `true_fn()` if the predicate holds, else that of `false_fn()`; only one is computed.
 
-    Both are called now, to write their branches, and give a node or equally many nodes.
+    Both are called now, to write their branches. Both must give a node, or the same number of nodes.
     """
     test = _predicate(predicate)
     branches = [_branch(test, True, true_fn), _branch(test, False, false_fn)]
@@ -96,7 +96,7 @@ def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]
 
 
 def _branch(test: Node, side: bool, fn: Callable[[], Any]) -> list[Node]:
-    """The nodes that a branch gives, each behind a switch."""
+    """The result nodes of a branch, whose inputs go through switches."""
     switches: dict[Node, Node] = {}
 
     def guarded(x: Node) -> Node:
@@ -112,7 +112,7 @@ def _branch(test: Node, side: bool, fn: Callable[[], Any]) -> list[Node]:
     in_loops = {n for loop in made if isinstance(loop, Loop) for n in loop.inside}
     for node in made:
         if isinstance(node, (Switch, Taken, Literal)) or node in in_loops:
-            continue  # switches are of a cond inside this one, see below; loops are guarded as a whole
+            continue  # these switches belong to an inner cond, see below; loops are guarded as a whole
         node.inputs = tuple(x if x in inside or not _is_data(node, x) else guarded(x) for x in node.inputs)
         node.after = (*node.after, pivot)
     for node in made:
@@ -122,7 +122,7 @@ def _branch(test: Node, side: bool, fn: Callable[[], Any]) -> list[Node]:
 
 
 def _is_data(node: Node, x: Node) -> bool:
-    """Variables are read as such, so that assignments in the branch are seen; the pivot guards the node."""
+    """Whether the node reads x as data. Variables do not count, so that it sees assignments in the branch."""
     return not isinstance(x, (Variable, Literal))
 
 
@@ -130,7 +130,7 @@ def _is_data(node: Node, x: Node) -> bool:
 
 
 class LoopVariable(Node):
-    """The value that a loop carries, inside its condition and body."""
+    """A value carried by a loop, inside its condition and body."""
 
 
 class LoopResult(Node):
@@ -143,7 +143,7 @@ class LoopResult(Node):
 
 
 class Loop(Effect):
-    """While the condition holds, variables become what the body makes of them.
+    """While the condition holds, the variables become the results of the body.
 
     inputs: initial values, then outer nodes that condition or body read.
     """
@@ -180,7 +180,7 @@ def while_loop(
 ) -> Any:
     """`while cond(*v): v = body(*v)`, in the graph; gives the final values.
 
-    shape_invariants: shapes of the variables, with None where an extent changes from turn to turn.
+    shape_invariants: shapes of the variables, with None for extents that change between iterations.
     """
     initial = [as_node(v) for v in loop_vars]
     shapes = shape_invariants or [v.shape for v in initial]
@@ -204,9 +204,9 @@ def while_loop(
 
 
 def producers_first(wanted: Sequence[Node], ends: Iterable[Node] = ()) -> list[Node]:
-    """`wanted` and the nodes below, inputs and control dependencies before the nodes that need them.
+    """`wanted` and the nodes below it; inputs and control dependencies come before the nodes that need them.
 
-    ends: nodes that are listed, but not followed.
+    ends: nodes whose own inputs are left out.
     """
     order: list[Node] = []
     done: set[Node] = set()

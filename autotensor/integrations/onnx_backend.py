@@ -32,7 +32,7 @@ class AutotensorRep(BackendRep):
 
 
 def _array(value: Any) -> Any:
-    """Tensors in protobuf, which the package uses for types that NumPy lacks, as arrays."""
+    """The value as an array; the package passes types that NumPy lacks as protobuf tensors."""
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 

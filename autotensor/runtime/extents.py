@@ -1,10 +1,10 @@
-"""Extents that are known when a function is called: found in the shapes of its arguments, checked, computed.
+"""Extents that a call determines: taken from the shapes of its arguments, checked, and computed.
 
     {"symbols": [["n", 1, 512]],                       (x: [100, 64])    ──▶  n = 100
      "shapes": {"x": ["n", 64], "y": [["+", "n", 2]]}}                   ──▶  y: [102]
 
-An extent is a number, a symbol's name, or [operator, extent, extent]. A symbol "n/8" stands for n in eighths:
-of an extent that is a multiple of 8.
+An extent is a number, a symbol's name, or [operator, extent, extent]. A symbol "n/8" is an eighth of n, where
+n is a multiple of 8.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class OpenArena:
-    """Where the values of a linked model lie, for any extents: in boxes, one behind another.
+    """The places of a linked model's values, for any extents: in boxes, one after another.
 
-    A box holds values that are not alive together, and is as large as the largest of them.
+    A box holds values that are never alive at the same time, and is as large as the largest of them.
     """
 
     name: str  # of the argument that is the arena
-    boxes: Sequence[Sequence[Formula]]  # bytes of the values of each
-    extents: Sequence[Formula]  # what kernels read as their extents
-    offsets: Sequence[tuple[int | None, Formula]]  # box or None, and bytes behind where that begins
+    boxes: Sequence[Sequence[Formula]]  # for each box, the bytes of its values
+    extents: Sequence[Formula]  # extents that kernels read
+    offsets: Sequence[tuple[int | None, Formula]]  # box or None, and bytes after its beginning
 
     def ends(self, values: Mapping[str, int]) -> list[int]:
-        """0, and where each box ends."""
+        """0, then the end of each box."""
         ends = [0]
         for box in self.boxes:
             ends.append(ends[-1] + max(_lines(value_of(f, values)) for f in box))
@@ -60,7 +60,7 @@ class OpenArena:
 
 @dataclass(frozen=True, slots=True)
 class OpenShapes:
-    """The symbols of a function, and the shapes that depend on them."""
+    """The symbols of a function, and the shapes that contain them."""
 
     symbols: tuple[tuple[str, int, int], ...]  # name, least, most
     shapes: Mapping[str, Sequence[Formula]]  # by argument
@@ -73,9 +73,9 @@ class OpenShapes:
         return OpenShapes(symbols, data["shapes"], None if arena is None else OpenArena(**arena))
 
     def values(self, function: str, found: Mapping[str, Shape]) -> dict[str, int]:
-        """The symbols, from the shapes of the arguments.
+        """Values of the symbols, from the shapes of the arguments.
 
-        Raises ArgumentError for a symbol out of its range, and shapes that do not agree.
+        Raises ArgumentError for a symbol out of its range, and for shapes that contradict each other.
         """
         values: dict[str, int] = {}
         places: dict[str, str] = {}
@@ -118,7 +118,7 @@ class OpenShapes:
         return tuple(value_of(f, values) for f in self.shapes[name])
 
     def text(self, name: str) -> str:
-        """The shape of an argument, as people write it."""
+        """The shape of an argument, as readable text."""
         return f"[{', '.join(_text(f) for f in self.shapes[name])}]"
 
     def ranges(self) -> str:
@@ -140,12 +140,13 @@ class OpenShapes:
 
 
 def solvable(shapes: Sequence[Sequence[Formula]]) -> set[str]:
-    """The symbols that arguments of these shapes tell."""
+    """The symbols that follow from arguments of these shapes."""
     return {s for shape in shapes for f in shape for s in _solved(f, 0, exact=False)}
 
 
 def _solved(formula: Formula, extent: int, exact: bool = True) -> dict[str, int]:
-    """The symbol for which a formula has this value; none where it is not of one symbol, scaled and moved."""
+    """The value of a formula's symbol for this extent; empty unless the formula is one symbol, scaled and
+    shifted."""
     match formula:
         case str():
             return {formula: extent}

@@ -71,20 +71,20 @@ def requantize(
 ) -> Expr:
     """`clamp(rint(float32(total) * scale [+ shift]) + zero)`: a sum of integers as a byte, halves to even.
 
-    One multiplication in float32, rounded once, as is the sum with `shift`, a float32; clamped to the ends of
-    `dtype`, an integer type of at most 16 bits. A scale of NaN gives 0. The same bits in every schedule and
-    on every backend (docs/numerics.md). Raises TensorError for another type.
+    The float32 product is rounded, then its sum with `shift` (float32) is rounded; the result is clamped to
+    the range of `dtype`, an integer type of at most 16 bits. A scale of NaN gives 0. All schedules and
+    backends give the same bits (docs/numerics.md). Raises TensorError for another type.
     """
     t = dtype_of(dtype)
     if not t.is_int or t.bits > 16:
         raise TensorError(f"requantize: {t} is not an integer type of at most 16 bits.")
     real = ir.cast(float32, as_expr(total)) * scale
-    if shift is not None:  # rounded: neither product may become part of a multiply-add
+    if shift is not None:  # rounded separately: the product must not become part of a multiply-add
         real = call("rounded", real) + call("rounded", as_expr(shift))
     return saturated(call("round", real) + ir.cast(float32, as_expr(zero)), t)
 
 
 def saturated(value: Expr, dtype: DType) -> Expr:
-    """A whole number in a float, held inside an integer type of at most 16 bits; NaN is 0."""
+    """A whole number in a float, clamped to an integer type of at most 16 bits; NaN gives 0."""
     low, high = (ir.cast(value.dtype, limit(dtype)) for limit in (min_value, max_value))
     return ir.cast(dtype, ir.minimum(ir.maximum(value, low), high))

@@ -1,4 +1,4 @@
-"""Tensors as an author writes them: placeholders, and what computes define.
+"""Tensors of a te program: placeholders, and results of computes.
 
 Objects compare by identity: two unnamed placeholders of one shape are two tensors. Indexing a tensor gives a
 `Load`, so that `A[i, k] * B[k, j]` is an expression. Start reading at `te/compute.py`.
@@ -23,11 +23,11 @@ from autotensor.te.symbols import checked_extent, greatest
 
 _fresh = itertools.count()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MOST_ELEMENTS = (1 << 60) - 1  # of a tensor: with eight bytes each they fit what 63 bits address
+MOST_ELEMENTS = (1 << 60) - 1  # of a tensor, so that with eight bytes each its size fits 63 bits
 
 
 class AxisKind(enum.Enum):
-    """Whether an axis is one of the tensor's own or summed over."""
+    """Whether an axis belongs to the tensor's shape or is summed over."""
 
     SPATIAL = "spatial"  # data-parallel
     REDUCE = "reduce"  # summed over
@@ -36,7 +36,7 @@ class AxisKind(enum.Enum):
 
 
 class Operable(Arithmetic):
-    """Things that stand for one expression."""
+    """Objects that can be used as an expression."""
 
     __slots__ = ()
 
@@ -64,8 +64,7 @@ class IterVar(Operable):
         self.name = name
         self.extent = extent
         self.kind = kind
-        # Authors reuse names ("k" twice in one expression), vars are interned by name: the number keeps them
-        # apart.
+        # users repeat names ("k" twice in one expression) and vars are interned by name, so a number is added
         self.var = Var(f"{name}#{next(_fresh)}", int64)
 
     def __repr__(self) -> str:
@@ -74,14 +73,14 @@ class IterVar(Operable):
 
 @dataclass(eq=False, slots=True)
 class Placeholder:
-    """An input. A constant one (weights) is given once, with `bind`, and may be prepared ahead of time."""
+    """An input. A constant input (weights) gets its value once, by `bind`, and may be prepared in advance."""
 
     name: str
     constant: bool = False
 
 
 class Tensor(Operable):
-    """An array-valued result: `shape` are ints, `op` says what it is, `index` which output of the op."""
+    """A tensor: its `shape` (ints), the `op` that defines it, and the `index` among the op's outputs."""
 
     __slots__ = ("dtype", "index", "op", "shape")
 
@@ -144,7 +143,7 @@ class Compute:
         tag: str,
         states: tuple[Placeholder, ...] = (),
     ) -> None:
-        """states: of a scan, what stands for the steps before, one for each output."""
+        """states: for a scan, the placeholders of earlier steps, one for each output."""
         self.name = name
         self.axes = axes
         self.reduce_axes = reduce_axes
@@ -181,9 +180,9 @@ class Compute:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for another.
+    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for any other.
 
-    Extents that are known at run time only (te/symbols.py) stay expressions.
+    Extents that are known only at run time (te/symbols.py) stay expressions.
     """
     items = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, (str, Tensor)) else (shape,)
     out: list[Any] = []

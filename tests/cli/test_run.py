@@ -133,7 +133,7 @@ def test_files_that_hold_too_little_are_refused():
         assert expected in said.err
     said = cli("run", "pair.atm", "--output", "y.npy")
     assert said.code == 1
-    assert "pair has 2 results (sum, file); 'y.npy' holds one. Write all of them, by name: --output y.npz" in said.err
+    assert "pair has 2 results (sum, file); 'y.npy' holds one. Write all of them, by name" in said.err
 
 
 def test_trained_digits():

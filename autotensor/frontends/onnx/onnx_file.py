@@ -1,9 +1,9 @@
-"""ONNX files: parsed, with tensors read from next to the file only where that is safe.
+"""ONNX files: parsed; tensors in other files are read only if that is safe.
 
     load("model.onnx") ──▶ Loaded(proto, arrays of initializers on demand)
 
-Nothing in a file is executed. A tensor kept in another file must lie in the model's own directory, and must
-be there in full; sizes are checked before memory is allocated.
+Nothing in a file is executed. A file with further tensors must be in the model's own directory, and complete;
+sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.element_types import Array, checked_array, type_name
 from autotensor.frontends.onnx.errors import Malformed
 
-MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
+MAX_BYTES = 1 << 31  # of one tensor, and of one file: protobuf's limit
 MOST_AXES = 64  # of a tensor; NumPy's own limit
 _STANDARD = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A parsed model and where its files lie."""
+    """A parsed model and the directory of its files."""
 
     proto: onnx.ModelProto
     directory: Path | None = None
@@ -56,10 +56,9 @@ def plain_domain(domain: str) -> str:
 
 
 def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
-    """A model from a file, its bytes, or a ModelProto; one that was loaded as it is.
+    """A model from a file, its bytes, or a ModelProto; a loaded one is returned unchanged.
 
-    Raises InputError when it cannot be read, Malformed when it is not a model, Unsupported for unknown
-    opsets.
+    Raises InputError if it cannot be read, Malformed if it is not a model, Unsupported for unknown opsets.
     """
     if isinstance(source, Loaded):
         return source
@@ -101,7 +100,7 @@ def _parsed(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _not_text(root: Message) -> str | None:
-    """A text field anywhere in the model that is not UTF-8: protobuf hands such fields out as bytes."""
+    """The name of a text field that is not UTF-8, which protobuf returns as bytes; None if there is none."""
     stack = [root]
     while stack:
         for field, value in stack.pop().ListFields():
@@ -180,11 +179,11 @@ def _external(
         return np.zeros(dims, dtype)
     little = dtype.newbyteorder("<") if dtype.kind in "iuf" else dtype
     values = np.memmap(path, dtype=little, mode="r", offset=offset, shape=tuple(dims))
-    return np.array(values, dtype=dtype)  # a copy: the file may change under a map
+    return np.array(values, dtype=dtype)  # a copy, because the file may change while it is mapped
 
 
 def _beside(location: str, directory: Path | None, where: str) -> Path:
-    """The file in the model's directory. Raises Malformed for any that is not there, or elsewhere."""
+    """The file in the model's directory. Raises Malformed if it does not exist or is elsewhere."""
     if directory is None:
         raise InputError(
             f"{where} is kept in another file, and a model given as bytes has no directory.",
@@ -196,8 +195,8 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
     try:
         path = (directory / relative).resolve()
         is_file = path.is_file()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, links in a circle, a zero in the name
-        why = error.strerror if isinstance(error, OSError) else error  # not the whole of a long name
+    except (OSError, RuntimeError, ValueError) as error:  # too long, circular links, a zero in the name
+        why = error.strerror if isinstance(error, OSError) else error  # str(error) repeats a long name
         raise Malformed(f"{where} points at {location[:80]!r}, which is not a file ({why}).") from error
     if not path.is_relative_to(directory):  # a symbolic link out of it
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")

@@ -1,10 +1,10 @@
-"""Totals of a run's trials: outcomes by kind of proposal, failures by signature, noise.
+"""Totals of a run's trials: outcomes by maker, failures by signature, noise.
 
                new best   OK   REJECTED   WRONG_RESULT
     drafted           6   40          9              1      a Cell for each number that is not 0
     descent          12   31          2
 
-Failures are grouped by status and error signature; noise is that of the samples and of the reference.
+Failures are grouped by status and error signature. Noise is measured on the samples and on the reference.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tuning_db.records import Status
 NEW_BEST = "new best"  # faster than all trials of its task before it, and not the first
 GONE = "no rule of today"
 OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
-SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # ends of the classes of spreads; the last has no end
-STRETCHES = 60  # of a run, in which the reference is looked at
+SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # upper ends of the classes of spreads; one more has no end
+STRETCHES = 60  # parts of a run, for each of which the reference's times are summarised
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How many trials of a kind came to this."""
+    """The number of trials of one maker with one outcome."""
 
     kind: str
     outcome: str  # a status, or NEW_BEST in place of OK
@@ -43,23 +43,23 @@ class Failure:
     signature: str
     count: int
     example: int  # first such trial
-    tasks: tuple[str, ...]  # names, the one with most first
+    tasks: tuple[str, ...]  # names, by falling number of such trials
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The reference, timed next to candidates, in a stretch of the run: multiples of its own median."""
+    """Times of the reference kernel in a part of the run, as multiples of its median."""
 
     first: int  # trial
     last: int
-    low: float  # a tenth lies below
+    low: float  # a tenth is below
     middle: float
-    high: float  # a tenth lies above
+    high: float  # a tenth is above
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How calm it was."""
+    """The noise of the run's measurements."""
 
     spread: float | None  # median over trials of (slowest - fastest) / median of a trial's samples
     spreads: tuple[int, ...]  # trials by spread, in classes that end at SPREADS
@@ -68,7 +68,7 @@ class Noise:
 
 
 def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell, ...]:
-    """Outcomes of the trials of every kind, kinds in order of appearance."""
+    """Outcomes of the trials of every kind, with kinds in order of appearance."""
     best: dict[str, float] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for t in rows:
@@ -85,7 +85,7 @@ def maker(t: Tried) -> str:
 
 
 def failures(rows: Sequence[Tried], names: Mapping[str, str]) -> tuple[Failure, ...]:
-    """Most frequent first; what was rejected unrun is among them."""
+    """Failures, the most frequent first, with trials that were rejected unrun."""
     groups: dict[tuple[str, str], list[Tried]] = {}
     for t in rows:
         if t.status is not Status.OK:
@@ -111,7 +111,7 @@ def noise(rows: Sequence[Tried]) -> Noise:
 
 
 def _drift(rows: Sequence[Tried]) -> tuple[Drift, ...]:
-    """Every task has a reference of its own, so it is compared with its median there."""
+    """The reference's drift. Each task has its own reference, so times are divided by its median there."""
     timed = [t for t in rows if t.reference_s]
     of_task: dict[str, list[float]] = {}
     for t in timed:

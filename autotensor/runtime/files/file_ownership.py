@@ -1,10 +1,10 @@
-"""Ownership of files: those that are executed or trusted must be the user's own, and closed to others.
+"""Ownership of files: executed or trusted files must belong to the user, and nobody else may write to them.
 
     /home/ada/.cache ── autotensor ── objects ── v1 ── 3f ── 3fa9…
-    who may rename here?  └──────── whose, and who may write? ────┘
+    who may rename here?  └──────── owner, and who may write? ────┘
 
-A link is not followed: who made it may point it elsewhere later. Where the system has no owners, everything
-is trusted.
+Links are not followed, because their owner may change them later. On systems without owners everything is
+trusted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def complaint(path: Path, *, writable: bool = False) -> str:
-    """Why what is at `path` is not to be trusted, as a clause; "" if it is the user's own.
+    """Why the file or folder at `path` cannot be trusted, as a clause; "" if it is the user's own.
 
-    writable: others may write to it, for a folder around keeps them out. Raises OSError if nothing is there.
+    writable: others may write to it, because an outer folder keeps them out. Raises OSError if it does not
+    exist.
     """
     return _complaint(path, path.lstat(), writable)
 
@@ -38,7 +39,7 @@ def _complaint(path: Path, found: os.stat_result, writable: bool = False) -> str
 
 
 def complaint_above(folder: Path) -> str:
-    """Why a folder could be exchanged by others: somebody else owns one around it, or all may write there."""
+    """Why others could replace a folder: another user owns an outer folder, or everybody may write to it."""
     if not hasattr(os, "getuid"):
         return ""
     for around in folder.resolve().parents:
@@ -46,12 +47,12 @@ def complaint_above(folder: Path) -> str:
         if found.st_uid not in (0, os.getuid()):
             return f"{around} belongs to another user"
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-            return f"all may write to {around}"
+            return f"everybody may write to {around}"
     return ""
 
 
 def complaint_below(folder: Path) -> str:
-    """Why something in a folder, at any depth, is not to be trusted."""
+    """Why something in a folder, at any depth, cannot be trusted; "" if everything can."""
     closed = not stat.S_IMODE(folder.lstat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
     for path in _all_below(folder):
         if why := complaint(path, writable=closed):
@@ -65,9 +66,9 @@ def _all_below(folder: Path) -> Iterator[Path]:
 
 
 def make_own(folder: Path) -> str:
-    """Makes a folder, and those around it that are missing, closed to others; why it cannot be trusted.
+    """Makes a folder and its missing parents, closed to others; gives why it cannot be trusted, or "".
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
     missing = [folder]
     while not missing[-1].parent.exists():
@@ -78,9 +79,9 @@ def make_own(folder: Path) -> str:
 
 
 def open_own(path: Path) -> int:
-    """A descriptor, to read, of a file that is the user's own, in a folder that is, too.
+    """Opens a file for reading that belongs to the user, in a folder that does; gives the descriptor.
 
-    Raises PermissionError for one that is not, or OSError.
+    Raises PermissionError if either belongs to somebody else, or OSError.
     """
     if why := complaint(path.parent):
         raise PermissionError(why)

@@ -1,32 +1,32 @@
-"""Machine code that is refused before it runs, since it cannot be among the fast.
+"""Refuses machine code before it runs, if it surely is slow.
 
     compiled ──facts of the innermost loops──▶ refusal(facts) ──▶ "" or why it is not worth a measurement
 
-A register tile is fast because it stays in registers. When it does not fit, every iteration reads parts of it
-from the stack and writes them back, and a multiply-add waits for memory each time. Only this is refused.
-Spilled temporaries within one iteration and constants that are read again are allowed: the fastest
-transforms of Winograd's convolution have dozens, the fastest windows of 16 registers too.
+A register tile is fast because it stays in registers. If it does not fit, every iteration reads parts of it
+from the stack and writes them back, and each multiply-add waits for memory. Only such code is refused.
+Spilled temporaries within an iteration, and constants that are read again, are allowed: the fastest
+transforms of Winograd's convolution have dozens of them, and so have the fastest windows of 16 registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Vectors carried round a loop through the stack. Products with tiles of 30 to 64 accumulators carried 1 to 34
-# and took 1.3 times as long as the best or more; winners of tuned models carried 0, one of them 1 (AVX-512,
+# Vectors that a loop carries through the stack. Products with tiles of 30 to 64 accumulators carried 1 to 34
+# and took at least 1.3 times as long as the best; winners of tuned models carried 0, one of them 1 (AVX-512,
 # 2026-11).
 LEAST_CARRIED = 3
 
 
 def refusal(facts: Mapping[str, int]) -> str:
-    """Why code with these facts (`codegen.llvm_asm.AsmFacts`) is not worth running; "" when it is.
+    """Why code with these facts (`codegen.llvm_asm.AsmFacts`) is not worth running; "" if it is.
 
     >>> refusal({"carried": 1, "spills": 36, "fma": 168})
     ''
     >>> refusal({"registers": 128, "spill_bytes": 340, "stack_bytes": 344})
     'its threads need more than the 128 registers that each can have: 340 bytes are spilled.'
     """
-    if spilled := facts.get("spill_bytes", 0):  # ptxas: of a GPU's kernel
+    if spilled := facts.get("spill_bytes", 0):  # a GPU kernel's, by ptxas
         return (
             f"its threads need more than the {facts.get('registers', 0)} registers that each can have: "
             f"{spilled} bytes are spilled."

@@ -1,25 +1,16 @@
 """Stopping: an estimate of the gain that is left in a task, and when it is too little to go on.
 
-    times of the fastest told ───────────▶ Outlook.chance   that as many trials again find one that is better
-    predictions of unmeasured candidates ▶ Outlook.gain     that the next batch is expected to bring
+    times of the fastest trials ─────────▶ Outlook.chance   that as many trials again find a better one
+    predictions of unmeasured candidates ▶ Outlook.gain     expected from the next batch
 
-How close together the fastest lie says how much faster another may be: nine within one percent of each other
-are the end of a task, nine that are one percent apart from one to the next are not. A task is finished with
-confidence when its fastest are crowded and the last QUIET_BATCHES batches together brought less than
-WORTHWHILE.
+The distances between the fastest trials show how much faster another may be. Nine trials within one percent
+of each other mean that the task is at its end; nine that are each one percent apart do not. A task is
+finished with confidence when its fastest trials are crowded and the last QUIET_BATCHES batches together
+gained less than WORTHWHILE. A smaller gain counts as luck.
 
-Less is nothing: it was lucky. In 26 histories of 40 to 80 trials (search tasks and networks, two busy cores,
-2026-11) the best at the end seemed 6 % faster than the best on the way, on average over
-batches; timed again side by side it was 2.6 %. Judged by these new times (benchmarks/stopping.py --again) the
-rule was right for 13 of the 13 tasks of which it spoke, and saves 13 % of 64 trials. Four batches that
-brought less than 1 % each, and a chance of 0.15: 4 of 4, and 2 % (of 50 others, earlier, 20 of 21 and 10 %).
-Three quiet batches without a crowd: 19 of 20, and 25 %, with 12 % left in the other. The rule was chosen on
-these; on six measured spaces, three seeds each, on which nothing was chosen, it was right for 12 of 14 and
-saves 33 %, the older one for 6 of 8 and 7 %. Knowing the future would save 71 % of the histories' trials.
-
-The cost model's promise is not used here: by the times of 35 histories, its expected gain separated batches
-after which 2 % were left from others worse than the number of trials alone (area under the curve 0.59 to 0.61
-against 0.69; crowd and quiet batches 0.65).
+On tasks that did not shape it the rule was right in 12 of 14 cases and saves 33 % of the trials; how it was
+chosen is in docs/measured.md. The cost model's expected gain is not used, because it separated finished from
+unfinished tasks worse than the number of trials alone.
 Source of the tail: the exponential excess of extreme-value theory (Pickands, 1975; Gumbel's case).
 """
 
@@ -34,35 +25,35 @@ import numpy as np
 from autotensor.search.propose.acquisition import below, expected_improvement
 from autotensor.search.score.cost_model import Prediction
 
-WORTHWHILE = 0.02  # relative gain for which one would go on
-UNLIKELY = 0.3  # chance of it at which one stops
+WORTHWHILE = 0.02  # least relative gain for which the search goes on
+UNLIKELY = 0.3  # chance of that gain at which it stops
 QUIET_BATCHES = 3
-TAIL = 8  # of the fastest told: a batch
-FINEST = 1e-4  # mean distance of equal times, as a logarithm: no clock is finer
+TAIL = 8  # number of fastest trials that are looked at: a batch
+FINEST = 1e-4  # least mean distance of times, as a logarithm: no clock is finer
 STEPS = 64  # of the integral over gains
-LARGEST = 0.7  # gain of one batch that is thought of, as a logarithm: half of the time
+LARGEST = 0.7  # upper end of the integral, as a logarithm: half the time
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The estimated gain that is left in a task."""
 
-    chance: float  # that as many trials again find a candidate which is better than the best by WORTHWHILE
+    chance: float  # that as many trials again find a candidate that beats the best by WORTHWHILE
     gain: float  # expected relative improvement of the best by the next batch
 
 
 def outlook(p: Prediction, told_s: Sequence[float], count: int) -> Outlook:
-    """The outlook after times `told_s`, in any order, for batches of `count`; `p` is of the rest."""
+    """The outlook after times `told_s`, in any order, for batches of `count`. p: of unmeasured candidates."""
     best_s = min(told_s)
     return Outlook(chance_of_more(told_s), expected_gain(p, best_s, count)) if len(p) else Outlook(0.0, 0.0)
 
 
 def chance_of_more(told_s: Sequence[float]) -> float:
-    """The chance that as many trials again find one that is better than the best by WORTHWHILE.
+    """The chance that as many trials again find a candidate that beats the best by WORTHWHILE.
 
-    Logarithms of the fastest times are taken to thin out towards zero as an exponential does: `scale` is the
-    mean distance of the TAIL fastest from the next one, and so many of as many trials again are expected
-    below any time. Trials of a search are not random draws; how wrong that makes it is in UNLIKELY.
+    The density of the logarithms of the fastest times is assumed to fall exponentially: `scale` is the mean
+    distance of the TAIL fastest from the next one. As many trials again then have as many times below any
+    limit. Trials of a search are not random draws; UNLIKELY makes up for this.
 
     >>> crowded, apart = ([1.0 + each * n for n in range(20)] for each in (0.001, 0.01))
     >>> round(chance_of_more(crowded), 2), round(chance_of_more(apart), 2), chance_of_more((1.0,))
@@ -79,7 +70,7 @@ def chance_of_more(told_s: Sequence[float]) -> float:
 
 
 def expected_gain(p: Prediction, best_s: float, count: int) -> float:
-    """Relative improvement of `best_s` that the model expects of the `count` most promising."""
+    """Relative improvement of `best_s` that the model expects from the `count` most promising candidates."""
     best = log(best_s)
     first = np.argsort(-expected_improvement(p, best_s), kind="stable")[:count]
     gains = np.asarray((np.arange(STEPS) + 0.5) * (LARGEST / STEPS), dtype=np.float64)
@@ -90,7 +81,7 @@ def expected_gain(p: Prediction, best_s: float, count: int) -> float:
 
 
 def quiet_batches(gains: Sequence[float]) -> int:
-    """How many of the last batches together brought less than WORTHWHILE; the first of all brings everything.
+    """Number of last batches that together gained less than WORTHWHILE; a task's first batch always gains.
 
     >>> quiet_batches((1.0, 0.2, 0.0, 0.001)), quiet_batches((1.0, 0.0, 0.1)), quiet_batches(())
     (2, 0, 0)
@@ -105,5 +96,5 @@ def quiet_batches(gains: Sequence[float]) -> int:
 
 
 def confident(chance: float, gains: Sequence[float]) -> bool:
-    """Whether a task is finished: the fastest are crowded, and the last batches brought nothing."""
+    """Whether a task is finished: its fastest trials are crowded, and the last batches gained nothing."""
     return chance < UNLIKELY and quiet_batches(gains) >= QUIET_BATCHES

@@ -101,7 +101,7 @@ def test_a_folder_that_others_could_exchange(tmp_path: Path) -> None:
     around = tmp_path / "all"
     around.mkdir()
     around.chmod(0o777)
-    assert make_own(around / "objects") == f"all may write to {around}"
+    assert make_own(around / "objects") == f"everybody may write to {around}"
     around.chmod(0o1777)  # as /tmp
     assert make_own(around / "objects") == ""
     if os.getuid() == 0:
