@@ -13,6 +13,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base.absent_names import AbsentModules, absent
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -110,35 +112,62 @@ _MODELS = (
     "models are read by at.from_onnx or at.from_torch, or written with at.input, at.ops and at.call, "
     "and compiled by at.compile_model (docs/onnx.md, docs/pytorch.md, docs/add-a-model.md)"
 )
-_ELSEWHERE = {  # what TVM's users look for
+_ARRAYS = "pass NumPy arrays: f(a, b, c); a kernel runs on the target that it was built for"
+_PASSES = 'there are no passes to configure; options belong to the target: target="llvm -threads=2"'
+_PYTHON = "a kernel calls no Python function; call it between two kernels"
+_TE = ("compute", "placeholder", "reduce_axis", "scan", "sum", "thread_axis", "var")
+_ELSEWHERE = {  # names of TVM → what to write here
+    **{name: f"write te.{name}, after from autotensor import te" for name in _TE},
     "auto_scheduler": _SEARCH,
     "autotvm": _SEARCH,
     "meta_schedule": _SEARCH,
     "relay": _MODELS,
     "relax": _MODELS,
     "topi": "write the formula with te.compute; whole models have at.ops",
-    "nd": "NumPy arrays are passed as they are: f(a, b, c)",
-    "device": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
-    "cpu": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
-    "target": 'write at.Target, or its text: target="llvm -mcpu=znver4"',
+    "graph_executor": _MODELS,
+    "nd": "pass NumPy arrays: f(a, b, c)",
+    "convert": "pass NumPy arrays: f(a, b, c)",
+    "device": _ARRAYS,
+    "cpu": _ARRAYS,
+    "gpu": _ARRAYS,
+    "cuda": _ARRAYS,
+    "rocm": _ARRAYS,
+    "metal": _ARRAYS,
+    "vulkan": _ARRAYS,
+    "target": 'write the text of the target: target="llvm -mcpu=znver4"',
+    "transform": _PASSES,
+    "build_config": _PASSES,
+    "ir_pass": _PASSES,
+    "arith": "at.lower simplifies index arithmetic by itself",
+    "register_func": _PYTHON,
+    "get_global_func": _PYTHON,
+    "IRModule": "at.lower(s, args) gives the loops, at.build(s, args) the function",
+    "script": "there is no TVMScript; write stages with te.compute",
+    "driver": "the commands are autotensor tune, autotensor compile and autotensor run",
+    "micro": "at.write_c writes a model as a C library (docs/deploy.md)",
+    "vta": "an accelerator is a target of your own (docs/add-a-target.md)",
+    "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
     "const": "it is te.const",
-    "contrib": "a kernel calls no other library; examples/12_c_program.py calls a kernel from C",
+    "contrib": "a kernel calls no other library; models are compiled by at.compile_model, and at.write_c "
+    "writes a C library",
     "ir_builder": "a stage is always an expression; write it with te.compute",
-    "rpc": "candidates are measured on this machine; at.tune has a measurer for others (docs/extend.md)",
+    "rpc": "candidates are measured on this machine, or on others by at.tune(..., fleet=) (docs/fleet.md)",
     "testing": "write numpy.testing.assert_allclose",
     "models": "it is imported by name: from autotensor.models import MODELS",
 }
 
+sys.meta_path.append(AbsentModules(__name__, "at", _ELSEWHERE))
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("te", "tir"):  # what TVM keeps in tvm.tir (Select, const, indexmod) is in te here
+    if name in ("te", "tir"):  # names of tvm.tir (Select, const, indexmod) are in te here
         return importlib.import_module("autotensor.te")
+    if name == "runtime":  # for its advice about TVM's names
+        return importlib.import_module("autotensor.runtime")
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    from autotensor.base.absent_names import absent
-
     raise absent("at", name, sys.modules[__name__], _ELSEWHERE)
 
 

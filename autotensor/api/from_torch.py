@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def load_exported(path: str | Path) -> torch.export.ExportedProgram:
     """The program in a file of torch.export.save. Raises InputError for another file."""
-    torch = _torch()
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}.")
+    torch = _torch()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about its own internals

@@ -56,10 +56,12 @@ class Lowered:
         return to_text(self.program)
 
 
-def lower(schedule: Schedule, args: Sequence[Tensor], *, simple_mode: bool = True) -> Lowered:
-    """The loops of a schedule. Raises ScheduleError or LoweringError when it cannot be turned into loops.
+def lower(
+    schedule: Schedule, args: Sequence[Tensor], *, simple_mode: bool = True, name: str = "main"
+) -> Lowered:
+    """The loops of a schedule. Raises ScheduleError or LoweringError if it cannot be turned into loops.
 
-    simple_mode: taken for the sake of TVM's tutorials; it changes nothing.
+    simple_mode, name: allowed because TVM's tutorials pass them; they change nothing.
     """
     state = _state(schedule, args)
     return Lowered(lower_state(state), nest_text(state))
@@ -177,6 +179,8 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
     Raises TensorError when it reads outside its tensors, or when some placeholders are listed and others are
     not: where those come in a call would be a guess.
     """
+    if isinstance(args, Lowered):
+        raise InputError("build takes the schedule, not its loops.", fix="build(s, [A, B, C]).")
     if not isinstance(args, (list, tuple)):
         raise InputError(
             f"the arguments are a {type(args).__name__}, not a list of tensors.", fix="[A, B, C]."

@@ -39,6 +39,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
+from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
 from schedules.bfloat16_gain import pays_in_bfloat16
 from schedules.generate import is_one_nest
@@ -204,7 +205,13 @@ def ready_model(model: Any) -> Any:
     if "onnx.ModelProto" in kinds or isinstance(model, (str, Path)):
         raise InputError(
             f"a model is made of graph nodes, got {type(model).__name__}.",
-            fix="Read it first: at.compile_model(at.from_onnx(file)).",
+            fix="Read a file by at.from_onnx(file); autotensor.models.MODELS.get(name).build() is a model "
+            "that comes along.",
+        )
+    if isinstance(model, Tensor):
+        raise InputError(
+            "a model is made of graph nodes, got a tensor of te.",
+            fix="at.build([A, B, C]) compiles it; at.call(function, x) takes a te function into a model.",
         )
     return model
 

@@ -76,6 +76,13 @@ class Target:
     numerics: str = "fast"
     denormals: str = "keep"  # "flush" takes them for zeros, and makes zeros instead of them
 
+    def __post_init__(self) -> None:
+        if " " in self.kind:
+            raise TargetError(
+                f"{self.kind!r} is not the kind of a target, but its text.",
+                fix=f"Write target={self.kind!r}, or Target.parse({self.kind!r}).",
+            )
+
     @staticmethod
     def parse(text: str | Target | None = None) -> Target:
         """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""

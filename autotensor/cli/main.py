@@ -76,9 +76,9 @@ def _answer(verb: str, rest: Sequence[str]) -> int:
         print(f"autotensor {__version__}")
         return OK
     if verb not in VERBS:
-        from autotensor.base.registry import suggest
+        from autotensor.cli.usage_errors import unknown_verb
 
-        return _fail(f"verb {verb!r} is unknown. {suggest(verb, tuple(VERBS))}", USAGE)
+        return _fail(unknown_verb(verb, tuple(VERBS)), USAGE)
     return _run(verb, rest)
 
 
@@ -132,8 +132,10 @@ def _explain(error: Exception, verb: str) -> int:
         import traceback
 
         traceback.print_exc()
-    if callable(told := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
-        return _fail(f"{told().rstrip('.')}. See `autotensor {verb} --help`.", USAGE)
+    if callable(message := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
+        from autotensor.cli.usage_errors import usage_sentence
+
+        return _fail(usage_sentence(error, message(), verb), USAGE)
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):

@@ -66,7 +66,7 @@ def place_all(
     slots = (*inputs, *outputs)
     names = tuple(s.spec.name for s in slots)
     if len(arrays) > len(slots):
-        raise ArgumentError(f"{function} {_takes(inputs, outputs)}; {len(arrays)} were given.")
+        raise ArgumentError(f"{function} {_takes(inputs, outputs)}; got {len(arrays)}.")
     found: dict[str, Array] = dict(zip(names, arrays, strict=False))
     for name, array in (*named.items(), *_outputs_by_name(function, outputs, out)):
         if name not in names:
@@ -76,14 +76,10 @@ def place_all(
         found[name] = array
     if any(s.spec.name not in found for s in inputs):
         missing = ", ".join(str(s.spec) for s in inputs if s.spec.name not in found)
-        raise ArgumentError(
-            f"{function} {_takes(inputs, outputs)}; {len(found)} were given, without {missing}."
-        )
+        raise ArgumentError(f"{function} {_takes(inputs, outputs)}; got {len(found)}, without {missing}.")
     given = [found[s.spec.name] for s in outputs if s.spec.name in found]
     if given and len(given) < len(outputs):
-        raise ArgumentError(
-            f"{function} {_takes(inputs, outputs)}: all outputs or none; {len(given)} were given."
-        )
+        raise ArgumentError(f"{function} {_takes(inputs, outputs)}: all outputs or none; got {len(given)}.")
     return [found[s.spec.name] for s in inputs], given or None
 
 

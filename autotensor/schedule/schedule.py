@@ -76,6 +76,11 @@ class Schedule(ShownInNotebooks):
         self.trace = trace
         self.state: State = trace.replay(dag)
 
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("s", name, self, _SCHEDULE_ELSEWHERE)
+
     def do(self, step: Step) -> None:
         """Applies a step and records it."""
         self.state = step.apply(self.state)
@@ -179,7 +184,15 @@ class Schedule(ShownInNotebooks):
         return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
 
 
-_ELSEWHERE = {  # primitives of TVM's stages
+_SCHEDULE_ELSEWHERE = {  # attributes of TVM's schedules → what to write here
+    "create_group": "attach each stage by itself: s[A].compute_at(s[C], axis)",
+    "normalize": "leave it out; at.lower and at.build do this",
+    "outputs": "print(s) shows the stages and their loops, and s[C] is the stage of C",
+    "stages": "print(s) shows the stages and their loops, and s[C] is the stage of C",
+}
+_ELSEWHERE = {  # primitives of TVM's stages → what to write here
+    "rolling_buffer": "write s[B].store_at(s[C], axis), after compute_at",
+    "opengl": 'bind loops to threads, for the targets "opencl" and "cuda"',
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "set_store_predicate": "guards are added where a loop needs them",
     "transform_layout": "write s.layout(tensor, splits, order)",
@@ -197,7 +210,7 @@ class StageRef:
         self.schedule = schedule
         self.name = name
 
-    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
 
         def __getattr__(self, name: str) -> Any:
             raise absent("s[C]", name, self, _ELSEWHERE)

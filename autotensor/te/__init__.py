@@ -80,7 +80,9 @@ def create_schedule(outputs: Any) -> Any:
     return importlib.import_module("autotensor.schedule.schedule").create_schedule(outputs)
 
 
-_ELSEWHERE = {
+_NO_CALLS = "a kernel calls no other code; te has exp, erf and the functions in autotensor.te"
+_BITS = "it is not supported; write it with >>, << and & on integers"
+_ELSEWHERE = {  # names of TVM's te and tir → what to write here
     "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
@@ -89,18 +91,30 @@ _ELSEWHERE = {
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
     "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
     "clip": "write te.maximum(te.minimum(x, high), low)",
-    "call_extern": "a kernel calls no other code; what te has is in te.math",
-    "call_pure_extern": "a kernel calls no other code; what te has is in te.math",
+    "call_extern": _NO_CALLS,
+    "call_intrin": _NO_CALLS,
+    "call_packed": _NO_CALLS,
+    "call_pure_extern": _NO_CALLS,
+    "clz": _BITS,
+    "popcount": _BITS,
+    "nearbyint": "write te.round, which rounds halves to even",
+    "isfinite": 'write te.abs(x) < float("inf")',
+    "argmax": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmax",
+    "argmin": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmin",
+    "tag_scope": "leave it out; tags have no effect here",
+    "ir_builder": "a stage is always an expression; write it with te.compute",
+    "TensorComputeOp": "write te.compute, and s[C].tensorize for instructions",
     "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
     "exp10": "write te.power(10.0, x)",
-    "schedule": "create_schedule stands in te itself, and at.lower(s, args) gives the loops",
-    "decl_tensor_intrin": 'instructions have names: s[C].tensorize(axis, "mma.m16n8k8.tf32")',
+    "schedule": "write te.create_schedule(C); at.lower(s, args) gives the loops and their bounds",
+    "decl_tensor_intrin": "instructions have names and are declared in autotensor/codegen: "
+    's[C].tensorize(axis, "mma.m16n8k8.tf32")',
 }
 
-if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+if not TYPE_CHECKING:  # type checkers should still report unknown names
 
     def __getattr__(name: str) -> Any:
-        """Says what to write instead of names that TVM's te has and this one has not."""
+        """Raises the advice for names that only TVM's te has."""
         raise absent("te", name, sys.modules[__name__], _ELSEWHERE)
 
 

@@ -54,7 +54,7 @@ def test_shapes_of_a_model_s_input(shape: Any) -> None:
 
 def test_a_target_that_is_not_named() -> None:
     with pytest.raises(
-        InputError, match=r"takes further arguments by name only\. build\(\[A, B, C\], target="
+        InputError, match=r"takes further arguments by name only\. For example build\(\[A, B, C\], target="
     ):
         at.build([A, B, C], "llvm")  # type: ignore[arg-type]
 

@@ -186,7 +186,9 @@ def test_models_that_are_not_one():
     with pytest.raises(InputError, match=r"float takes x, \w+ takes z\. Compare a model with its own"):
         at.compare(FLOATS, other, DATA)
     for name in ("qdq", "qoperator"):
-        with pytest.raises(InputError, match=rf"{name} is quantised itself\. Give the model in floats first"):
+        with pytest.raises(
+            InputError, match=rf"{name} is quantised already\. Give the model in floats first"
+        ):
             at.compare(FILES / f"{name}.onnx", FLOATS, DATA)
     longer = onnx.load(FLOATS)
     longer.graph.node.append(helper.make_node("Concat", ["y", "y"], ["yy"], axis=1))

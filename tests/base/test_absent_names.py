@@ -31,7 +31,7 @@ def kernel() -> Any:
     [
         (
             lambda: at.nd,
-            "at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).",
+            "at.nd does not exist in autotensor; pass NumPy arrays: f(a, b, c).",
         ),
         (lambda: at.auto_scheduler, "one search serves all: at.tune([A, B, C], trials=64)"),
         (lambda: at.testing, "write numpy.testing.assert_allclose"),
@@ -46,6 +46,14 @@ def kernel() -> Any:
             lambda: stage().prefetch,
             "s[C].prefetch does not exist in autotensor; leave it out; a CPU fetches ahead by itself",
         ),
+        (
+            lambda: stage().schedule.create_group,
+            "s.create_group does not exist in autotensor; attach each stage",
+        ),
+        (lambda: at.runtime.load_module, 'write at.load("k.atm")'),
+        (lambda: te.isfinite, 'write te.abs(x) < float("inf")'),
+        (lambda: at.placeholder, "at.placeholder does not exist in autotensor; write te.placeholder"),
+        (lambda: at.target, 'write the text of the target: target="llvm -mcpu=znver4"'),
         (lambda: kernel().time_evaluator, "f.time_evaluator does not exist in autotensor; f.time([a, b])"),
     ],
 )
@@ -55,13 +63,22 @@ def test_what_to_write_instead(look: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["auto_scheduler", "autotvm", "topi", "testing", "nd"])
-def test_an_import_gets_the_advice_of_the_attribute(name: str) -> None:
+@pytest.mark.parametrize("name", ["auto_scheduler", "autotvm", "topi", "testing", "nd", "graph_executor"])
+@pytest.mark.parametrize(
+    "statement",
+    ["from autotensor import {}", "import autotensor.{}", "from autotensor.{}.inside import anything"],
+)
+def test_an_import_gets_the_advice_of_the_attribute(name: str, statement: str) -> None:
     with pytest.raises(AttributeError) as attribute:
         getattr(at, name)
     with pytest.raises(ImportError) as imported:
-        exec(f"from autotensor import {name}")
+        exec(statement.format(name))
     assert str(imported.value) == str(attribute.value)
+
+
+def test_modules_without_advice_are_not_found_as_usual() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'autotensor\.nonsense'"):
+        exec("import autotensor.nonsense")
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,22 @@ CASES = [
     (
         ["tune", "mlp", "--trials", "-3"],
         2,
-        r"Invalid value for '--trials': .* 1. See `autotensor tune --help`.",
+        r"Invalid value for '--trials': it must be at least 1. See `autotensor tune --help`.",
     ),
-    (["tune", "mlp", "--trials", "many"], 2, r"Invalid value for '--trials': .*"),
+    (
+        ["tune", "mlp", "--trials", "many"],
+        2,
+        r"Invalid value for '--trials': it must be a whole number. See .*",
+    ),
+    (
+        ["compile", "mlp", "--emit", "rust"],
+        2,
+        r"Invalid value for '--emit': 'rust' is not one of 'atm', 'c'. .*",
+    ),
+    (["tvmc", "tune", "m.onnx"], 2, r"verb 'tvmc' is unknown. Write autotensor in place of tvmc: .*"),
+    (["tune", "mlp", "--output", "m.atm"], 2, r"No such option: --output .* Write -o FILE.atm."),
+    (["tune", "mlp", "--tuning-records", "r.json"], 2, r"No such option: --tuning-records. Leave it out: .*"),
+    (["tune", "nosuch.pt2"], 1, r"there is no file nosuch.pt2."),
     (
         ["tune", "mlp", "--deadline", "soon"],
         2,
@@ -156,9 +169,7 @@ def elsewhere(tmp_path, monkeypatch):
 def test_no_folder_is_made_for_a_log(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "no" / "own.db"))
     said = one_sentence(cli("tune", "mlp"), 1)
-    assert said.startswith(
-        f"there is no directory {tmp_path / 'no'} for the tuning log own.db. Make it first"
-    )
+    assert said.startswith(f"there is no directory {tmp_path / 'no'} for the tuning log own.db. Create it")
     with pytest.raises(InputError, match=r"there is no directory .*no/such for the tuning log x.db"):
         open_log(tmp_path / "no" / "such" / "x.db")
     assert not list(tmp_path.iterdir())

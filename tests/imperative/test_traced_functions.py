@@ -127,8 +127,8 @@ def test_whole_training_steps() -> None:
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (lambda x: x * 2 if x.sum() > 0 else x, "looked at a value while it was traced"),
-        (lambda x: float(x.sum()) and x, "looked at a value"),
+        (lambda x: x * 2 if x.sum() > 0 else x, "needs a value while it is traced"),
+        (lambda x: float(x.sum()) and x, "needs a value"),
         (lambda x: 5, "neither returns nor changes a tensor"),
     ],
 )

@@ -110,10 +110,9 @@ class TestRefusals:
         [
             (
                 lambda f: f(A),
-                "add takes 2 arrays (A, B), or 3 with its outputs (C); 1 were given, "
-                "without B: float32[1000].",
+                "add takes 2 arrays (A, B), or 3 with its outputs (C); got 1, without B: float32[1000].",
             ),
-            (lambda f: f(A, B, A, B), "add takes 2 arrays (A, B), or 3 with its outputs (C); 4 were given."),
+            (lambda f: f(A, B, A, B), "add takes 2 arrays (A, B), or 3 with its outputs (C); got 4."),
             (lambda f: f(A, [1.0]), "add: argument 'B' is a list; expected a NumPy array float32[1000]."),
             (
                 lambda f: f(A, B[:5]),

@@ -180,7 +180,7 @@ def test_it_is_neither_one_of_several_shapes_nor_a_c_library(tmp_path: Path) -> 
             "k = 8 (axis 1 of 'A'), m = 2 (axis 1 of 'B').",
         ),
         (lambda f: f(z(3), z(8, 2)), "argument 'A' has 1 axis; expected [n, k]."),
-        (lambda f: f(z(3, 8)), "1 were given, without B"),
+        (lambda f: f(z(3, 8)), "got 1, without B"),
         (lambda f: f(z(3, 8), z(8, 2), z(3, 3)), "argument 'C' is float32[3, 3]; expected float32[3, 2]."),
         (lambda f: f(z(3, 8).astype(np.float64), z(8, 2)), "argument 'A' is float64[3, 8]; expected float32"),
     ],

@@ -66,6 +66,16 @@ define void @sample(ptr %p, i64 %n) {
 """
 
 
+_NOT_64_BITS = "64-bit code requested"  # LLVM's complaint about an x86 processor that it does not have
+
+
+def _unknown_processor(arch: str, triple: str) -> TargetError:
+    return TargetError(
+        f"LLVM has no processor {arch!r} for {triple}.",
+        fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
+    )
+
+
 @lru_cache(maxsize=64)
 def _check_target(triple: str, arch: str, features: str) -> None:
     """Raises TargetError for a target that LLVM cannot compile for: some would end the process, others be
@@ -79,16 +89,15 @@ def _check_target(triple: str, arch: str, features: str) -> None:
     try:
         _, said = build_apart(_SAMPLE, triple, arch, features)
     except CodegenError as error:
+        if _NOT_64_BITS in error.what:
+            raise _unknown_processor(arch, triple) from error
         with_features = f" with features {features!r}" if 0 < len(features) < 80 else ""
         raise TargetError(
             f"there is no code for processor {arch!r}{with_features} of {triple}: {error.what}",
             fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
         ) from error
     if "is not a recognized processor" in said:
-        raise TargetError(
-            f"LLVM has no processor {arch!r} for {triple}.",
-            fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
-        )
+        raise _unknown_processor(arch, triple)
     unknown = re.search(r"'(.*)' is not a recognized feature", said)
     if unknown:
         raise TargetError(f"LLVM has no feature {unknown[1]!r} of {arch!r} for {triple}.")

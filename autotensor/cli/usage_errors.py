@@ -1,0 +1,59 @@
+"""Wrong usage in one sentence: messages of Typer and pydantic in plain words, and advice for tvmc's options.
+
+Input should be greater than or equal to 1   ──▶  it must be at least 1
+No such option: --tuning-records             ──▶  … Leave it out: the tuning log is used by itself; …
+"""
+
+from __future__ import annotations
+
+import re
+
+from autotensor.base.registry import suggest
+
+_PLAIN = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"Input should be greater than or equal to (\S+)", r"it must be at least \1"),
+        (r"Input should be less than or equal to (\S+)", r"it must be at most \1"),
+        (r"Input should be a valid integer.*", "it must be a whole number"),
+        (r"Input should be a valid number.*", "it must be a number"),
+        (r"Input should be ", "it must be "),
+        (r"Value error, ", ""),
+    )
+)
+_TVMC = {  # option of tvmc → what to do instead
+    "--desired-layout": "Leave it out: schedules choose layouts.",
+    "--enable-autoscheduler": "Leave it out: one search serves all.",
+    "--fill-mode": "Leave it out: random input is the default.",
+    "--input-shapes": "Write --shape NAME=1x3x224x224.",
+    "--inputs": "Write --input FILE.npz.",
+    "--output": "Write -o FILE.atm.",
+    "--output-format": "Leave it out: an .atm file is written, or a C library with --emit c.",
+    "--print-time": "`autotensor bench` times a model.",
+    "--print-top": "Leave it out: the best classes are printed by themselves.",
+    "--tuner": "Write --policy NAME.",
+    "--tuning-records": "Leave it out: the tuning log is used by itself; --db names another.",
+}
+
+
+def usage_sentence(error: Exception, message: str, verb: str) -> str:
+    """What is wrong, and what to do. message: what Typer says of the error.
+
+    >>> usage_sentence(ValueError(), "'--n': Input should be greater than or equal to 1.", "tune")
+    "'--n': it must be at least 1. See `autotensor tune --help`."
+    """
+    for pattern, plain in _PLAIN:
+        message = pattern.sub(plain, message)
+    advice = _TVMC.get(getattr(error, "option_name", ""), f"See `autotensor {verb} --help`.")
+    return f"{message.rstrip('.')}. {advice}"
+
+
+def unknown_verb(verb: str, verbs: tuple[str, ...]) -> str:
+    """The sentences for a verb that does not exist.
+
+    >>> unknown_verb("tvmc", ("tune", "run"))
+    "verb 'tvmc' is unknown. Write autotensor in place of tvmc: autotensor tune MODEL."
+    """
+    if verb == "tvmc":
+        return f"verb {verb!r} is unknown. Write autotensor in place of tvmc: autotensor tune MODEL."
+    return f"verb {verb!r} is unknown. {suggest(verb, verbs)}"
