@@ -37,7 +37,7 @@ _TVMC = {  # option of tvmc → what to do instead
 
 
 def usage_sentence(error: Exception, message: str, verb: str) -> str:
-    """What is wrong, and what to do. message: what Typer says of the error.
+    """The error and its remedy. message: Typer's text of the error.
 
     >>> usage_sentence(ValueError(), "'--n': Input should be greater than or equal to 1.", "tune")
     "'--n': it must be at least 1. See `autotensor tune --help`."

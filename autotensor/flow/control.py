@@ -4,7 +4,7 @@
     p ──▶   │                                Merge ──▶
             └──────▶ Taken(false) ──▶ y ** 2 ┘
 
-A switch forwards its input to one side. On the other side the value is *dead*, and so is every node that
+A switch forwards its input to one side. On the other side the value is *dead*, like every node that
 reads it. A merge forwards its one input that is not dead. `cond` writes both: every outer node that a branch
 reads goes through a switch, and nodes without inputs depend on the branch's pivot. A loop runs its condition
 and its body as separate programs until the condition is false.

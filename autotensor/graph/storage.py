@@ -4,8 +4,8 @@
     reshape(gates)        [35, 2600]         a view: the same bytes
     slice(gates, 3, 4)    [1, 1, 2600]       a window: gates + 3 * 10400 bytes, no kernel and no task
 
-Recurrent layers unrolled in time have a window for every step; so have models that cut a wide product in
-parts.
+Recurrent layers unrolled in time have a window for every step. Models that cut a wide product in parts have
+windows, too.
 """
 
 from __future__ import annotations

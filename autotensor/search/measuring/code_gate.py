@@ -5,7 +5,7 @@
 A register tile is fast because it stays in registers. If it does not fit, every iteration reads parts of it
 from the stack and writes them back, and each multiply-add waits for memory. Only such code is refused.
 Spilled temporaries within an iteration, and constants that are read again, are allowed: the fastest
-transforms of Winograd's convolution have dozens of them, and so have the fastest windows of 16 registers.
+transforms of Winograd's convolution have dozens of them, like the fastest windows of 16 registers.
 """
 
 from __future__ import annotations
