@@ -20,7 +20,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,7 +30,7 @@ from contests.results import machine
 from replays.model_variants import Ridge
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
-from suite.programs.drawn import drawn
+from suite.programs.drawn import drawn, numbers_of
 
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import Target, host
@@ -225,17 +224,11 @@ def workloads(tasks: str, numbers: str, target: Target) -> list[Workload]:
     if not numbers:
         return [task_workload(name) for name in chosen(tasks, None)]
     found = []
-    for n in chain.from_iterable(numbered(part) for part in numbers.split(",")):
+    for n in numbers_of(numbers):
         workload = Workload.of(ComputeDAG.of(drawn(n).te()), f"drawn {n}")
         if sum(s.size for s in generate(workload.dag, target)) >= LEAST_SPACE:
             found.append(workload)
     return found
-
-
-def numbered(part: str) -> range:
-    """Of `7` or `first:last`, the last one left out."""
-    first, _, last = part.partition(":")
-    return range(int(first), int(last or int(first) + 1))
 
 
 def main() -> None:

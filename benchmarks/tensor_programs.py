@@ -2,7 +2,7 @@
 
     python benchmarks/tensor_programs.py                          the suites, default schedules
     python benchmarks/tensor_programs.py --trials 128             also tuned
-    python benchmarks/tensor_programs.py --only images --drawn 60 a suite, and sixty programs drawn at random
+    python benchmarks/tensor_programs.py --only images --drawn 0:60 a suite and sixty drawn programs
 
 Peers: XLA (`jax`), torch eager, torch.compile (max-autotune), opt_einsum over torch where something is an
 einsum, numba in the loops that a person would write, and Halide with each of its autoschedulers
@@ -29,6 +29,7 @@ from contests.results import Results, times
 from contests.table import Plan, Row, arguments, make
 from peers import AUTOSCHEDULERS, Spec, cache_folder
 from suite.programs import PROGRAMS
+from suite.programs.drawn import numbers_of
 
 TITLE = "Tensor programs"
 MOST = 10.0  # a larger ratio says more of the peer than of us, and is left out of means
@@ -40,11 +41,11 @@ PIPELINES = ("images", "stencils")  # what Halide is made for
 WORST = 5  # programs that the page names
 
 
-def rows_of(only: str, drawn: int) -> list[Row]:
-    """The programs of suites or names; and so many drawn ones. Raises SystemExit where there are none."""
+def rows_of(only: str, drawn: str) -> list[Row]:
+    """The programs of suites or names, and drawn ones by number. Raises SystemExit where there are none."""
     words = [w for w in only.split(",") if w]
     found = [p.name for p in PROGRAMS if not words or p.suite in words or p.name in words]
-    names = [*found, *(f"drawn {n}" for n in range(drawn))]
+    names = [*found, *(f"drawn {n}" for n in numbers_of(drawn))]
     if not names:
         raise SystemExit(f"no suite or program is called {only!r}. Suites: {', '.join(suites())}.")
     return [Row(n, dict) for n in names]
@@ -129,7 +130,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments(parser, "tensor-programs.json", "tensor-programs.db", rounds=5, block_s=0.05)
-    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="also N programs drawn at random")
+    parser.add_argument(
+        "--drawn", default="", metavar="NUMBERS", help="also programs drawn at random, as 7,100:160"
+    )
     options = parser.parse_args()
     everybody = contestants(options.threads, options.log, bool(options.trials))
     plan = Plan(

@@ -442,6 +442,16 @@ CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 
+def numbers_of(text: str) -> list[int]:
+    """The numbers of programs that a command line names; the last one of a range is left out.
+
+    >>> numbers_of("7,10:13")
+    [7, 10, 11, 12]
+    """
+    ends = [part.partition(":")[::2] for part in text.split(",") if part]
+    return [n for first, last in ends for n in range(int(first), int(last or int(first) + 1))]
+
+
 def drawn(number: int, kind: str = "", small: bool = False) -> Program:
     """Program of that number; of one class if it is named. The same number is the same program."""
     rng = random.Random(f"{kind}/{number}" + "/small" * small)
