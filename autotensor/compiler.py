@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from autotensor.base import switches
+from autotensor.base.garbage import uncollected
 from autotensor.base.source_hash import source_digest
 from autotensor.base.target import Target
 from autotensor.codegen import backend
@@ -71,6 +72,7 @@ def compile_trace(
     )
 
 
+@uncollected()
 def compile_state(
     state: State,
     target: Target,

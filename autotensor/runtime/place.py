@@ -12,10 +12,10 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
-from autotensor.base.device_identity import ABSENT, DeviceIdentity
 from autotensor.base.errors import TargetError
 from autotensor.base.machine import HostMachine, host_machine
 from autotensor.base.target import Target
+from autotensor.runtime.device.device_identity import ABSENT, DeviceIdentity
 from autotensor.runtime.device.devices import device_of
 
 TaskKey = tuple[str, str, str]  # keys of workload and target, fingerprint of the machine

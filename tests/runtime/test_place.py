@@ -7,11 +7,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from autotensor.base.device_identity import ABSENT, DeviceIdentity
 from autotensor.base.errors import TargetError
 from autotensor.base.machine import HostMachine, host_machine
 from autotensor.base.target import parse
 from autotensor.runtime import place
+from autotensor.runtime.device.device_identity import ABSENT, DeviceIdentity
 from autotensor.runtime.device.devices import open_device
 from autotensor.runtime.place import Place, here
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
-from autotensor.base.device_identity import DeviceIdentity
 from autotensor.runtime.arrays import Array
+from autotensor.runtime.device.device_identity import DeviceIdentity
 from autotensor.runtime.files.launches import Extents
 
 Run = Callable[[], None]

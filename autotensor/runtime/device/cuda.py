@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.device_identity import DeviceIdentity
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.device import nvrtc_library
 from autotensor.runtime.device.contract import DeviceCall, Memory, Run
+from autotensor.runtime.device.device_identity import DeviceIdentity
 from autotensor.runtime.files.object_cache import default_cache, object_key
 
 INSTALL = "pip install 'autotensor[cuda12x]'"

@@ -19,11 +19,11 @@ import numpy as np
 import psutil
 
 from autotensor.base import log, switches
-from autotensor.base.device_identity import DeviceIdentity
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.base.target import host
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.device.contract import DeviceCall, Memory, Run
+from autotensor.runtime.device.device_identity import DeviceIdentity
 from autotensor.runtime.device.pocl_cache import sweep, use_own_folder
 from autotensor.runtime.device.pocl_cpu import GENERIC, UNKNOWN, ZEN_3, name_processor
 from autotensor.runtime.files.object_cache import default_cache, object_key

@@ -12,15 +12,13 @@ sketch goes through all three once, and recorded formulas are evaluated for any 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.base.garbage import uncollected
 from autotensor.base.target import Target
 from autotensor.schedule.formulas import Plan, Sheet
 from autotensor.schedule.loop_picture import appearance, looks, picture
@@ -105,18 +103,6 @@ class Scoring:
         )
         sheet.done()
         return recorded
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Inside the block no garbage is collected: formulas are many, and freed at its end without that."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _full(x: Any, count: int) -> Floats:
