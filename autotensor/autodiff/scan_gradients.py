@@ -28,7 +28,7 @@ from autotensor.ir.affine import affine
 from autotensor.ir.expr import Expr, Load, Select, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 from autotensor.te import Tensor
 from autotensor.te.dag import StageOp
 from autotensor.te.scan import Carried, first_steps, steps_of
@@ -260,7 +260,7 @@ class _Backwards:
             slope, one = joined(guarded), const(1, own.dtype)
             # rows before the last step are 0, and remain it times what is the same at all steps
             factor = transform(slope, lambda n: one if isinstance(n, Load) and n.buffer is own else None)
-            varies = s.axes[0].var in free_vars(factor) or any_node(factor, lambda n: isinstance(n, Load))
+            varies = s.axes[0].var in free_vars(factor) or contains(factor, Load)
             is_step = [r >= scan.reach + distance] * varies + [step >= 0] * (distance < scan.given)
             guards = [*is_step, *(transform(substitute(g, swap), read) for g in inverse.guards)]
             value = under(guards, transform(substitute(slope, values), read))

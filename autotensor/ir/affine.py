@@ -20,7 +20,7 @@ from math import gcd
 
 from autotensor.base.dtype import DType, int64, wrap_int
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 
 _LARGE = 1 << 63
 
@@ -136,7 +136,7 @@ def _transparent(e: Expr, a: Expr) -> bool:
         return False
     if target.bits <= source.bits:
         return True
-    return source.bits >= 32 and not isinstance(a, Var) and not any_node(a, lambda n: isinstance(n, Load))
+    return source.bits >= 32 and not isinstance(a, Var) and not contains(a, Load)
 
 
 # -- the law x = c*(x//c) + x%c ------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from autotensor.ir.intervals import (
     dtype_interval,
     wrapped,
 )
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 
 __all__ = ["EVERYTHING", "NO_RANGES", "Bounds", "Interval", "Ranges", "bounds", "interval", "prove"]
 
@@ -404,7 +404,7 @@ def is_symbolic(e: Expr) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_data(e: Expr) -> bool:
     """Whether an expression depends on the contents of memory."""
-    return any_node(e, lambda n: isinstance(n, Load))
+    return contains(e, Load)
 
 
 def _narrowed(i: Interval, e: Expr) -> Interval:

@@ -24,7 +24,7 @@ from autotensor.ir.laws.vector_laws import VECTOR_LAWS
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import Rules, fire
 from autotensor.ir.stmt import NOTHING, Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 
 N = TypeVar("N", bound=Node)
 
@@ -96,7 +96,7 @@ class Simplifier:
         """Where `cond` is known. One that reads memory tells nothing: a store may undo it."""
         found = self._inner.get((cond, holds))
         if found is None:
-            if any_node(cond, lambda n: isinstance(n, Load)):
+            if contains(cond, Load):
                 return self
             found = self._inner[(cond, holds)] = type(self)(self.bounds.assuming(cond, holds), self.values)
         return found

@@ -25,9 +25,28 @@ def walk(root: Node) -> Iterator[Node]:
                 stack.append(child)
 
 
+def contains(root: Node, cls: type[Node]) -> bool:
+    """Whether `root` or a node below it is of this class. Nodes know the classes below them: no search."""
+    return bool(root._kinds & cls._classes)  # type: ignore[attr-defined]
+
+
 def collect(root: Node, cls: type[N]) -> tuple[N, ...]:
-    """Distinct nodes of one class, parents first."""
-    return tuple(n for n in walk(root) if isinstance(n, cls))
+    """Distinct nodes of one class, parents first; looks only where there are some."""
+    wanted = cls._classes
+    if not root._kinds & wanted:  # type: ignore[attr-defined]
+        return ()
+    seen = {root}
+    stack: list[Any] = [root]
+    found: list[N] = []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cls):
+            found.append(node)
+        for child in reversed(node._children()):
+            if child._kinds & wanted and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return tuple(found)
 
 
 def any_node(root: Node, test: Callable[[Node], bool]) -> bool:

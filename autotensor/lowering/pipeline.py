@@ -20,7 +20,7 @@ from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, Stmt
 from autotensor.ir.verify import Level, verify
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import collect
 from autotensor.lowering.capabilities import check_capabilities
 from autotensor.lowering.device_features import device_of
 from autotensor.lowering.gpu.barrier_proof import check
@@ -85,7 +85,7 @@ def _simplify(body: Stmt) -> Stmt:
 
 def _partition_blocks(body: Stmt) -> Stmt:
     """Where loops are bound, threads share the guards: a part of a loop would be a kernel of its own."""
-    bound = any_node(body, lambda n: isinstance(n, For) and n.kind is ForKind.THREAD)
+    bound = any(loop.kind is ForKind.THREAD for loop in collect(body, For))
     return body if bound else partition(body, SOURCE_COPIES)
 
 

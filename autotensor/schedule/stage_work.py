@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import contains
 from autotensor.te.stage import StageOp, distinct_operations
 
 
@@ -39,8 +39,5 @@ def _rows(body: Expr) -> list[Expr]:
 
 def _is_position(cond: Expr) -> bool:
     return (
-        isinstance(cond, Compare)
-        and cond.op is Cmp.EQ
-        and cond.a.dtype.is_int
-        and not any_node(cond, lambda n: isinstance(n, Load))
+        isinstance(cond, Compare) and cond.op is Cmp.EQ and cond.a.dtype.is_int and not contains(cond, Load)
     )

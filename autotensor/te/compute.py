@@ -37,7 +37,7 @@ from autotensor.ir.expr import (
     select,
 )
 from autotensor.ir.reducers import OPERATORS
-from autotensor.ir.visit import MOST_NESTED, any_node, height
+from autotensor.ir.visit import MOST_NESTED, contains, height
 from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_shape
 
 
@@ -148,7 +148,7 @@ def _check_height(bodies: tuple[Expr, ...], name: str) -> None:
 
 
 def _contains_reduce(exprs: tuple[Expr, ...]) -> bool:
-    return True in [any_node(e, lambda n: isinstance(n, Reduce)) for e in exprs]
+    return True in [contains(e, Reduce) for e in exprs]
 
 
 def _reduction_axes(bodies: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:

@@ -30,7 +30,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.intervals import dtype_interval
 from autotensor.ir.node import Node, children
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import contains
 from autotensor.te.dag import ComputeDAG, StageOp
 
 Range = tuple[int, int]  # least and largest
@@ -66,7 +66,7 @@ def clamped(index: Expr, extent: Expr) -> Expr:
 
 def reads_memory(e: Expr) -> bool:
     """Whether an index comes from memory."""
-    return any_node(e, lambda n: isinstance(n, Load))
+    return contains(e, Load)
 
 
 def _always_read(bodies: Sequence[Expr]) -> Iterator[Load]:

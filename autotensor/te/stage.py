@@ -15,7 +15,7 @@ from autotensor.base.dtype import int64
 from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Symbol, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children
-from autotensor.ir.visit import free_vars, walk
+from autotensor.ir.visit import collect, free_vars
 from autotensor.te.tensor import AxisKind
 
 
@@ -87,7 +87,7 @@ class StageOp:
 
 @lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
 def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
-    return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
+    return tuple(dict.fromkeys(load for body in bodies for load in collect(body, Load)))
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.ir.expr import Load, Select
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.index_regions import access
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Inlined, Stage, State
@@ -58,7 +58,7 @@ class ConvRoles:
     @property
     def skips(self) -> bool:
         """Whether terms can be left out: there is padding, or some phases have fewer taps than others."""
-        return bool(self.pads) or any_node(self.op.bodies[0], lambda n: isinstance(n, Select))
+        return bool(self.pads) or contains(self.op.bodies[0], Select)
 
     def unseen(self, host: StageOp) -> list[str]:
         """The host's axes, of one element, in which none of the convolution's is found."""

@@ -9,7 +9,7 @@ from autotensor.base.target import Target
 from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
 from autotensor.ir.node import children
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import any_node, contains, free_vars
 from autotensor.schedule.extents import Access, access
 from autotensor.schedule.state import Inlined, Root, Stage, State
 from autotensor.te.dag import IterDef, StageOp
@@ -260,7 +260,7 @@ def terms_left_out(op: StageOp, vector: str) -> bool:
         ):
             names = {v.name for v in free_vars(cond)}
             summed = any(a.name in names for a in op.reduce_axes)
-            return summed and vector not in names and not any_node(cond, lambda n: isinstance(n, Load))
+            return summed and vector not in names and not contains(cond, Load)
     return False
 
 

@@ -20,7 +20,7 @@ from math import prod
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Load
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
@@ -47,7 +47,7 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
         return ()
     op = stage.op
     # places that are not data are those of windows and slices, which have rules of their own
-    found = {name: e for name, e in solutions(op).items() if any_node(e, lambda n: isinstance(n, Load))}
+    found = {name: e for name, e in solutions(op).items() if contains(e, Load)}
     if not found or prod(a.extent for a in op.axes if a.name in found) <= SHORT:
         return ()
     telling = {v.name for e in found.values() for v in free_vars(e)}

@@ -30,7 +30,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.semantics import stopover
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import contains
 
 SHUFFLE = "shuffle_xor"  # the value of another lane of a warp
 
@@ -280,4 +280,4 @@ def _zero(t: DType) -> float | int | bool:
 
 def _may_wrap(e: Expr) -> bool:
     """Index arithmetic was proved to stay small; values from memory may be anything."""
-    return any_node(e, lambda n: isinstance(n, Load | Cast))
+    return contains(e, Load) or contains(e, Cast)

@@ -28,7 +28,7 @@ from autotensor.codegen.reread import reread
 from autotensor.ir.expr import Dot, Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
-from autotensor.ir.visit import collect, loads, walk
+from autotensor.ir.visit import collect, loads
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
@@ -176,7 +176,7 @@ def _prepared_by(program: Program) -> dict[str, Any]:
 
 def _is_shared(func: PrimFunc) -> bool:
     """Whether several threads work at a kernel."""
-    return any(isinstance(n, For) and n.kind is ForKind.PARALLEL for n in walk(func.body))
+    return any(loop.kind is ForKind.PARALLEL for loop in collect(func.body, For))
 
 
 def module_text(program: Program, target: Target) -> tuple[str, int]:
@@ -251,16 +251,10 @@ def _few_passes_suffice(func: PrimFunc) -> bool:
     already outside the loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the
     same speed (Zen 4, LLVM 22).
     """
-    tiled = False
-    for node in walk(func.body):
-        tiled = tiled or (isinstance(node, Alloc) and node.buffer.scope is Scope.REGISTER)
-        if (
-            isinstance(node, Store)
-            and node.buffer.scope is not Scope.REGISTER
-            and node.buffer in _loaded(node.value)
-        ):
-            return False
-    return tiled
+    in_memory = (s for s in collect(func.body, Store) if s.buffer.scope is not Scope.REGISTER)
+    return any(a.buffer.scope is Scope.REGISTER for a in collect(func.body, Alloc)) and not any(
+        s.buffer in _loaded(s.value) for s in in_memory
+    )
 
 
 def _loaded(e: Expr) -> set[Buffer]:

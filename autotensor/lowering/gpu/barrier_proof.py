@@ -50,7 +50,7 @@ from autotensor.ir.stmt import (
     Stmt,
     Store,
 )
-from autotensor.ir.visit import any_node, free_vars, walk
+from autotensor.ir.visit import any_node, contains, free_vars, walk
 from autotensor.lowering.gpu.index_values import Values, held, values_of
 
 MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
@@ -248,7 +248,7 @@ class _Prover:
                 at = const(self.sizes[var][0] + turn, var.type)
                 self.stmt(s.body, replace(way, env={**way.env, var: at}, known=True))
             return
-        if not any_node(s.body, lambda n: isinstance(n, Barrier)):
+        if not contains(s.body, Barrier):
             self.stmt(s.body, replace(way, own=way.own | {var}))
             return
         self.stmt(s.body, way)

@@ -26,7 +26,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node, free_vars, walk
+from autotensor.ir.visit import any_node, collect, free_vars, walk
 from autotensor.lowering.gpu.unify import axis_var, thread_extents
 
 BARRIER = Barrier("shared")
@@ -62,7 +62,7 @@ NONE: Pending = frozenset()
 
 
 def barriers(body: Stmt) -> Stmt:
-    if not any_node(body, lambda n: isinstance(n, Alloc) and n.buffer.scope is Scope.SHARED):
+    if not any(a.buffer.scope is Scope.SHARED for a in collect(body, Alloc)):
         return body
     axes = {a: n for a, n in thread_extents(body).items() if a.startswith("threadIdx")}
     threads = frozenset(axis_var(a) for a, n in axes.items() if n > 1)

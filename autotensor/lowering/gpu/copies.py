@@ -19,12 +19,12 @@ from autotensor.ir.func import Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import NOTHING, Alloc, Async, Await, Barrier, Commit, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node, collect
+from autotensor.ir.visit import collect, contains
 
 
 def wait_before_meeting(body: Stmt) -> Stmt:
     """The body with each wait for copies right before a barrier; one is put there if there is none."""
-    if not any_node(body, lambda n: isinstance(n, Await)):
+    if not contains(body, Await):
         return body
     return _ordered(body)
 
@@ -74,7 +74,7 @@ def _taken(s: Stmt) -> tuple[Stmt | None, Stmt]:
 
 def start_copies(body: Stmt) -> Stmt:
     """The body with whole copies into boxes of later turns made asynchronous."""
-    if not any_node(body, lambda n: isinstance(n, Await)):
+    if not contains(body, Await):
         return body
     written = {s.buffer for s in collect(body, Store)}
 
@@ -85,7 +85,7 @@ def start_copies(body: Stmt) -> Stmt:
         return None
 
     started = transform(body, visit)
-    if any_node(started, lambda n: isinstance(n, Async)):
+    if contains(started, Async):
         return started
     return transform(body, lambda n: NOTHING if isinstance(n, Commit | Await) else None)
 

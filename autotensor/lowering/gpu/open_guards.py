@@ -17,7 +17,7 @@ from collections.abc import Callable
 from autotensor.ir.expr import Load
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.stmt import Alloc, Barrier, For, If, Let, Seq, Stmt, seq
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import any_node, contains
 
 Wrap = Callable[[Stmt], Stmt]
 
@@ -71,7 +71,7 @@ def _reads_on_the_way(s: Stmt) -> bool:
 
 
 def _meets(s: Stmt) -> bool:
-    return any_node(s, lambda n: isinstance(n, Barrier))
+    return contains(s, Barrier)
 
 
 def _is_load(n: Node) -> bool:

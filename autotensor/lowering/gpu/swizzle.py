@@ -14,11 +14,11 @@ from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, Stmt, Store
 from autotensor.ir.swizzle import Swizzle, swizzled
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import collect
 
 
 def swizzle(body: Stmt) -> Stmt:
-    if not any_node(body, lambda n: isinstance(n, Alloc) and bool(n.buffer.swizzle)):
+    if not any(a.buffer.swizzle for a in collect(body, Alloc)):
         return body
 
     def visit(node: Node) -> Node | None:

@@ -8,14 +8,14 @@ from autotensor.ir.expr import Load
 from autotensor.ir.node import children, map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import For, If, Let, Stmt
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import collect, contains, free_vars
 from autotensor.lowering.gpu.unify import thread_extents
 
 
 def check_tensorized(body: Stmt) -> Stmt:
     """The body, with indices spelled out in thread variables if it has instructions. Raises LoweringError for
     a marked loop that is not what its instruction computes."""
-    if not any_node(body, lambda n: isinstance(n, For) and is_tensorized(n)):
+    if not any(map(is_tensorized, collect(body, For))):
         return body
     body = _without_lets(body)
     extents = thread_extents(body)
@@ -26,7 +26,7 @@ def check_tensorized(body: Stmt) -> Stmt:
 def _without_lets(s: Stmt) -> Stmt:
     """Variables that stand for parts of a thread's number, replaced by their values."""
     match s:
-        case Let(var, value, inner) if not any_node(value, lambda n: isinstance(n, Load)):
+        case Let(var, value, inner) if not contains(value, Load):
             return _without_lets(substitute(inner, {var: value}))
         case _:
             return map_children(s, lambda c: _without_lets(c) if isinstance(c, Stmt) else c)

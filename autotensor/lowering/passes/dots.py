@@ -22,7 +22,7 @@ from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, If, Let, Seq, Stmt, Store
-from autotensor.ir.visit import any_node, free_vars, widened
+from autotensor.ir.visit import collect, free_vars, widened
 from autotensor.lowering.passes.vectorize import Vectorizer
 
 Loops = dict[Var, int]  # in one another, outermost first: variable → extent
@@ -30,7 +30,7 @@ Loops = dict[Var, int]  # in one another, outermost first: variable → extent
 
 def dots(body: Stmt) -> Stmt:
     """The body with its dots. Raises LoweringError for marked loops of other sums of products."""
-    if not any_node(body, _is_marked):
+    if not any(map(_is_marked, collect(body, For))):
         return body
     return transform(body, lambda n: _replaced(n) if _is_marked(n) else None)
 

@@ -23,7 +23,7 @@ from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import collect, free_vars
 
 
 def inside_extents(body: Stmt) -> Stmt:
@@ -31,11 +31,12 @@ def inside_extents(body: Stmt) -> Stmt:
 
     Raises LoweringError for a store that is not provably inside.
     """
-    return _stmt(body, _Scope(bounds(NO_RANGES))) if any_node(body, _has_extents) else body
+    return _stmt(body, _Scope(bounds(NO_RANGES))) if _has_extents(body) else body
 
 
-def _has_extents(node: Node) -> bool:
-    return isinstance(node, (Load, Store)) and bool(node.buffer.extents)
+def _has_extents(body: Stmt) -> bool:
+    stores, loads = collect(body, Store), collect(body, Load)
+    return any(s.buffer.extents for s in stores) or any(x.buffer.extents for x in loads)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node, collect, free_vars
+from autotensor.ir.visit import collect, free_vars
 
 
 def lanes_name(buffer: Buffer) -> str:
@@ -25,7 +25,7 @@ def lanes_name(buffer: Buffer) -> str:
 
 
 def join(body: Stmt) -> Stmt:
-    if not any_node(body, lambda n: isinstance(n, Alloc) and n.buffer.name.endswith(".lanes")):
+    if not any(a.buffer.name.endswith(".lanes") for a in collect(body, Alloc)):
         return body
     return transform(body, lambda n: _joined(n) if isinstance(n, For) else None)
 

@@ -13,7 +13,7 @@ from autotensor.ir.affine import to_expr
 from autotensor.ir.bounds import NEGATED, Bounds, Interval
 from autotensor.ir.expr import Binary, Compare, Const, Expr, Load, Op, Select
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
-from autotensor.ir.visit import any_node, collect
+from autotensor.ir.visit import collect, contains
 from autotensor.lowering.index_limits import excess
 from autotensor.lowering.passes.protect_loads import in_bounds
 
@@ -64,7 +64,7 @@ def _unsafe_in(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ..
                 yield from _unsafe_in(x, known)
         case Alloc(_, body):
             yield from _unsafe_in(body, known)
-        case _ if any_node(s, lambda n: isinstance(n, Select)):
+        case _ if contains(s, Select):
             yield s, tuple(c for select in collect(s, Select) for c in _protecting(select, known))
 
 

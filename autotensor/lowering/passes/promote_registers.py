@@ -14,7 +14,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store
-from autotensor.ir.visit import collect, free_vars, walk
+from autotensor.ir.visit import collect, contains, free_vars, walk
 
 MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would be spilled anyway
 
@@ -52,7 +52,7 @@ def _fits(body: Stmt, buffer: Buffer, unrolled: frozenset[Var]) -> bool:
 def _fixed(index: Expr, unrolled: frozenset[Var]) -> bool:
     if index.dtype.lanes > 1 and not (isinstance(index, Ramp) and index.stride == 1):
         return False
-    return free_vars(index) <= unrolled and not any(isinstance(n, Load) for n in walk(index))
+    return free_vars(index) <= unrolled and not contains(index, Load)
 
 
 def _moved(body: Stmt, old: Buffer, new: Buffer) -> Stmt:

@@ -15,13 +15,13 @@ from autotensor.ir.expr import Binary, Cmp, Compare, Expr, Load, Neg, Op, Select
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import contains
 
 Conditions = tuple[Expr, ...]  # of the Selects around an expression, outermost first, protected themselves
 
 
 def protect(body: Stmt) -> Stmt:
-    if not any_node(body, lambda n: isinstance(n, Select)):
+    if not contains(body, Select):
         return body
     return _stmt(body, bounds(NO_RANGES))
 
@@ -99,7 +99,7 @@ class _Masked:
                 mask = own if own is None else self.expr(own, under)
                 if not under or _inside(inner, buffer, self.known):
                     return Load(buffer, inner, mask)
-                needed = tuple(c for c in under if not any_node(c, lambda n: isinstance(n, Load)))
+                needed = tuple(c for c in under if not contains(c, Load))
                 if not _inside(inner, buffer, reduce(Bounds.assuming, needed, self.known)):
                     needed = under
                 return Load(buffer, inner, _all((*needed, *(() if mask is None else (mask,)))))

@@ -12,11 +12,13 @@ from autotensor.ir.expr import Binary, Expr, Load, Op, Select
 from autotensor.ir.node import Node
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Stmt
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import collect
 
 
 def unclamp(body: Stmt) -> Stmt:
-    return _Unclamper(bounds(NO_RANGES)).stmt(body) if any_node(body, _is_clamped_choice) else body
+    if not any(map(_is_clamped_choice, collect(body, Select))):
+        return body
+    return _Unclamper(bounds(NO_RANGES)).stmt(body)
 
 
 class _Unclamper(Simplifier):
@@ -34,18 +36,16 @@ class _Unclamper(Simplifier):
 
 
 def _is_clamped_choice(node: Node) -> bool:
-    return isinstance(node, Select) and (
-        any_node(node.then, _is_clamped) or any_node(node.otherwise, _is_clamped)
-    )
+    return isinstance(node, Select) and (_has_clamped(node.then) or _has_clamped(node.otherwise))
 
 
-def _is_clamped(node: Node) -> bool:
-    """A load at an index with a limit."""
-    return isinstance(node, Load) and any(any_node(i, _is_limit) for i in node.indices)
+def _has_clamped(e: Expr) -> bool:
+    """Whether there is a load at an index with a limit."""
+    return any(_is_limit(b) for load in collect(e, Load) for i in load.indices for b in collect(i, Binary))
 
 
-def _is_limit(node: Node) -> bool:
-    return isinstance(node, Binary) and node.op in (Op.MAX, Op.MIN) and node.dtype.is_int
+def _is_limit(node: Binary) -> bool:
+    return node.op in (Op.MAX, Op.MIN) and node.dtype.is_int
 
 
 __all__ = ["unclamp"]

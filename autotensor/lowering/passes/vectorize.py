@@ -28,7 +28,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import free_vars, walk
+from autotensor.ir.visit import collect, free_vars
 
 MAX_LANES = 256
 
@@ -57,9 +57,8 @@ def _one_element(loop: For) -> bool:
     That is so when an axis of extent 1 was split by more: its guard `i < 1` leaves a single lane, and the
     index became 0. Written out, all other iterations vanish.
     """
-    return any(
-        isinstance(n, Store) and not any(loop.var in free_vars(i) for i in n.indices) for n in walk(loop.body)
-    )
+    stores = collect(loop.body, Store)
+    return any(not any(loop.var in free_vars(i) for i in s.indices) for s in stores)
 
 
 class Vectorizer:

@@ -30,7 +30,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import leaf_var
 from autotensor.schedule.state import Stage
@@ -100,7 +100,7 @@ def conjuncts(cond: Expr) -> list[Expr]:
 
 def _plain(cond: Expr) -> bool:
     """Reads nothing from memory."""
-    return not any_node(cond, lambda n: isinstance(n, Load))
+    return not contains(cond, Load)
 
 
 def _is_zero(e: Expr) -> bool:
