@@ -106,6 +106,17 @@ class Input(GraphNode):
         return f"Input({self.name}: {type_text(self.of)})"
 
 
+def _is_immutable(array: Array) -> bool:
+    """Whether nobody can change the array: it is read-only, and its memory is its own, or all of an object of
+    bytes, as the readers of files make them."""
+    if array.flags.writeable or array.base is None:
+        return not array.flags.writeable
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, bytes) and len(owner) == array.nbytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
     """A read-only array that is equal to another when type, shape and bytes are."""
@@ -116,12 +127,7 @@ class Data:
     @staticmethod
     def of(array: Array) -> Data:
         kept = np.asarray(array)
-        if (
-            kept.flags.writeable
-            or not kept.flags.c_contiguous
-            or kept.base is not None
-            or not kept.dtype.isnative
-        ):
+        if not (_is_immutable(kept) and kept.flags.c_contiguous and kept.dtype.isnative):
             native = kept.dtype.newbyteorder("=")
             kept = np.array(kept, dtype=native, order="C", copy=True)  # no caller can change it later
             kept.flags.writeable = False

@@ -242,3 +242,20 @@ def test_constant_only_graphs():
     (value,) = evaluate(Graph((), constant([1.0, 2.0], dtype="float32") + 1))
     assert isinstance(constant([1.0]), Constant)
     np.testing.assert_array_equal(value, [2, 3])
+
+
+def test_constants_of_bytes_are_not_copied():
+    data = np.arange(12, dtype=np.float32).tobytes()
+    whole = np.frombuffer(data, np.float32).reshape(3, 4)
+    assert np.shares_memory(constant(whole).array, whole)
+    part = np.frombuffer(data, np.float32, count=6)  # would keep all of the bytes
+    assert not np.shares_memory(constant(part).array, part)
+
+
+@pytest.mark.parametrize("owner", [np.arange(7.0), bytearray(np.arange(7.0).tobytes())])
+def test_constants_do_not_change_with_the_array_they_were_made_of(owner):
+    seen = np.frombuffer(owner, np.float64)
+    seen.flags.writeable = False  # through this one, but not through its owner
+    node = constant(seen)
+    np.frombuffer(owner, np.float64)[:] = 100.0
+    assert node.array[1] == 1.0
