@@ -132,6 +132,23 @@ def test_nan_stays_what_it_is() -> None:
     assert narrowest(other) is None
 
 
+@pytest.mark.parametrize(
+    ("bits", "kind"),
+    [
+        (0x7F800000, bfloat16),  # infinity
+        (0x80000000, bfloat16),  # -0
+        (0x00010000, bfloat16),  # denormal in both
+        (0x3F800001, None),
+        (0x7F810001, None),  # NaNs, whose bits conversions to bfloat16 change
+        (0x7F810000, float16),
+    ],
+)
+def test_every_bit_counts(bits: int, kind: object) -> None:
+    array = np.zeros(weight_storage.SAMPLE + 9, np.float32)
+    array.view(np.uint32)[-1] = bits
+    assert narrowest(array) is kind
+
+
 # -- what they compute -----------------------------------------------------------------------------------
 
 
