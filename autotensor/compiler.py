@@ -60,8 +60,8 @@ def compile_trace(
     program: Program | None = None,
 ) -> Artifact:
     """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
-    again. `overlapping` names arguments that callers may give the same bytes. `program` is what the trace was
-    lowered to before, if it was.
+    again. `overlapping` names arguments that callers may give the same bytes. `program` is the trace's, if it
+    was lowered before.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
     compiled.
@@ -87,7 +87,7 @@ def compile_state(
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
-    program: what the state was lowered to before, if it was.
+    program: the state's, if it was lowered before.
     texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
     build.
     """

@@ -107,7 +107,7 @@ class Input(GraphNode):
 
 
 def _is_immutable(array: Array) -> bool:
-    """Whether nobody can change the array: it is read-only, and its memory is its own, or all of an object of
+    """Whether the array can never change: it is read-only, and its memory is its own, or all of an object of
     bytes, as the readers of files make them."""
     if array.flags.writeable or array.base is None:
         return not array.flags.writeable

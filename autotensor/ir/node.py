@@ -8,7 +8,7 @@ exact:
 The table holds its nodes weakly: a tree lives as long as somebody holds its root. Derived facts (an
 expression's dtype) are computed once, by `__derive__`, into extra slots named in `_derived`.
 
-Each node knows the classes of the nodes below it, as bits (`_kinds`): whether there is a load somewhere in an
+Each node has the classes of the nodes below it, as bits (`_kinds`): whether there is a load somewhere in an
 expression is one operation, and a search looks only where there is something to find.
 
 Everything made of nodes goes through three functions a hundred thousand times per kernel: construction,

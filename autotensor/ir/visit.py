@@ -26,7 +26,7 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def contains(root: Node, cls: type[Node]) -> bool:
-    """Whether `root` or a node below it is of this class. Nodes know the classes below them: no search."""
+    """Whether `root` or a node below it is of this class. A node has that as a bit: no search."""
     return bool(root._kinds & cls._classes)  # type: ignore[attr-defined]
 
 

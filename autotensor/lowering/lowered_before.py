@@ -2,8 +2,8 @@
 
     fits(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
 
-Only lowering tells whether a trace fits extents that are known at run time, so it is asked before the trace
-is chosen. That is most of the time of compiling such a kernel, and the answer is the compiler's next step.
+Whether a trace fits extents that are known at run time is seen only by lowering it, before it is chosen. That
+is most of the time of compiling such a kernel, and the compiler takes its result.
 """
 
 from __future__ import annotations
