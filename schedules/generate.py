@@ -14,6 +14,7 @@ from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import At, Inlined, Root, Stage, State
 from autotensor.schedule.step import Step, refs
@@ -170,7 +171,8 @@ def _answers(
     try:
         for e in rule.expand(seen, stage, target):
             placed = _placed(e, stage.name, current)
-            yield placed, _applied(current.state, placed.steps)
+            if placed is not None:
+                yield placed, _applied(current.state, placed.steps)
     except Exception as error:
         if switches.strict():
             raise
@@ -180,16 +182,19 @@ def _answers(
         )
 
 
-def _placed(e: Extension, stage: str, current: _Partial) -> Extension:
+def _placed(e: Extension, stage: str, current: _Partial) -> Extension | None:
     """The extension with its stages at their given places, unless it has places of its own for them.
 
-    Their readers are there before. Loops in there run on one core.
+    Their readers are there before. Loops in there run on one core. None where it has stages slide along
+    their loops, which only loops at root can have.
     """
     own = {s.stage for s in e.steps if isinstance(s, ComputeAt | Inline)}
     decided = {*e.done, *(() if e.onward else (stage,))} - own
     mine = [p for p in current.inside if p.stage in decided]
     if not mine or not e.steps:
         return e
+    if any(isinstance(s, StoreAt) for s in e.steps):
+        return None
     steps: list[Step] = [s for s in e.steps if not isinstance(s, Parallel)]
     for p in filter(current.is_open, mine):  # producers first: their readers' steps are put in front
         # before its loops, but behind steps that make stages of a stage and need it at root

@@ -80,16 +80,25 @@ class Extents:
         return self.boxes[stage] if window is None else window.box
 
 
-def derive(state: State, values: Values | None = None, *, symbolic: bool = False) -> Extents:
+def derive(
+    state: State,
+    values: Values | None = None,
+    *,
+    symbolic: bool = False,
+    of: str = "",
+) -> Extents:
     """Extents of all loops of a state.
 
     values: numbers (or arrays) of the holes. symbolic: give boxes their base expressions, over loop
-    variables.
+    variables. of: a stage at root; only its loops are derived and those of stages that are computed in it, so
+    that holes of others may be open.
     Raises ScheduleError when an attached stage is read outside the loop that it is computed in.
     """
     decided = values or {}
     out = Extents()
     for stage in reversed(state.live()):  # consumers first
+        if of and stage.name != of and not is_within(state, stage, of, 0):
+            continue
         if isinstance(stage.place, At):
             box = needed(state, stage, stage.place, out, symbolic)
             if stage.place.store:

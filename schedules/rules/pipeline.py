@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from math import ceil, prod
 
 from autotensor.base.errors import ScheduleError
@@ -61,6 +62,7 @@ SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a windo
 STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
 SLIDING = 2  # plans whose stages slide that are on offer
+TRIED = 24  # such plans, the cheapest, of which those are taken that can be made (chosen, 2026-11)
 PLANS = 6  # others on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
@@ -76,16 +78,17 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     free = tuple((o.name, _places(state, state.stage(o.name))) for o in group.order[:-1])
     plain, found = _plans(group, free)
     plans = [p for p in found if p.plan != plain.plan and not p.plan.steps]
-    sliding = [p for p in found if p.plan.steps][:SLIDING]  # some of these may not be applicable
+    sliding = dict(islice(_slid(state, group, found, target), SLIDING))
     apart = [p for p in plans if not p.plan.tiled]
     most = max(1, min(PLANS, MOST_PLACES // len(group.order)))
     cheap = sorted((*plans[:most], *sliding), key=lambda p: p.cycles)
     first = [p for p in cheap if SURE * p.cycles < plain.cycles]
     rest = [p for p in dict.fromkeys((*cheap, *apart[:1])) if p not in first]
-    made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
-    before = [e for p in first if (e := made[p]) is not None]
-    behind = [e for p in rest if (e := made[p]) is not None]
-    return (*before, Extension(onward=True), *behind)
+
+    def made(p: Placed) -> Extension:
+        return sliding[p] if p in sliding else _extension(state, group, p, target)
+
+    return (*map(made, first), Extension(onward=True), *map(made, rest))
 
 
 @lru_cache(maxsize=64)  # sketches that differ elsewhere ask for the same
@@ -95,37 +98,53 @@ def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[
     return places.plain(), tuple(places.best())
 
 
-def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension | None:
-    """A plan as an extension; one without a tile leaves the loops to the rules behind. None where its steps
-    cannot keep what it would have them keep."""
+def _slid(
+    state: State, group: Group, found: Sequence[Placed], target: Target
+) -> Iterator[tuple[Placed, Extension]]:
+    """The plans whose stages slide, and can: whose steps keep what they would have them keep."""
+    for placed in [p for p in found if p.steps is not None][:TRIED]:
+        made = _steady(state, _extension(state, group, placed, target), group, placed)
+        if made is not None:
+            yield placed, made
+
+
+def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
+    """A plan as an extension; one without a tile leaves the loops to the rules behind."""
     if placed.plan.tiled:
-        made = _Pipeline(state, group, placed, target).build()
-        return made if placed.steps is None else _steady(state, made, steps_name(group.last, placed.steps[0]))
+        return _Pipeline(state, group, placed, target).build()
     gone = [o.name for o in reversed(group.order) if o.name in placed.plan.inlined]
     stays = tuple(o.name for o in group.order[:-1] if o.name not in gone)
     return Extension(tuple(Inline(n) for n in gone), stays=stays, onward=True)
 
 
-def _steady(state: State, made: Extension, name: str) -> Extension | None:
+def _steady(state: State, made: Extension, group: Group, placed: Placed) -> Extension | None:
     """The extension with those steps on offer from one to the next of which all that is read moves by as
     much, which their rows decide; None where the default's do not."""
+    assert placed.steps is not None
+    host = group.last
+    name = steps_name(host, placed.steps[0])
     for step in made.steps:
         state = step.apply(state)
     (hole,) = (h for h in made.holes if h.name == name)
     count, wanted = hole.default
-    if not _derives(state, made.holes, {name: hole.default}):
+
+    def keeps(rows: int) -> bool:
+        return _derives(state, host.name, made.holes, {name: (count, rows)})
+
+    if not keeps(wanted):
         return None
-    others = {r for _, r in hole.options} - {wanted}
-    steady = {wanted, *(r for r in others if _derives(state, made.holes, {name: (count, r)}))}
+    steady = {wanted, *(r for r in {r for _, r in hole.options} - {wanted} if keeps(r))}
     kept = replace(hole, options=tuple(o for o in hole.options if o[1] in steady))
     return replace(made, holes=tuple(kept if h is hole else h for h in made.holes))
 
 
-def _derives(state: State, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
-    """Whether loops have extents where the other holes have their defaults."""
+def _derives(state: State, host: str, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
+    """Whether the loops of a stage and of those in it have extents where the other holes have their
+    defaults."""
     options = ((h.name, decided.get(h.name, h.default)) for h in holes)
+    values = {Ref(name, n): value for name, option in options for n, value in enumerate(option)}
     try:
-        derive(state, {Ref(name, n): value for name, option in options for n, value in enumerate(option)})
+        derive(state, values, of=host)
     except ScheduleError:
         return False
     return True

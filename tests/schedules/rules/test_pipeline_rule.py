@@ -15,7 +15,7 @@ from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.store_at import StoreAt
 from autotensor.te.dag import ComputeDAG
-from schedules.generate import default_trace, generate
+from schedules.generate import default_trace, generate, preferred
 from schedules.placement.cost import nodes
 
 WIDE = parse("llvm -mcpu=x86-64-v4 -threads=2")
@@ -184,6 +184,62 @@ def test_steps_that_keep_nothing_are_not_on_offer() -> None:
     found = [h for s in generate(ComputeDAG.of([b]), WIDE) for h in s.holes if h.name == "b/i steps"]
     assert found
     assert all(rows % 2 == 0 for h in found for _, rows in h.options)
+
+
+def slides(sketch: Any) -> bool:
+    return any(isinstance(s, StoreAt) for s in sketch.steps)
+
+
+def test_stages_slide_whatever_is_computed_behind_them() -> None:
+    """A result besides theirs has been decided before, and its holes are open."""
+    x = y = te.placeholder((266, 266), name="x")
+    for n in range(5):
+        y = cross(y, random.Random(0), f"s{n}")
+    z = te.compute((256, 256), lambda i, j: te.maximum(x[i, j], 0.0), name="z")
+    dag = ComputeDAG.of([x, y, z])
+    assert dag.stages[-1].name == "z"
+    trace = default_trace(dag, WIDE)
+    assert slides(trace)
+    check(dag, trace)
+
+
+def smaller(x: Tensor, name: str) -> Tensor:
+    h, w = ((n - 2) // 2 for n in x.shape)
+    rows = te.compute(
+        (h, x.shape[1]), lambda i, j: x[2 * i, j] + x[2 * i + 1, j] + x[2 * i + 2, j], name + "v"
+    )
+    return te.compute((h, w), lambda i, j: rows[i, 2 * j] + rows[i, 2 * j + 1] + rows[i, 2 * j + 2], name)
+
+
+def larger(x: Tensor, h: int, w: int, name: str) -> Tensor:
+    rows = te.compute((h, x.shape[1]), lambda i, j: x[i // 2, j] + x[i // 2 + i % 2, j], name + "v")
+    return te.compute((h, w), lambda i, j: rows[i, j // 2] + rows[i, j // 2 + j % 2], name)
+
+
+def test_plans_that_cannot_slide_leave_their_place_to_others() -> None:
+    """Of an image that is halved twice and doubled twice the cheapest plans would keep rows which move by
+    unequal steps."""
+    x = te.placeholder((1038, 1550), name="x")
+    one = smaller(x, "d1")
+    back = larger(smaller(one, "d2"), one.shape[0] - 4, one.shape[1] - 4, "u1")
+    low = te.compute(back.shape, lambda i, j: one[i, j] - 0.5 * back[i, j], name="low")
+    whole = larger(low, 1024, 1536, "u0")
+    out = te.compute((1024, 1536), lambda i, j: x[i, j] + 0.3 * whole[i, j], name="out")
+    assert slides(preferred(ComputeDAG.of([x, out]), parse("llvm -mcpu=znver4 -threads=1")))
+
+
+def test_stages_in_front_of_a_product_do_not_slide_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only loops at root keep what iterations before have computed."""
+    monkeypatch.setenv("AUTOTENSOR_STRICT", "1")
+    x = te.placeholder((1024, 1030), name="x")
+    a = te.compute((1024, 1027), lambda i, j: x[i, j] - x[i, j + 1] + x[i, j + 3], name="a")
+    b = te.compute((1024, 1024), lambda i, j: a[i, j] - a[i, j + 1] + a[i, j + 3], name="b")
+    w, k = te.placeholder((1024, 256), name="w", constant=True), te.reduce_axis(1024, name="k")
+    o = te.compute((1024, 256), lambda i, j: te.sum(b[i, k] * w[k, j], axis=k), name="o")
+    found = generate(ComputeDAG.of([x, w, o]), parse("llvm -mcpu=znver4 -threads=1"))
+    inside = [s for s in found if computed_at(s).get("b") == "o"]
+    assert inside
+    assert not any(map(slides, inside))
 
 
 def test_rows_of_windows_share_what_they_read() -> None:
