@@ -230,6 +230,20 @@ class Cpu:
     # rows written out, whose neighbours share loads (27 points of 130 x 130 x 130 1.65 x as fast as one row,
     # a star of radius 4 1.3 x; Zen 5, 2026-11)
     stencil_rows: int = 4
+    # loads of a row that neighbours must save where rows do not begin on a line, so that writing several at
+    # once costs more. None here: 5 points of 700 or 1300 columns four rows 1.25 x as fast as one (Zen 4,
+    # 2026-11)
+    stencil_ragged: float = 0.0
+    # the same where rows are nearly a whole number of pages apart, too: 5 points of 1020 columns in a tile,
+    # two rows 0.91 x as fast as one, four 0.8 x (Zen 4, 2026-11)
+    stencil_paged: float = 3.0
+    # values in common, for each register, up to which rows share what they load: of 27 points, four rows have
+    # 36 and are 0.9 x as fast as two, which have 18 (Zen 4, 2026-11)
+    stencil_held: float = 1.0
+    # lines that rows a whole number of pages apart may have in one set of L1, times its ways: others come
+    # from L2 meanwhile. hotspot of 1024 columns has 14 with four rows, 1.15 x as fast as one; sums down
+    # columns of two to three arrays 10 to 14 with two, 1.05 to 1.3 x (Zen 4, 2026-11)
+    stencil_ways: float = 2.0
 
     # -- the prior
     prior_fine: float = 5e-6  # seconds of pieces that overlap with others around them (chosen, 2026-11)
@@ -269,6 +283,10 @@ XEON = replace(
     multiplies=2.0,  # (Xeon, 2026-11)
     cache_bytes=(48 << 10, 2 << 20),  # the third is as large as the model has cores (Xeon, 2026-11)
     halves=inf,  # (Xeon, 2026-11)
+    # with 5 points four rows take 1.4 x the time of one, with 27 points 0.6 (Xeon, 2026-11)
+    stencil_ragged=3.0,
+    stencil_held=1.25,  # 27 points in 16 registers: four rows take 1.25 x the time of two (Zen 3, 2026-11)
+    stencil_ways=1.0,  # (Zen 3, 2026-11)
     folded=0.0,  # (chosen, 2026-11)
     written=4,  # else the loop's own instructions and its end cost 3 to 15 % (Sapphire Rapids, 2026-11)
     short_cut=8,  # as far as reductions are written out (chosen, 2026-11)

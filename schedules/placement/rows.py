@@ -13,12 +13,9 @@ from schedules.kit.tiles import nearest, singles
 from schedules.placement.reads import Index, Points, Reads, Sum, shares_rows
 
 ROWS = (1, 2, 4)  # written out
-# loads of a row that neighbours must save where rows do not begin on a line, so that writing several at once
-# costs more: with 5 points four rows take 1.4 x the time of one, with 27 points 0.6 (chosen, Xeon, 2026-11)
-RAGGED = 3.0
-# values in common, for each vector register, up to which rows share what they load: of 27 points, four rows
-# have 36 and take 1.25 x the time of two with 16 registers (Zen 3), 0.6 x that of one with 32 (Xeon, 2026-11)
-HELD = 1.25
+NEAR = (
+    2 * LINE
+)  # bytes: rows that are so nearly a whole number of pages apart count as such (chosen, 2026-11)
 
 
 def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> Hole:
@@ -31,14 +28,15 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
     cpu = cpu_of(target)
 
     def fits(rows: int) -> bool:
-        held = _held(op, seen, rows) <= HELD * cpu.vector_registers
-        return rows == 1 or (held and _in_one_set(op, seen, rows) < cpu.ways)
+        held = _held(op, seen, rows) <= cpu.stencil_held * cpu.vector_registers
+        return rows == 1 or (held and _in_one_set(op, seen, rows) < cpu.stencil_ways * cpu.ways)
 
     most = nearest(tuple(filter(fits, options)), cpu.stencil_rows)
-    (*_, row), bits = op.buffers[0].shape, op.buffers[0].dtype.bits
-    ragged = whole and row * bits % (8 * LINE) != 0
+    row = _row_bytes(op.buffers[0])
+    ragged = whole and row % LINE != 0
+    least = cpu.stencil_paged if min(row % PAGE, -row % PAGE) <= NEAR else cpu.stencil_ragged
     saved = _loads(op, seen, 1) - _loads(op, seen, most) / most
-    return Hole(f"{op.name}/rows", singles(options), (1 if ragged and saved < RAGGED else most,))
+    return Hole(f"{op.name}/rows", singles(options), (1 if ragged and saved < least else most,))
 
 
 def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool) -> int:
@@ -82,7 +80,11 @@ def _in_one_set(op: StageOp, seen: Reads, rows: int) -> int:
 
 
 def _rows_are_pages(b: Buffer) -> bool:
-    return len(b.shape) > 1 and b.shape[-1] * b.dtype.bytes % PAGE == 0
+    return len(b.shape) > 1 and _row_bytes(b) % PAGE == 0
+
+
+def _row_bytes(b: Buffer) -> int:
+    return b.shape[-1] * b.dtype.bytes
 
 
 def _loads(op: StageOp, seen: Reads, rows: int) -> int:

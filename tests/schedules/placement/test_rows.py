@@ -47,6 +47,18 @@ def test_several_rows_are_written_at_once_where_that_saves_loads(
     assert rows_of(taps, columns) == want
 
 
+ZEN4 = parse("llvm -mcpu=znver4 -threads=1")
+
+
+def test_rows_that_begin_on_no_line_cost_nothing_where_the_record_says_so() -> None:
+    assert rows_of(CROSS, 130, target=ZEN4) == 4
+
+
+@pytest.mark.parametrize(("columns", "want"), [(996, 1), (1020, 1), (1052, 1), (1060, 4), (900, 4)])
+def test_they_cost_where_rows_are_nearly_pages_apart(columns: int, want: int) -> None:
+    assert rows_of(CROSS, columns, target=ZEN4) == want
+
+
 def test_rows_of_a_tile_lie_in_an_array_of_its_own() -> None:
     assert rows_of(CROSS, 130, whole=False) == 4
 
@@ -64,20 +76,22 @@ def test_values_in_common_need_registers() -> None:
     wide = [(r, c) for r in (-1, 0, 1) for c in range(-4, 5)]  # as 27 points of a cube
     assert rows_of(wide, 128) == 4
     assert rows_of(wide, 128, target=parse("llvm -mcpu=haswell -threads=2")) == 2
+    assert rows_of(wide, 128, target=ZEN4) == 2
 
 
 def test_rows_that_are_pages_apart_leave_the_cache_together() -> None:
-    def rows(width: int) -> int:
+    def rows(width: int, target: Target = TARGET) -> int:
         a = te.placeholder((66, width), name="a")
         b = te.placeholder((66, width), name="b")
         out = te.compute(
             (64, width), lambda i, j: a[i, j] + a[i + 1, j] + a[i + 2, j] + b[i + 1, j], name="o"
         )
         (op,) = ComputeDAG.of([a, b, out]).stages
-        return rows_together(op, points_read(op, (), (op,)) or {}, TARGET, True)
+        return rows_together(op, points_read(op, (), (op,)) or {}, target, True)
 
     assert rows(1024) == 1
     assert rows(1040) == 4
+    assert rows(1024, ZEN4) == 4  # where the second cache is near
 
 
 def test_terms_that_are_written_out_share_rows_too() -> None:
