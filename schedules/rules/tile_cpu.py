@@ -250,7 +250,7 @@ class _TileSketch(SketchWriter):
             outer, inner = [*map(str, rest)], [f"{along}.1"]
             if self.use is not None:
                 of = dimension(r, self.use.axis)
-                assert of is not None, "`dot_uses` asked for it"
+                assert of is not None, "`dot_uses` gives only operands that have it"
                 cuts = (*cuts, (of, self.use.dot.group))
                 outer = [*(d for d in outer if d != str(of)), f"{of}.0"]
                 inner = [*inner, f"{of}.1"]
