@@ -245,6 +245,11 @@ class Cpu:
     # columns of two to three arrays 10 to 14 with two, 1.05 to 1.3 x (Zen 4, 2026-11)
     stencil_ways: float = 2.0
 
+    # of operations and bytes that move, the share of the shorter time that is felt where stages slide along
+    # whole rows: eleven pipelines of which strips come first with it 0.99 to 1.2 x as fast, 1.07 in the mean;
+    # with 0.5 one 0.89 x (Zen 4, 2026-11)
+    strips_felt: float = 0.7
+
     # -- the prior
     prior_fine: float = 5e-6  # seconds of pieces that overlap with others around them (chosen, 2026-11)
     prior_step: float = 0.5  # cycles per innermost iteration besides FMAs and loads (Zen 4, 2026-11)
@@ -287,6 +292,7 @@ XEON = replace(
     stencil_ragged=3.0,
     stencil_held=1.25,  # 27 points in 16 registers: four rows take 1.25 x the time of two (Zen 3, 2026-11)
     stencil_ways=1.0,  # (Zen 3, 2026-11)
+    strips_felt=1.0,  # (chosen, 2026-11)
     folded=0.0,  # (chosen, 2026-11)
     written=4,  # else the loop's own instructions and its end cost 3 to 15 % (Sapphire Rapids, 2026-11)
     short_cut=8,  # as far as reductions are written out (chosen, 2026-11)

@@ -114,10 +114,12 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
     for op in stored:
         times = tiling.count * tiling.vectors[op.name] if op.name in near else _vectors_of(op, group.lanes)
         work += times * each[op.name]
-    work += _moved(group, plan, tiling, whole)
-    cores = group.target.num_cores
+    moved, cpu, cores = _moved(group, plan, tiling, whole), cpu_of(group.target), group.target.num_cores
+    # whole rows follow one another in memory, so that caches fetch the next ones during operations
+    felt = cpu.strips_felt if tiling.steps is not None else 1.0
+    total = max(work, moved) + felt * min(work, moved)
     busiest = ceil(tiling.count / cores) / tiling.count
-    return work * busiest + (1 + len(whole)) * cpu_of(group.target).region
+    return total * busiest + (1 + len(whole)) * cpu.region
 
 
 def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,8 +11,9 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
+from schedules.cpu import cpu_of
 from schedules.generate import default_trace
-from schedules.placement import search
+from schedules.placement import cost, search
 from schedules.placement.search import Places
 from schedules.rules.pipeline import _places, group_of
 
@@ -64,6 +66,18 @@ def test_a_stage_that_is_read_outside_is_not_in_the_tile() -> None:
     assert found.legal({"a": "tile", "b": "tile"})
     assert not found.legal({"a": "tile", "b": "whole"})
     assert found.legal({"a": "tile", "b": "inline"})
+
+
+def test_bytes_that_move_are_felt_less_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    def costs() -> list[tuple[bool, float]]:
+        x = image()
+        found = places(x, taps(taps(x, 3, 0, "a"), 3, 0, "b"))
+        return [(t.steps is not None, found.cost({"a": "tile"}, t)) for t in found._tilings]
+
+    less = costs()
+    monkeypatch.setattr(cost, "cpu_of", lambda t: replace(cpu_of(t), strips_felt=1.0))
+    for (strip, some), (_, all_) in zip(less, costs(), strict=True):
+        assert some < all_ if strip else some == all_
 
 
 @pytest.mark.parametrize("seed", range(6))
