@@ -64,6 +64,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("factored", factored.factored),
     # before all other reductions, which would make the choice for every term
     SketchRule("masked_operand", masked_operand.masked_operand),
+    # before the next two, which take what it leaves
+    SketchRule("neutral", one_pass.neutral),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),

@@ -3,6 +3,8 @@
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     parallel over parts of i:
                                                       for k: if p[k] is in the part: C[p[k], j] += u[k, j]
 
+    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same, and -1 joined where it is a term (`neutral`)
+
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
 
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autotensor.base.target import Target
-from autotensor.ir.expr import Load
+from autotensor.ir.expr import Expr, Load
 from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
@@ -30,6 +32,8 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import Running, ranking, running, solutions
+from schedules.algorithms.neutral_terms import NAME as NEUTRAL
+from schedules.algorithms.neutral_terms import neutral_terms, taken
 from schedules.algorithms.recurrence import NAME
 from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
@@ -42,13 +46,21 @@ FEWER = 4  # times as many terms as results of all threads (chosen, 2026-11)
 SHORT = 4  # terms or elements: so few are compared faster than ranked
 
 
+def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    """With neutral terms where a choice fails, if one pass over the terms can then serve all elements."""
+    op = taken(stage.op) if _is_free(state, stage) else None
+    if op is None or not is_one_pass(op):
+        return ()
+    made = neutral_terms(state, stage)
+    assert made is not None
+    return (Extension((UseAlgorithm(stage.name, NEUTRAL),), again=tuple(s.name for s in made)),)
+
+
 def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if not _is_free(state, stage):
         return ()
-    op = stage.op
-    # places that are not data are those of windows and slices, which have rules of their own
-    found = {name: e for name, e in solutions(op).items() if contains(e, Load)}
-    if not found or prod(a.extent for a in op.axes if a.name in found) <= SHORT:
+    op, found = stage.op, _places(stage.op)
+    if not found:
         return ()
     telling = {v.name for e in found.values() for v in free_vars(e)}
     solved = [a for a in op.axes if a.name in found]
@@ -68,6 +80,13 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     return (*parts, plan.extension(op.name))
 
 
+def _places(op: StageOp) -> dict[str, Expr]:
+    """The axes along which data say where terms go, with these places; none where there are few elements."""
+    # places that are not data are those of windows and slices, which have rules of their own
+    found = {name: e for name, e in solutions(op).items() if contains(e, Load)}
+    return found if prod(a.extent for a in op.axes if a.name in found) > SHORT else {}
+
+
 def _in_parts(
     op: StageOp, near: Sequence[IterDef], apart: Sequence[IterDef], target: Target
 ) -> tuple[Extension, ...]:
@@ -81,6 +100,11 @@ def _in_parts(
         return ()
     steps = (SplitStep(op.name, k.name, (-(-k.extent // target.num_cores),)), RFactor(op.name, f"{k.name}.0"))
     return (Extension(steps, (), (op.name,)),)
+
+
+def is_one_pass(op: StageOp) -> bool:
+    """Whether one pass over the terms serves all elements."""
+    return bool(_places(op)) or runs(op) is not None
 
 
 def runs(op: StageOp) -> Running | None:
@@ -173,4 +197,4 @@ class _Plan(SketchWriter):
         return [*(a.name for a in rest), f"{name}.0", f"{name}.1"]
 
 
-__all__ = ["ranks", "running_reduction", "scatter"]
+__all__ = ["is_one_pass", "neutral", "ranks", "running_reduction", "scatter"]

@@ -37,7 +37,7 @@ from schedules.kit.tiles import singles
 from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
 from schedules.rules.nested_sums import is_nest
-from schedules.rules.one_pass import runs
+from schedules.rules.one_pass import is_one_pass
 from schedules.rules.short_runs import has_short_runs
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
@@ -71,7 +71,7 @@ def _is_better_alone(state: State, s: Stage, target: Target) -> bool:
     if not s.op.is_reduction:
         return False
     tiles = assign_roles(state, s.op, lanes_of(s.op, target), target) is not None
-    return tiles or runs(s.op) is not None or is_nest(state, s, target)
+    return tiles or is_one_pass(s.op) or is_nest(state, s, target)
 
 
 def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[Stage, ...]] | None:
