@@ -56,10 +56,10 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
 
 
 def can_be_copied(roles: Roles) -> bool:
-    """Whether panels of the direct operands can be copied: where an operand is also read along the rows, as
-    that of a covariance is, its copy would be all of it for each panel."""
-    others = [r.load.buffer for r in (*roles.packed, *roles.standing, *roles.turned)]
-    return all(r.load.buffer not in others for r in roles.direct)
+    """Whether panels of the direct operands can be copied: where an operand is also read elsewhere, as that
+    of a covariance is along the rows, its copy would be all of it for each panel."""
+    every = [r.load.buffer for r in (*roles.packed, *roles.standing, *roles.turned, *roles.direct)]
+    return all(every.count(r.load.buffer) == 1 for r in roles.direct)
 
 
 def _crowded(op: StageOp, r: Read, roles: Roles, target: Target) -> bool:

@@ -355,3 +355,12 @@ def test_an_operand_of_both_sides_is_not_copied_by_panels(rows: int) -> None:
     c = te.compute((512, 512), lambda i, j: te.sum(x[r, i] * x[r, j], axis=r), name="c")
     sketches = generate(ComputeDAG.of([x, c]), parse(AVX2))
     assert not any(isinstance(s, CacheRead) for k in sketches for s in k.fill(k.defaults()).steps)
+
+
+def test_an_operand_that_is_read_twice_along_the_columns_is_not_copied() -> None:
+    """Differences of all pairs, summed: a copy has the operand as all reads of it need it, and is one."""
+    p, w = te.placeholder((64, 64), name="p"), te.placeholder((64, 64), name="w")
+    j = te.reduce_axis((0, 64), name="j")
+    y = te.compute((64, 64), lambda i, c: te.sum(w[i, j] * (p[j, c] - p[i, c]), axis=j), name="y")
+    sketches = generate(ComputeDAG.of([p, w, y]), parse(AVX2))  # a rule that fails raises in tests
+    assert not any(isinstance(s, CacheRead) for k in sketches for s in k.fill(k.defaults()).steps)
