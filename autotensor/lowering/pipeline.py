@@ -91,6 +91,7 @@ def _partition_blocks(body: Stmt) -> Stmt:
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
+    Pass("unclamp", unclamp, when=is_cpu),  # before partition and protect: what it lays bare is guarded
     Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
     Pass("partition blocks", _partition_blocks, when=on_cores),
     Pass("virtual threads", vthread, when=is_gpu),
@@ -98,7 +99,6 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
     Pass("await copies", wait_before_meeting, when=is_gpu),
     Pass("open guards", open_guards, when=is_gpu),
-    Pass("unclamp", unclamp, when=is_cpu),  # before protect: what it lays bare needs masks
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("inside extents", inside_extents),  # after protect, whose masks it trusts
     Pass("flatten", flatten, makes=Level.FLAT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, buffer, loop, store, text
 
 from autotensor.ir.bounds import NO_RANGES, bounds
-from autotensor.ir.expr import Load, Select, Var, const
+from autotensor.ir.expr import Load, Select, Var, const, maximum, minimum
 from autotensor.ir.func import Buffer
 from autotensor.ir.stmt import If, Let, Stmt, seq
 from autotensor.lowering.passes.loop_guards import share
@@ -267,6 +267,64 @@ def test_no_copy_goes_to_a_loop_whose_guards_one_inside_settles_where_copies_are
     found = text(partition(loop(I, 2, loop(row, 20, body), PARALLEL), copies=2))
     assert found.startswith("for i in parallel(2):\n  for j")
     assert "if" not in found.split("for row in range(1, 20):")[1].split("for j in range(1, 7):")[1]
+
+
+def test_a_vector_that_comes_round_is_apart() -> None:
+    """Everywhere else its lanes lie side by side."""
+    j = I * 8 + J
+    inside = store(B, j, Load(A, ((j + 1) % 64,)) + Load(A, ((j + 63) % 64,)))
+    assert (
+        text(partition(loop(I, 8, loop(J, 8, inside, VECTORIZED))))
+        == """\
+for j in vectorized(8):
+  B[j] = A[j+1] + A[(j+63)%64]
+for i in range(1, 7):
+  for j in vectorized(8):
+    B[i*8+j] = A[i*8+j+1] + A[i*8+j-1]
+for j in vectorized(8):
+  B[j+56] = A[(j+57)%64] + A[j+55]"""
+    )
+
+
+def test_so_is_one_whose_index_a_choice_turns_round() -> None:
+    j = I * 8 + J
+    inside = store(B, j, Load(A, (Select(j.equal(0), const(63), j - 1),)))
+    assert (
+        text(partition(loop(I, 8, loop(J, 8, inside, VECTORIZED))))
+        == """\
+for j in vectorized(8):
+  B[j] = A[(63 if j == 0 else j-1)]
+for i in range(1, 8):
+  for j in vectorized(8):
+    B[i*8+j] = A[i*8+j-1]"""
+    )
+
+
+def test_so_is_one_whose_index_has_a_limit() -> None:
+    j = I * 8 + J
+    inside = store(B, j, Load(A, (maximum(j - 1, 0),)) + Load(A, (minimum(j + 2, 63),)))
+    assert (
+        text(partition(loop(I, 8, loop(J, 8, inside, VECTORIZED))))
+        == """\
+for j in vectorized(8):
+  B[j] = A[max(j-1, 0)] + A[j+2]
+for i in range(1, 7):
+  for j in vectorized(8):
+    B[i*8+j] = A[i*8+j-1] + A[i*8+j+2]
+for j in vectorized(8):
+  B[j+56] = A[j+55] + A[min(j+58, 63)]"""
+    )
+
+
+def test_scalar_indices_that_come_round_cut_nothing() -> None:
+    body = loop(I, 8, loop(J, 8, store(B, I * 8 + J, Load(A, ((I * 8 + J + 1) % 64,)))))
+    assert text(partition(body)) == text(body)
+
+
+def test_remainders_of_several_rounds_cut_nothing() -> None:
+    j = I * 8 + J
+    body = loop(I, 8, loop(J, 8, store(B, j, Load(A, (j % 24,))), VECTORIZED))
+    assert text(partition(body)).count("for i in") == 1
 
 
 def test_shares_of_conditions() -> None:

@@ -2,6 +2,7 @@
 
 guards(loop, known, …)         [(i.0*8 + i.1 < 50, what is known there), …]    `partition` cuts loops by them
 guards_of_loads(body, known)   {B[i] = select(i >= 1, A[i - 1], 0): [i >= 1]}   A[i - 1] needs it as a mask
+                               {B[j] = A[(j + 1) % 96]: [j + 1 < 96]}           then A's lanes are in a row
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from functools import lru_cache
 
 from autotensor.ir.affine import to_expr
 from autotensor.ir.bounds import NEGATED, Bounds, Interval
-from autotensor.ir.expr import Binary, Compare, Const, Expr, Load, Op, Select
+from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Select, Var, compare, const
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
-from autotensor.ir.visit import collect, contains
+from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.index_limits import excess
 from autotensor.lowering.passes.protect_loads import in_bounds
 
@@ -44,28 +45,37 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
 
 
 def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
-    """Statements, and what their Selects compare before a load that is not surely in bounds: it needs that as
-    a mask (see `protect_loads.py`) wherever it is not known to hold."""
-    return dict(_unsafe_in(s, known))
+    """Statements, and what their loads are guarded by.
+
+    A Select's comparisons before a load that is not surely in bounds: it needs them as a mask (see
+    `protect_loads.py`) wherever they are not known to hold. And conditions under which the lanes of a vector
+    lie side by side: elsewhere they are looked up one by one.
+    """
+    return dict(_unsafe_in(s, known, frozenset()))
 
 
-def _unsafe_in(s: Stmt, known: Bounds) -> Iterator[tuple[Stmt, tuple[Compare, ...]]]:
+def _unsafe_in(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[tuple[Stmt, tuple[Compare, ...]]]:
+    """lanes: the variables of vectorized loops around the statement."""
     match s:
-        case For(var, begin, extent, _, body):
-            yield from _unsafe_in(body, known.in_loop(var, begin, extent))
+        case For(var, begin, extent, kind, body):
+            lanes = lanes | {var} if kind is ForKind.VECTORIZED else lanes
+            yield from _unsafe_in(body, known.in_loop(var, begin, extent), lanes)
         case Let(var, value, body):
-            yield from _unsafe_in(body, known.in_let(var, value))
+            yield from _unsafe_in(body, known.in_let(var, value), lanes)
         case If(cond, then, otherwise):
-            yield from _unsafe_in(then, known.assuming(cond))
+            yield from _unsafe_in(then, known.assuming(cond), lanes)
             if otherwise is not None:
-                yield from _unsafe_in(otherwise, known.assuming(cond, False))
+                yield from _unsafe_in(otherwise, known.assuming(cond, False), lanes)
         case Seq(stmts):
             for x in stmts:
-                yield from _unsafe_in(x, known)
+                yield from _unsafe_in(x, known, lanes)
         case Alloc(_, body):
-            yield from _unsafe_in(body, known)
-        case _ if contains(s, Select):
-            yield s, tuple(c for select in collect(s, Select) for c in _protecting(select, known))
+            yield from _unsafe_in(body, known, lanes)
+        case _:
+            found = [c for select in collect(s, Select) for c in _protecting(select, known)]
+            found += _of_vectors(s, known, lanes)
+            if found:
+                yield s, tuple(found)
 
 
 def _protecting(select: Select, known: Bounds) -> list[Compare]:
@@ -79,6 +89,45 @@ def _protecting(select: Select, known: Bounds) -> list[Compare]:
         case Compare(op, a, b) if is_unsafe(select.otherwise):
             return [*found, Compare(NEGATED[op], a, b)]
     return found
+
+
+def _of_vectors(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[Compare]:
+    """Conditions that hold for most lanes of an index, under which it grows by one from lane to lane: of
+    limits, remainders and choices such as `max(j - 1, 0)`, `(j + 1) % n`, `select(j == 0, n - 1, j - 1)`."""
+    for e in collect(s, Binary) if lanes else ():
+        if e.dtype.is_int and free_vars(e) & lanes and not collect(e, Load):
+            if e.op is Op.MOD and isinstance(e.b, Const):
+                yield from _mostly_beside(e.a, int(e.b.value), known)
+            elif e.op in (Op.MIN, Op.MAX):
+                yield from _mostly(compare(Cmp.LE if e.op is Op.MIN else Cmp.GE, e.a, e.b), known)
+    for select in collect(s, Select) if lanes else ():
+        match select.cond:
+            case Compare(Cmp.EQ | Cmp.NE, a, b) if select.dtype.is_int and free_vars(select.cond) & lanes:
+                yield from _but_for_one(a, b, known)
+
+
+def _mostly(cond: Expr, known: Bounds) -> Iterator[Compare]:
+    """The comparison, or its opposite if that holds more often."""
+    for c in conjuncts(cond):
+        yield c if _share(c, known) >= 0.5 else Compare(NEGATED[c.op], c.a, c.b)
+
+
+def _mostly_beside(dividend: Expr, n: int, known: Bounds) -> Iterator[Compare]:
+    """The side of the one multiple of n that a dividend passes on which it is more often."""
+    lo, hi = known.of(dividend).lo, known.of(dividend).hi
+    if lo is None or hi is None or n <= 0 or hi // n != lo // n + 1:
+        return
+    multiple = hi // n * n
+    late = hi - multiple + 1 > multiple - lo
+    yield from conjuncts(compare(Cmp.GE if late else Cmp.LT, dividend, const(multiple, dividend.dtype)))
+
+
+def _but_for_one(a: Expr, b: Expr, known: Bounds) -> Iterator[Compare]:
+    """Two that are equal at one end of their ranges only: how they compare everywhere else."""
+    for op, outside in ((Cmp.GT, Cmp.LT), (Cmp.LT, Cmp.GT)):
+        if known.decide(compare(outside, a, b)) is False:
+            yield from conjuncts(compare(op, a, b))
+            return
 
 
 @lru_cache(maxsize=4096)

@@ -119,7 +119,8 @@ def _most_guarded_first(body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _may_guard(node: Node) -> bool:
-    return isinstance(node, (If, Select)) or (isinstance(node, Load) and node.mask is not None)
+    limit = isinstance(node, Binary) and node.op in (Op.MOD, Op.MIN, Op.MAX)
+    return limit or isinstance(node, (If, Select)) or (isinstance(node, Load) and node.mask is not None)
 
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
