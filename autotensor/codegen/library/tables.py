@@ -68,7 +68,6 @@ def checks(artifact: Artifact) -> Iterator[str]:
         low, high, inside = 0, 0, "null"
         if found is not None:
             low, high, inside = *found, f"@{_inside_name(spec.dtype)}"
-            low = low if dtype.numpy.kind == "i" else max(low, 0)  # as in direct_call.py
         numbers = f"i64 {slots[spec.name]}, i64 {spec.bytes}, i64 {dtype.bytes - 1}"
         yield f"{numbers}, ptr {inside}, i64 {low}, i64 {high}"
 
@@ -80,8 +79,7 @@ def _inside_name(dtype: str) -> str:
 def inside_functions(artifact: Artifact) -> Iterator[str]:
     kinds = {s.dtype for s in artifact.role("input") if artifact.index_range(s.name) is not None}
     for dtype in sorted(kinds):
-        numpy = dtype_of(dtype).numpy
-        yield inside_ir(_inside_name(dtype), numpy.itemsize, numpy.kind != "i")
+        yield inside_ir(_inside_name(dtype), dtype_of(dtype).numpy)
 
 
 def sentences_of(artifact: Artifact) -> list[str]:

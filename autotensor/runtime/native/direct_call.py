@@ -13,6 +13,7 @@ where CPython and NumPy keep them (NumPy's C interface: they are compiled into e
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -46,6 +47,8 @@ _SLOT = Struct("""
     i64 least
     i64 most
 """)
+
+_VECTOR = 64  # bytes that a check of indices looks at together
 
 _CALL = """
 define i32 @call(ptr %table, ptr %slots, ptr %arrays) {
@@ -120,19 +123,46 @@ no:
 """
 
 # Whether all elements from one address to another are in least … most.
+# An element inside is at most %span above the least, as an unsigned number. Whole vectors keep the farthest
+# of each lane, the rest goes one by one.
 _INSIDE = """
 define i1 @INSIDE(i64 %start, i64 %stop, i64 %least, i64 %most) {
-  loop i64 %at = %start {
-    if uge i64 %at, %stop ret i1 true
+  %below = icmp slt i64 %least, TYPE_LEAST
+  %low = select i1 %below, i64 TYPE_LEAST, i64 %least
+  %above = icmp sgt i64 %most, TYPE_MOST
+  %high = select i1 %above, i64 TYPE_MOST, i64 %most
+  if sgt i64 %low, %high {
+    %none = icmp uge i64 %start, %stop
+    ret i1 %none
+  }
+  %between = sub i64 %high, %low
+  %lowest = NARROW(%low)
+  %span = NARROW(%between)
+  %lows = insertelement VECTOR poison, ELEMENT %lowest, i32 0
+  %all.low = shufflevector VECTOR %lows, VECTOR poison, <LANES x i32> zeroinitializer
+  %spans = insertelement VECTOR poison, ELEMENT %span, i32 0
+  %all.span = shufflevector VECTOR %spans, VECTOR poison, <LANES x i32> zeroinitializer
+  %last = sub i64 %stop, WIDTH
+  loop i64 %at = %start, VECTOR %farthest = zeroinitializer {
+    if sgt i64 %at, %last break
     %place = inttoptr i64 %at to ptr
-    %x = load ELEMENT, ptr %place
-    %value = WIDENED
-    %high = icmp sle i64 %value, %most
-    %low = icmp sge i64 %value, %least
-    %fits = and i1 %high, %low
-    %after = add i64 %at, BYTES
-    unless %fits ret i1 false
-  } next %after
+    %x = load VECTOR, ptr %place, align BYTES
+    %far = sub VECTOR %x, %all.low
+    %more = icmp ugt VECTOR %far, %farthest
+    %worst = select <LANES x i1> %more, VECTOR %far, VECTOR %farthest
+    %after = add i64 %at, WIDTH
+  } next %after, %worst
+  %outside = icmp ugt VECTOR %farthest, %all.span
+  %bits = bitcast <LANES x i1> %outside to iLANES
+  if ne iLANES %bits, 0 ret i1 false
+  loop i64 %rest = %at {
+    if uge i64 %rest, %stop ret i1 true
+    %one = inttoptr i64 %rest to ptr
+    %y = load ELEMENT, ptr %one
+    %apart = sub ELEMENT %y, %lowest
+    if ugt ELEMENT %apart, %span ret i1 false
+    %following = add i64 %rest, BYTES
+  } next %following
 }
 """
 
@@ -204,31 +234,31 @@ def _indices(slot: Slot) -> tuple[int, int, int]:
     may be."""
     if slot.values is None:
         return 0, 0, 0
-    least, most = slot.values
-    unsigned = slot.dtype.kind != "i"
-    # Read as int64, an uint64 beyond its range is negative, so nothing negative may be inside.
-    return _inside(slot.dtype.itemsize, unsigned), max(least, 0) if unsigned else least, most
+    return _inside(slot.dtype), *slot.values
 
 
-def inside_ir(name: str, bytes_each: int, unsigned: bool) -> str:
+def inside_ir(name: str, dtype: np.dtype[Any]) -> str:
     """LLVM IR of `i1 name(i64 start, i64 stop, i64 least, i64 most)`: whether all integers of a type that lie
     from start to stop are from least to most."""
-    kind = f"i{8 * bytes_each}"
-    extend = "zext" if unsigned else "sext"
-    widened = "add i64 %x, 0" if kind == "i64" else f"{extend} {kind} %x to i64"
+    holds, kind, lanes = np.iinfo(dtype), f"i{8 * dtype.itemsize}", _VECTOR // dtype.itemsize
+    narrow = r"add i64 0, \1" if kind == "i64" else rf"trunc i64 \1 to {kind}"
     constants: dict[str, int | str] = {
         "INSIDE": name,
         "ELEMENT": kind,
-        "WIDENED": widened,
-        "BYTES": bytes_each,
+        "VECTOR": f"<{lanes} x {kind}>",
+        "TYPE_LEAST": holds.min,
+        "TYPE_MOST": min(holds.max, np.iinfo(np.int64).max),  # no index is beyond
+        "BYTES": dtype.itemsize,
+        "WIDTH": _VECTOR,
     }
-    return assemble(_INSIDE, {}, constants)
+    text = re.sub(r"NARROW\((%\w+)\)", narrow, _INSIDE).replace("LANES", str(lanes))
+    return assemble(text, {}, constants)
 
 
 @cache
-def _inside(bytes_each: int, unsigned: bool) -> int:
+def _inside(dtype: np.dtype[Any]) -> int:
     """Address of `inside` for integers of a type, compiled on first use."""
-    return launcher.compiled(inside_ir("inside", bytes_each, unsigned), ("inside",))["inside"]
+    return launcher.compiled(inside_ir("inside", dtype), ("inside",), vectors=True)["inside"]
 
 
 @cache

@@ -265,17 +265,18 @@ def launcher() -> Mapping[str, int]:
     return compiled(launcher_ir(platform.machine()), names)
 
 
-def compiled(text: str, names: tuple[str, ...]) -> Mapping[str, int]:
+def compiled(text: str, names: tuple[str, ...], *, vectors: bool = False) -> Mapping[str, int]:
     """Addresses of functions of some LLVM IR, for the life of the process: threads of the pool run them until
-    it ends."""
+    it ends. vectors: with all instructions that this processor has, and their registers kept in loops."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # some processors' hints are written as assembly
     # opt=0 compiles in 4 ms, opt=1 in 14; regions and barriers take as long either way.
+    here = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()) if vectors else ()
     machine: Any = llvm.Target.from_default_triple().create_target_machine(
-        opt=0, reloc="pic", codemodel="small"
+        *here, opt=1 if vectors else 0, reloc="pic", codemodel="small"
     )
     code = machine.emit_object(llvm.parse_assembly(text, context=llvm.create_context()))
     return link("autotensor's own code", (code,), names).keep_for_ever().addresses

@@ -129,10 +129,13 @@ def test_the_first_call_of_a_forked_child_takes_the_long_way(
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize(("least", "most"), [(0, 6), (2, 100), (-7, 6)])
-def test_no_index_is_outside(dtype: str, least: int, most: int) -> None:
+@pytest.mark.parametrize("vectors", [0, 1])
+def test_no_index_is_outside(dtype: str, least: int, most: int, vectors: int) -> None:
+    """In one of the vectors that are looked at together, or behind the last of them."""
     holds, c = np.iinfo(dtype), np.zeros(1, np.float32)
     ends = (max(least, holds.min), most)
-    inside = np.array([*ends, *ends, most - 1], dtype)
+    some = [*ends, *ends, most - 1]
+    inside = np.resize(np.array(some, dtype), len(some) + vectors * 64 // np.dtype(dtype).itemsize)
     indexed = Module(indexed_artifact(dtype, inside.size, least, most))
     indexed(inside, c)
     assert indexed._runs_directly((inside, c))
@@ -153,3 +156,10 @@ def test_no_indices_are_none_outside() -> None:
     indexed = Module(indexed_artifact("int64", 0, 0, 6))
     indexed(none, c)
     assert indexed._runs_directly((none, c))
+
+
+def test_a_type_that_holds_no_index_inside() -> None:
+    c = np.zeros(1, np.float32)
+    for size in (3, 100):
+        indexed = Module(indexed_artifact("uint8", size, 300, 400))
+        assert not indexed._runs_directly((np.full(size, 255, np.uint8), c))
