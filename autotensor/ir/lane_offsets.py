@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autotensor.ir.affine import Affine, affine, split_by
-from autotensor.ir.expr import Binary, Broadcast, Cast, Compare, Expr, Op, Ramp, Unary, const
+from autotensor.ir.expr import Binary, Broadcast, Cast, Compare, Expr, Load, Op, Ramp, Unary, const
 
 
 class Lanes(NamedTuple):
@@ -35,6 +35,21 @@ def in_lane(e: Expr, lane: Expr) -> Expr | None:
             x = in_lane(a, lane)
             return None if x is None else Cast(dtype.element, x)
     return e if e.dtype.lanes == 1 else None
+
+
+def in_loaded_lane(e: Expr, lane: Expr) -> Expr | None:
+    """`in_lane` of a vector that may also be loaded, at places of that form, or made of what is."""
+    match e:
+        case Load(buffer, (index,), None) if index.dtype.lanes == e.dtype.lanes:
+            at = in_loaded_lane(index, lane)
+            return None if at is None else Load(buffer, (at,))
+        case Binary(op, a, b):
+            x, y = in_loaded_lane(a, lane), in_loaded_lane(b, lane)
+            return None if x is None or y is None else Binary(op, x, y)
+        case Cast(dtype, a):
+            x = in_loaded_lane(a, lane)
+            return None if x is None else Cast(dtype.element, x)
+    return in_lane(e, lane)
 
 
 def lanes_of(e: Expr) -> Lanes | None:

@@ -6,17 +6,21 @@ is cut where the expression would be nested too deep.
 
 A product reads each element of its operands hundreds of times, once for each tile, and several readers each
 compute a stage that is inlined into them: there it is inlined or computed whole by the costs of both
-(`_inlined`, `_stored`), and the other is offered behind, unless it seems many times as slow. A stage that
-only one pipeline of stencils reads is placed by a rule of its own (`pipeline.py`).
+(`_inlined`, `_stored`), and the other is offered behind, unless it seems many times as slow. A table in which
+data look up far more elements than it has is computed whole. A stage that only one pipeline of stencils reads
+is placed by a rule of its own (`pipeline.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State, nested
 from autotensor.te.dag import StageOp
+from autotensor.te.stage import evaluated
 from schedules.cpu import cpu_of
 from schedules.kit.stage_analysis import (
     is_constant,
@@ -37,6 +41,7 @@ HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 202
 # count does not see that. 13 of 140 drawn programs are 1.04 to 5.8 times as fast with 2 as with 8, two 0.86
 # and 0.99 times; with 1 five are slower (Zen 3, 2026-11)
 SURE = 2.0
+OFTEN = 4  # times that each element of a table is read, from which on it is computed whole (chosen, 2026-11)
 # results of a product for which a tile evaluates an operand's element once: of a row, next to the lanes of
 # two to four vectors; of a column, next to eight rows (chosen, 2026-11)
 ROW_SERVES, COLUMN_SERVES = 32, 8
@@ -62,14 +67,23 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         if not single:
             return ()
     gone = Extension((Inline(stage.name),), done=(stage.name,))
+    kept = Extension(stays=(stage.name,), onward=True)
+    if target.kind == "llvm" and _is_table(op, consumers):
+        return (kept, gone)
     decided = len(consumers) == 1 and not summed  # by the rule of pipelines
     if target.kind != "llvm" or decided or any(is_constant(state, c) for c in summed):
         return (gone,)
-    kept = Extension(stays=(stage.name,), onward=True)
     once, again = _stored(op, target), sum(_inlined(c.op, op, target) for c in consumers)
     if again <= once * (1.0 if summed else SURE):
         return (gone, kept) if once <= HOPELESS * again else (gone,)
     return (kept, gone) if again <= HOPELESS * once else (kept,)
+
+
+def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
+    """Whether data say which elements of the stage are read, of each several times, and these take work."""
+    found = [r for c in consumers for r in reads(c.op) if r.load.buffer in op.buffers]
+    often = sum(c.op.points() for c in consumers) >= OFTEN * op.points()
+    return often and bool(evaluated(op.bodies)) and all(r.looked_up for r in found)
 
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:

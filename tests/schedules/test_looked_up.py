@@ -1,4 +1,4 @@
-"""Products with one matrix of several, of which data says: y[b] = x[b] @ W[e[b]]."""
+"""What data look up: matrices y[b] = x[b] @ W[e[b]], and tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
+from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -84,3 +85,27 @@ def test_what_is_looked_up_along_the_columns_is_not_packed():
     assert read.uses("j")
     assert not read.uses("i")
     assert not any(isinstance(s, Layout) for s in default_trace(dag, TARGET).steps)
+
+
+def test_a_table_that_is_looked_up_often_is_computed_whole():
+    """Curves of an image: 256 numbers, not one for every pixel."""
+    x = te.placeholder((64, 64), "uint8", name="x")
+    w = te.placeholder((256,), name="w")
+    curve = te.compute((256,), lambda k: w[k] * w[k] + 1.0, name="curve")
+    y = te.compute((64, 64), lambda i, j: curve[x[i, j].astype("int32")], name="y")
+    assert not inlined(ComputeDAG.of([x, w, y]))
+
+
+def test_one_that_is_looked_up_once_or_only_moves_elements_is_not():
+    x, w = te.placeholder((64,), "int32", name="x"), te.placeholder((256,), name="w")
+    curve = te.compute((256,), lambda k: w[k] * w[k] + 1.0, name="curve")
+    y = te.compute((64,), lambda i: curve[x[i]], name="y")
+    assert inlined(ComputeDAG.of([x, w, y]))
+    many = te.placeholder((4096,), "int32", name="many")
+    turned = te.compute((256,), lambda k: w[255 - k], name="turned")
+    z = te.compute((4096,), lambda i: turned[many[i]], name="z")
+    assert inlined(ComputeDAG.of([many, w, z]))
+
+
+def inlined(dag):
+    return any(isinstance(s, Inline) for s in default_trace(dag, TARGET).steps)
