@@ -1,9 +1,15 @@
-"""Pointwise stages, copies, transposes: parallel outer loops, vectors along memory."""
+"""Pointwise stages, copies, transposes: parallel outer loops, vectors along memory.
+
+K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors inside of each 30 of j
+"""
 
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.ir.visit import free_vars
+from autotensor.ir.bounds import Interval, bounds
+from autotensor.ir.expr import Binary, Const, Expr, Load, Op, const
+from autotensor.ir.simplify import Simplifier
+from autotensor.ir.visit import collect, free_vars
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -43,13 +49,17 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         steps, flat = fused(stage.name, axes)
         axes = [flat]
     last = axes[-1]
+    period = 0 if steps else _period(op, lanes)
+    if period:
+        steps, extent = [SplitStep(stage.name, last, (period,))], period
+        axes, last = [*axes[:-1], f"{last}.0", f"{last}.1"], f"{last}.1"
     if extent < lanes:
         scalar = (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target))
         return (*_interleaved(op, stage.name, lanes, target), Extension(scalar, (), (stage.name,)))
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
-    seen = (points_read(op, (), (op,)) or {}) if len(axes) > 1 else {}
+    seen = (points_read(op, (), (op,)) or {}) if len(axes) > 1 and not period else {}
     if shares_rows(op, seen):
         row = op.axes[-2]
         producers = map(state.producer, op.reads())
@@ -82,6 +92,28 @@ def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
                 seen.add(p.name)
                 waiting.append(p.op)
     return True
+
+
+def _period(op: StageOp, lanes: int) -> int:
+    """The length of runs along the last axis in which `j // d` stays and `j % d` grows by one, where they are
+    longer than a vector and vectors would lie across their ends; 0 otherwise."""
+    last, known = op.axes[-1], bounds({a.var: Interval(0, a.extent - 1) for a in op.axes})
+    found = {
+        int(e.b.value)
+        for load in op.loads()
+        if not load.buffer.extents
+        for e in collect(Simplifier(known).expr(_place(load)), Binary)
+        if e.op in (Op.FLOORDIV, Op.MOD) and e.a is last.var and isinstance(e.b, Const)
+    }
+    run = min((d for d in found if d > lanes and d % lanes), default=0)
+    fits = run and last.extent % run == 0 and all(d % run == 0 or run % d == 0 for d in found)
+    return run if fits else 0
+
+
+def _place(load: Load) -> Expr:
+    """The number of the element that is read; plain where indices take a row apart and join it again."""
+    steps = load.buffer.row_major()
+    return sum((i * k for i, k in zip(load.indices, steps, strict=True)), start=const(0))
 
 
 def _by_vectors(op: StageOp) -> bool:

@@ -1,0 +1,58 @@
+"""Pointwise stages: vectors end where what they read begins anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.ir.expr import Binary, Op
+from autotensor.ir.visit import collect
+from autotensor.lowering.pipeline import lower
+from autotensor.runtime.open_artifact import open_artifact
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
+
+
+def kronecker(n: int) -> ComputeDAG:
+    a, b = te.placeholder((4, 6), name="a"), te.placeholder((n, n), name="b")
+    body = lambda i, j: a[i // n, j // n] * b[i % n, j % n]  # noqa: E731
+    return ComputeDAG.of([a, b, te.compute((4 * n, 6 * n), body, name="k")])
+
+
+def vectors_of_remainders(dag: ComputeDAG) -> list[Binary]:
+    bodies = [f.body for f in lower(default_trace(dag, TARGET).replay(dag), TARGET).run]
+    found = [e for body in bodies for e in collect(body, Binary)]
+    return [e for e in found if e.op in (Op.MOD, Op.FLOORDIV) and e.dtype.lanes > 1]
+
+
+@pytest.mark.parametrize("n", [20, 30, 33, 48])
+def test_no_vector_lies_across_the_end_of_a_run(n: int) -> None:
+    assert not vectors_of_remainders(kronecker(n))
+
+
+@pytest.mark.parametrize("n", [3, 20, 30, 32])
+def test_every_sketch_is_right(n: int) -> None:
+    dag, rng = kronecker(n), np.random.default_rng(0)
+    a, b = (rng.standard_normal(s, np.float32) for s in ((4, 6), (n, n)))
+    for sketch in generate(dag, parse("llvm -threads=2")):
+        f = open_artifact(compile_trace(dag, sketch.fill(sketch.defaults()), parse("llvm -threads=2")), 2)
+        np.testing.assert_array_equal(f(a, b), np.kron(a, b))
+
+
+def test_runs_that_do_not_divide_one_another_stay() -> None:
+    a, b = te.placeholder((30,), name="a"), te.placeholder((45,), name="b")
+    assert vectors_of_remainders(
+        ComputeDAG.of([te.compute((90,), lambda j: a[j % 30] * b[j % 45], name="c")])
+    )
+
+
+def test_rows_that_are_joined_again_are_no_runs() -> None:
+    a, b = te.placeholder((5, 3, 30), name="a"), te.placeholder((90,), name="b")
+    dag = ComputeDAG.of([te.compute((5, 90), lambda i, j: a[i, j // 30, j % 30] * b[j], name="c")])
+    assert not any(isinstance(s, SplitStep) and 30 in s.factors for s in default_trace(dag, TARGET).steps)
