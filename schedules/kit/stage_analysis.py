@@ -80,12 +80,19 @@ def lanes_of(op: StageOp, target: Target) -> int:
 
 
 def contiguous_reduction(op: StageOp) -> bool:
-    """Whether the last reduction axis runs along memory in every operand that uses it."""
+    """Whether the last reduction axis runs along memory in every operand that uses it.
+
+    An operand whose places data say runs along nothing; it may come with others, unless one of them runs along
+    the last axis of the result.
+    """
     if not op.reduce_axes:
         return False
     last = op.reduce_axes[-1].name
     using = [r for r in reads(op) if r.uses(last)]
-    return bool(using) and all(r.strides.get(last) == 1 for r in using)
+    plain = [r for r in using if last in r.strides or not r.looked_up]
+    if len(plain) < len(using) and any(r.strides.get(a.name) == 1 for r in using for a in op.axes[-1:]):
+        return False
+    return bool(plain) and all(r.strides.get(last) == 1 for r in plain)
 
 
 def is_expensive(op: StageOp) -> bool:

@@ -13,9 +13,11 @@ from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate
 from schedules.kit.stage_analysis import packable, reads
 
@@ -109,3 +111,19 @@ def test_one_that_is_looked_up_once_or_only_moves_elements_is_not():
 
 def inlined(dag):
     return any(isinstance(s, Inline) for s in default_trace(dag, TARGET).steps)
+
+
+def test_vectors_run_along_what_is_not_looked_up():
+    """Along a sparse matrix's rows; along the rows of a table that are added."""
+    w, at = te.placeholder((64, 32), name="w"), te.placeholder((64, 32), "int32", name="at")
+    x, table = te.placeholder((100,), name="x"), te.placeholder((100, 32), name="table")
+    k = te.reduce_axis(32, name="k")
+    sparse = te.compute((64,), lambda i: te.sum(w[i, k] * x[at[i, k]], axis=k), name="sparse")
+    bag = te.compute((64, 32), lambda i, j: te.sum(w[i, k] * table[at[i, k], j], axis=k), name="bag")
+    assert [vectors(ComputeDAG.of([t])) for t in (sparse, bag)] == ["r0", "i1"]
+
+
+def vectors(dag):
+    """The axis of the last stage along which vectors run."""
+    steps = default_trace(Workload.of(dag, "k").dag, TARGET).steps
+    return next(s.axis.split(".")[0] for s in steps if isinstance(s, Vectorize) and s.stage == "t0")
