@@ -38,7 +38,7 @@ def in_lane(e: Expr, lane: Expr) -> Expr | None:
 
 
 def in_loaded_lane(e: Expr, lane: Expr) -> Expr | None:
-    """`in_lane` of a vector that may also be loaded, at places of that form, or made of what is."""
+    """`in_lane` of a vector that may also be loaded, at places of that form, or made of such vectors."""
     match e:
         case Load(buffer, (index,), None) if index.dtype.lanes == e.dtype.lanes:
             at = in_loaded_lane(index, lane)

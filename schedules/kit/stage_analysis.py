@@ -82,8 +82,8 @@ def lanes_of(op: StageOp, target: Target) -> int:
 def contiguous_reduction(op: StageOp) -> bool:
     """Whether the last reduction axis runs along memory in every operand that uses it.
 
-    An operand whose places data say runs along nothing; it may come with others, unless one of them runs along
-    the last axis of the result.
+    An operand whose places data say runs along nothing; it may come with others, unless one of these runs
+    along the last axis of the result.
     """
     if not op.reduce_axes:
         return False
