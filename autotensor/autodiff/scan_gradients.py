@@ -23,6 +23,7 @@ from autotensor.autodiff.derivatives import Guarded, joined, partials, under
 from autotensor.autodiff.gradient_functions import Placeholders, Reading, reading_of
 from autotensor.autodiff.inverse_accesses import invert
 from autotensor.base.dtype import int64
+from autotensor.base.errors import GraphError
 from autotensor.graph.function import instantiate
 from autotensor.ir.affine import affine
 from autotensor.ir.expr import Expr, Load, Select, Var, const
@@ -31,7 +32,7 @@ from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import contains, free_vars
 from autotensor.te import Tensor
 from autotensor.te.dag import StageOp
-from autotensor.te.scan import Carried, first_steps, steps_of
+from autotensor.te.scan import Carried, first_steps, steps_back, steps_of
 
 # result n of a stage as one term of a sum, and the adjoint of that term, from the adjoint of the result
 OneTerm = Callable[[StageOp, int, Load], tuple[Expr, Expr]]
@@ -73,7 +74,7 @@ class Scan:
         if load.buffer not in self.states:
             return 0
         index = affine(load.indices[0])
-        assert index is not None  # the DAG has been checked
+        assert index is not None  # `apart` has checked the reads
         return self.given - int(index.constant)
 
 
@@ -91,9 +92,20 @@ def scan_function(host: StageOp, stages: Sequence[StageOp], carried: Carried) ->
 
 
 def apart(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> Scan:
-    """The recurrence of a stage of a DAG as `Scan`."""
+    """The recurrence of a stage of a DAG as `Scan`.
+
+    Raises GraphError where steps do not read a constant number of steps back.
+    """
     given = first_steps(host)
     states = {before: after for before, after in carried if after in host.buffers}
+    for s in steps_of(host, stages, carried):
+        for load in s.loads():
+            if load.buffer in states and steps_back(load, s) is None:
+                raise GraphError(
+                    f"scan {host.name!r}: its steps read the state at {load.indices[0]}; gradients need a "
+                    "constant number of steps back.",
+                    fix=f"Read it at {s.axes[0].name} - 1, or at other constant distances.",
+                )
     inside = [s for s in steps_of(host, stages, carried) if s is not host]
     later = {
         b: Buffer(b.name, (b.shape[0] - given, *b.shape[1:]), b.dtype) for s in inside for b in s.buffers

@@ -5,6 +5,7 @@
                 te.compute((T, n), lambda t, i: 0.9 * s[t - 1, i] + x[t, i]),
                 s)
 
+A step may read any step before it under a condition that says so: Σ_k select(k < t, l[t, k] * s[k, i], 0).
 The update may go by way of other computes that read the state (the gates of a recurrent layer), each with the
 step as its first axis. In the DAG the state is a buffer of its own, so that stages stay in order; `carried`
 says of which result it holds the steps before. Source: `te.scan` of TVM.
@@ -12,13 +13,15 @@ says of which result it holds the steps before. Source: `te.scan` of TVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from autotensor.base.errors import TensorError
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Load, select
+from autotensor.ir.bounds import Bounds, Interval, bounds
+from autotensor.ir.expr import Load, Select, select
 from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node, children
 from autotensor.te.stage import StageOp
 from autotensor.te.symbols import symbols_of
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, check_name
@@ -132,16 +135,15 @@ def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: C
                     f"scan {host.name!r}: {s.name!r} reads its state; its first axis must be the steps, "
                     f"{host.axes[0].extent} of them."
                 )
+            for load in _too_late(s, before, first):
+                t = s.axes[0].name
+                raise TensorError(
+                    f"scan {host.name!r}: {s.name!r} reads its state at {load.indices[0]}; it can read steps "
+                    f"{t} - 1 to {t} - {first}, as many as init has.",
+                    fix=f"Say of others that they are before it: te.select(k < {t}, s[k], 0.0).",
+                )
             for load in s.loads():
-                if load.buffer in before:
-                    back = steps_back(load, s)
-                    if back is None or not 1 <= back <= first:
-                        raise TensorError(
-                            f"scan {host.name!r}: {s.name!r} reads its state at {load.indices[0]}; it can "
-                            f"read steps {s.axes[0].name} - 1 to {s.axes[0].name} - {first}, as many as init "
-                            "has."
-                        )
-                elif load.buffer in mine and load.indices[0] is not s.axes[0].var:
+                if load.buffer in mine and load.buffer not in before and load.indices[0] is not s.axes[0].var:
                     raise TensorError(
                         f"scan {host.name!r}: {s.name!r} reads {load.buffer.name!r} of another step, "
                         f"{load.indices[0]}.",
@@ -158,6 +160,33 @@ def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: C
                 f"scan {host.name!r}: {lost[0]!r}, which its steps compute on their way, is a result.",
                 fix="Make it a state of the scan.",
             )
+
+
+def _too_late(s: StageOp, before: Collection[Buffer], first: int) -> Iterator[Load]:
+    """Reads of the state at steps that need not be before a stage's own under the conditions around them."""
+    far = [x for x in s.loads() if x.buffer in before and not 1 <= (steps_back(x, s) or 0) <= first]
+    if not far:
+        return
+    t, *others = s.all_axes
+    ranges = {a.var: Interval(0, a.extent - 1) for a in others}
+    known = bounds({**ranges, t.var: Interval(first, t.extent - 1)})
+    for load, here in (found for body in s.bodies for found in _with_conditions(body, known)):
+        step = load.indices[0] if load in far else None
+        if step is not None and not (here.decide(step < t.var) and here.decide(step >= 0)):
+            yield load
+
+
+def _with_conditions(e: Node, known: Bounds) -> Iterator[tuple[Load, Bounds]]:
+    """The loads of an expression, with what is known where the choices around them take it."""
+    if isinstance(e, Select):
+        yield from _with_conditions(e.cond, known)
+        yield from _with_conditions(e.then, known.assuming(e.cond))
+        yield from _with_conditions(e.otherwise, known.assuming(e.cond, False))
+        return
+    if isinstance(e, Load):
+        yield e, known
+    for c in children(e):
+        yield from _with_conditions(c, known)
 
 
 def steps_back(load: Load, s: StageOp) -> int | None:

@@ -14,6 +14,7 @@ from recurrences import CASES, drawn_step, lines_of, zeros
 import autotensor as at
 from autotensor import te
 from autotensor.autodiff import gradients, scan_gradients
+from autotensor.base.errors import GraphError
 from autotensor.base.target import parse
 from autotensor.graph.build import call, input
 from autotensor.graph.evaluate import evaluate
@@ -198,3 +199,13 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(scan_gradients, "_total", lambda terms, b: total(list(terms)[:-1], b))
     with pytest.raises(AssertionError, match="finite differences"):
         compared(name)
+
+
+def test_steps_that_read_any_step_before_are_refused() -> None:
+    x, s = te.placeholder((T, N), name="x"), te.placeholder((T, N), name="s")
+    k = te.reduce_axis(T, name="k")
+    u = te.compute((T, N), lambda t, i: te.sum(te.select(k < t, s[k, i] * x[t, i], 0.0), axis=k), name="u")
+    y = te.scan(te.compute((1, N), lambda t, i: x[t, i], name="first"), u, s, name="y")
+    inputs, outputs = applied(function_of([x, y]))
+    with pytest.raises(GraphError, match=r"its steps read the state at .*; gradients need a constant number"):
+        gradients(outputs, inputs, [np.ones((T, N), np.float32)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from recurrences import CASES, iir, one_channel
 
+import autotensor as at
 from autotensor import te
 from autotensor.base.errors import TensorError
 from autotensor.te.dag import ComputeDAG
@@ -71,6 +72,40 @@ def scan(update: Any, first: Any = None, n: int = 8) -> Any:
 def test_what_is_refused(make: Any, says: str) -> None:
     with pytest.raises(TensorError, match=re.escape(says.replace("at u", "at"))):
         make()
+
+
+def lower_system(n: int = 12, wide: int = 5) -> list[Any]:
+    """x[i] = (b[i] - Σ_{k < i} l[i, k] x[k]) / l[i, i]."""
+    m, b = te.placeholder((n, n), name="m"), te.placeholder((n, wide), name="b")
+    s, k = te.placeholder((n, wide), name="s"), te.reduce_axis(n, name="k")
+    body = lambda i, j: te.sum(te.select(k < i, m[i, k] * s[k, j], 0.0), axis=k)  # noqa: E731
+    dot = te.compute((n, wide), body, name="dot")
+    first = te.compute((1, wide), lambda i, j: b[i, j] / m[i, i], name="first")
+    later = te.compute((n, wide), lambda i, j: (b[i, j] - dot[i, j]) / m[i, i], name="later")
+    return [m, b, te.scan(first, later, s, name="x")]
+
+
+def test_all_earlier_steps_may_be_read_where_a_condition_says_so() -> None:
+    rng = np.random.default_rng(0)
+    m = np.tril(rng.standard_normal((12, 12))) * 0.3 + 2 * np.eye(12)
+    b = rng.standard_normal((12, 5))
+    given = [m.astype(np.float32), b.astype(np.float32)]
+    want = np.linalg.solve(m, b)
+    found = evaluate(ComputeDAG.of(lower_system()), dict(zip("mb", given, strict=True)), np.float64)["x"]
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(at.build(lower_system())(*given), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("condition", ["k <= i", "k < i + 1", "k > i", "k < 19", "i < 19"])
+def test_a_condition_must_say_that_a_step_is_before(condition: str) -> None:
+    k = te.reduce_axis(20, name="k")
+
+    def update(x: Any, s: Any, i: Any, j: Any) -> Any:
+        cond = eval(condition, {"k": k, "i": i})
+        return te.sum(te.select(cond, s[k, j], 0.0), axis=k)
+
+    with pytest.raises(TensorError, match=r"reads its state at k; .* te\.select\(k < i, s\[k\], 0\.0\)"):
+        scan(update)
 
 
 def test_what_steps_compute_on_their_way_is_no_result() -> None:
