@@ -39,6 +39,11 @@ class Read:
         return any(d is None for d in self.dims)
 
     @property
+    def from_data(self) -> bool:
+        """Whether an index comes from memory."""
+        return any(any_node(i, lambda n: isinstance(n, Load)) for i in self.load.indices)
+
+    @property
     def walkers(self) -> dict[int, str]:
         """The axis that walks each dimension, the first of several; dimensions that none walks are absent."""
         return {n: next(iter(d.steps)) for n, d in enumerate(self.dims) if d is not None and d.steps}
@@ -89,7 +94,7 @@ def contiguous_reduction(op: StageOp) -> bool:
         return False
     last = op.reduce_axes[-1].name
     using = [r for r in reads(op) if r.uses(last)]
-    plain = [r for r in using if last in r.strides or not r.looked_up]
+    plain = [r for r in using if last in r.strides or not r.from_data]
     if len(plain) < len(using) and any(r.strides.get(a.name) == 1 for r in using for a in op.axes[-1:]):
         return False
     return bool(plain) and all(r.strides.get(last) == 1 for r in plain)

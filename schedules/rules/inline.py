@@ -83,7 +83,7 @@ def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
     """Whether data say which elements of the stage are read, of each several times, and these take work."""
     found = [r for c in consumers for r in reads(c.op) if r.load.buffer in op.buffers]
     often = sum(c.op.points() for c in consumers) >= OFTEN * op.points()
-    return often and bool(evaluated(op.bodies)) and all(r.looked_up for r in found)
+    return often and bool(evaluated(op.bodies)) and all(r.from_data for r in found)
 
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:

@@ -123,6 +123,14 @@ def test_vectors_run_along_what_is_not_looked_up():
     assert [vectors(ComputeDAG.of([t])) for t in (sparse, bag)] == ["r0", "i1"]
 
 
+def test_places_that_are_computed_are_not_looked_up():
+    """Blocks of eight columns, each by one matrix: vectors run along the columns."""
+    t, d = te.placeholder((64, 64), name="t"), te.placeholder((8, 8), name="d")
+    k = te.reduce_axis(8, name="k")
+    z = te.compute((64, 64), lambda i, j: te.sum(t[i, j // 8 * 8 + k] * d[j % 8, k], axis=k), name="z")
+    assert vectors(ComputeDAG.of([z])) == "i1"
+
+
 def vectors(dag):
     """The axis of the last stage along which vectors run."""
     steps = default_trace(Workload.of(dag, "k").dag, TARGET).steps
