@@ -233,7 +233,7 @@ def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved:
     prepared: dict[str, ArgSpec] = {}
     by_digest: dict[str, str] = {}
     made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # prepare function and constants → results
-    passed: dict[tuple[Any, ...], str] = {}  # names of what one step of preparing hands to the next
+    passed: dict[tuple[Any, ...], str] = {}  # names of values that one step of preparing passes to the next
     names: list[dict[str, str]] = []
     preparing: list[int] = []
     kept: dict[str, None] = {}
@@ -403,10 +403,10 @@ def _steps(
     updates: Mapping[str, str],
     told: ToldNumbers | None,
 ) -> list[Step]:
-    """Where every argument lies, and where threads must meet.
+    """The place of every argument, and the steps before which threads must wait for one another.
 
-    told: where extents are known at run time, takes the places that follow them; those of the steps are for
-    the greatest.
+    told: with run-time extents, takes the places that depend on them; the places in the steps are those for
+    the greatest extents.
     """
     arena = {v.name: Place(ARENA, o, v.bytes) for v, o in zip(memory.values, memory.offsets, strict=True)}
     places: dict[GraphNode, Place] = {}
@@ -428,7 +428,7 @@ def _steps(
 
         def place(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> Place:
             if spec.name == EXTENTS:
-                assert told is not None, "only open groups have extents to be told"
+                assert told is not None, "only open groups have run-time extents"
                 return Place(EXTENTS, told.begins[told.layout.kernels[n]] * 8, spec.bytes)
             if spec.name in names[n]:
                 return Place(names[n][spec.name], 0, spec.bytes)
@@ -483,7 +483,7 @@ def _box_of(place: Place, boxes: Sequence[Place]) -> Place:
 
 
 def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
-    """What the checker sees of a kernel. places: of the values that have bytes of their own."""
+    """A kernel in the form of the checker. places: of the values that have bytes of their own."""
     bound = _bound(step.group)
 
     def touch(spec: ArgSpec, at: Place) -> Touch:

@@ -4,9 +4,9 @@
     i0          1    3.2 MB  147 kB   3.3 MB   L3           one run of i0 touches all of a0
       i1       28    115 kB  147 kB   262 kB   L2           …
 
-A cache keeps what the outermost loop touches whose operands fit into it together. Whenever that loop begins
-anew, they are brought in again, but for what is the same as the last time: these are the bytes whose time the
-prior predicts (`search/score/prior.py`), and from the same functions.
+A cache keeps the operands of the outermost loop whose operands fit into it together. Whenever that loop
+begins again, they are loaded again, except those that are the same as the last time. These are the bytes
+whose time the prior predicts (`search/score/prior.py`), by the same functions.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class WatchedRun:
         if self.running:
             return "running"
         last = self.searches[-1]
-        return "nobody works on it" if last.ended is None else f"ended: {last.stop_reason}"
+        return "no process works on it" if last.ended is None else f"ended: {last.stop_reason}"
 
     @property
     def trials(self) -> int:

@@ -2,12 +2,11 @@
 
     model ──dynamo──▶ parts without Python in them ──AOT autograd──▶ ATen graph ──import──▶ Graph ──▶ Module
 
-AOT autograd makes each part a pure function: what it writes in place, and results that share memory with
-inputs, torch itself takes care of around it. Weights and buffers of modules become constants: norms are
-folded and weights packed once. A part of which one has changed since is compiled anew; what changes again and
-again is read at every call. A part that meets the weights of several modules, as a block does that is
-compiled alone for all layers, keeps code for each. What we do not convert runs in eager mode, which is said
-once.
+AOT autograd makes each part a pure function; torch itself handles writes in place, and results that share
+memory with inputs, around it. Weights and buffers of modules become constants, so norms are folded and
+weights packed once. If one of them changes, the part is compiled again; one that changes repeatedly is read
+at every call. A part that runs with the weights of several modules, like one block compiled for all layers,
+keeps code for each. Operators without a converter run in eager mode, with one warning.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _refused(examples: Sequence[Any]) -> str:
     """Why this part is not for us; "" if it is."""
     tensors = [x for x in examples if isinstance(x, torch.Tensor)]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return "gradients are wanted, and none are taken here; call the model under torch.no_grad()"
+        return "it needs gradients, which are not supported here; call the model under torch.no_grad()"
     if elsewhere := [str(x.device) for x in tensors if x.device.type != "cpu"]:
         return f"its tensors are on {elsewhere[0]}, not on the CPU"
     return ""
@@ -177,7 +176,7 @@ class _Code:
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """What a part does but compute; torch says so while it traces the part for the first time."""
+    """Side effects of a part, which torch reports when it first traces the part."""
 
     written: frozenset[int] = frozenset()  # arguments that it writes to
     none: bool = False  # surely none: no such argument, no result that shares memory with another tensor
@@ -305,14 +304,14 @@ def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effect
                 f"it makes a Python number of a tensor's value ({str(error).split()[0]}).",
                 fix="Index by tensors: x[:, i[:1]], torch.index_select.",
             ) from error
-        except RuntimeError as error:  # torch's own rules for what it traces
+        except RuntimeError as error:  # torch's own rules for tracing
             raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
     assert traced is not None, "AOT compiles what it has traced"
     return _Traced(*traced, boxed, found)
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Torch's core set, less what is wanted whole."""
+    """Torch's core decompositions, without operators that must stay whole."""
     table = extended(dict(torch._decomp.core_aten_decompositions()))
     return {operator: how for operator, how in table.items() if str(operator) not in KEPT}
 

@@ -46,7 +46,7 @@ class Course:
         )
 
     def count(self, before: float, rows: Sequence[TrialRecord]) -> None:
-        """A batch was told; `before` is the best time before it. Rejected candidates took no measurement."""
+        """Counts a batch; `before` is the best time before it. Rejected candidates were not measured."""
         self.seconds += seconds_of([r.build_s for r in rows], [r.median_s for r in rows])
         ran = [r.status for r in rows if r.status is not Status.REJECTED]
         self.batches += 1
@@ -56,7 +56,7 @@ class Course:
         self.gains.append(relative_gain(before, self.tuner.best_seconds))
 
     def expected_s(self) -> float:
-        """Seconds that all its runs take in the whole, as far as it is known."""
+        """Seconds of all its runs in one inference: measured, else expected."""
         best = self.tuner.best_seconds
         if best < float("inf"):
             return self.task.weight * best
@@ -65,7 +65,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A batch that is asked for, and not told yet."""
+    """A batch that was submitted and has no results yet."""
 
     course: Course
     batch: Sequence[Candidate]

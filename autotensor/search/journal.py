@@ -1,4 +1,4 @@
-"""Between the search and the log: results become trial records, records become told candidates.
+"""Between the search and the log: results become trial records, records become measured candidates.
 
 A run is one session. Its races are in another (`races.py`).
 """
@@ -52,7 +52,7 @@ from tuning_db.records import Sketch as SketchRecord
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
-MOST_LAUNCHES = 3  # of a candidate; then it is taken to be the one that ends the run
+MOST_LAUNCHES = 3  # of a candidate; after that many it is assumed to be the one that ends the run
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 
 
@@ -79,7 +79,7 @@ class Journal:
         )
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
-        """Notes the round and what is about to run, so that a crash leaves a trace of it."""
+        """Records the round and its candidates before they run, so that they are in the log after a crash."""
         workload, target = task.workload.key, task.target.key()
         self._write_down([c.sketch for c in candidates])
         self.store.begin_round(
@@ -103,7 +103,7 @@ class Journal:
         )
 
     def _write_down(self, sketches: Sequence[Sketch]) -> None:
-        """The texts of sketches, with which their candidates' traces need not be stored."""
+        """Stores the texts of sketches, so that the traces of their candidates need not be stored."""
         new = {s.hash: s for s in sketches if s.hash not in self._texts}
         self.store.put_sketches([SketchRecord(h, Trace(s.steps).to_json()) for h, s in new.items()])
         self._texts |= new.keys()
@@ -117,12 +117,12 @@ class Journal:
         return rows
 
     def forget(self, candidates: Sequence[Candidate]) -> None:
-        """Takes back what `begin` noted: these will not be measured after all."""
+        """Removes the records of `begin` for candidates that will not be measured."""
         self.store.drop_intents(self.session.id, [c.trace_hash for c in candidates])
 
     def bury(self) -> int:
-        """Stores candidates that were launched MOST_LAUNCHES times, and never finished, as aborted: they
-        are not launched again. Gives how many there were."""
+        """Stores candidates that were launched MOST_LAUNCHES times and never finished as aborted, so that
+        they are not launched again. Gives their number."""
         dead = [i for i in self.store.open_intents(self.session.id) if i.attempts >= MOST_LAUNCHES]
         return self.store.add_trials([self._buried(i) for i in dead])
 
@@ -146,7 +146,7 @@ class Journal:
     def race(
         self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult], repeated: bool = False
     ) -> tuple[TrialRecord, ...]:
-        """Stores how trials did that were measured again, side by side; gives them as stored.
+        """Stores the times of trials that were measured again, side by side; gives the stored records.
 
         repeated: the race was held before, on another machine of the class.
         """
@@ -175,7 +175,7 @@ class Journal:
         self.repeats.end(reason)
 
     def _witness(self, r: MeasureResult) -> Witness:
-        """Who measured; another than this process is introduced to the log."""
+        """The process that measured; if it is not this one, it is added to the log."""
         if r.who is None:
             return self.witness
         if r.who not in self._others:
@@ -226,10 +226,10 @@ class Journal:
 def opened_journal(run: TuningRun, key: str, rates: Rates) -> Iterator[Journal]:
     """The session of a run key, ours inside the block: the earlier one continued, or a new one.
 
-    Its options say whether the rates behind the prior were measured, or guessed.
+    Its options record whether the rates behind the prior were measured or guessed.
 
-    While another process works on the run, it is waited for, as long as there is time. Raises WorkedOn if it
-    then still does.
+    If another process works on the run, this one waits for it as long as there is time. Raises WorkedOn if
+    the other is still at work then.
     """
     store, options = run.store, run.options
     environment = store.ensure_environment(environment_versions())
@@ -268,7 +268,7 @@ def opened_journal(run: TuningRun, key: str, rates: Rates) -> Iterator[Journal]:
 
 
 def what_is_asked(run: TuningRun, key: str) -> Run:
-    """A run as people know it."""
+    """The run in readable terms, for the log."""
     tasks = tuple(
         {"workload": t.workload.key, "target": t.target.key(), "weight": t.weight, "name": t.label}
         for t in run.tasks
@@ -284,9 +284,9 @@ def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], 
 
 
 def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s) -> int:
-    """Tells a tuner what was measured before, as one round; gives the number of trials that it understood.
+    """Hands earlier trials to a tuner, as one round; gives the number of trials that it could use.
 
-    Rows of sketches that today's rules no longer make say nothing to it.
+    Rows of sketches that this version's rules do not generate are skipped.
     """
     candidates = [tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by) for row in rows]
     told = [(c, figure_of(row, metric)) for c, row in zip(candidates, rows, strict=True) if c is not None]
@@ -295,7 +295,7 @@ def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s
 
 
 def plain_decisions(c: Candidate) -> dict[str, list[int]]:
-    """As the log keeps them; `decisions_of` is the inverse."""
+    """Decisions in the form of the log; `decisions_of` is the inverse."""
     return {k: list(v) for k, v in c.decisions.items()}
 
 

@@ -1,10 +1,10 @@
-"""The knowledge of a run when it begins: the trials that the log then held, of this machine and target.
+"""The knowledge of a run: the log's trials of this machine and target when the run began.
 
-    log ──▶ Knowledge ──teach──▶ cost model           every row: by how much the prior is wrong
+    log ──▶ Knowledge ──teach──▶ cost model           every row: the error of the prior
                       └─seeds──▶ first candidates     the best rows of the nearest workloads (`transfer.py`)
 
 Only trials measured before the run began count. So a run that was killed and continues has the same
-knowledge, whatever else was measured in between, and asks the same candidates.
+knowledge, whatever else was measured in between, and proposes the same candidates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Knowledge:
     found: Sequence[tuple[Workload, Sequence[TrialRecord]]]
 
     def seeds(self, tuner: Policy) -> tuple[Candidate, ...]:
-        """Candidates to ask a tuner's task for before others."""
+        """Candidates that a tuner should propose first."""
         return seeds(tuner.task.workload, tuner.sketches, self.found)
 
     def teach(
@@ -49,7 +49,7 @@ class Knowledge:
         known: Sequence[Policy] = (),
         metric: Metric = median_s,
     ) -> int:
-        """Teaches the model all rows; gives how many it understood. known: tuners whose sketches are used."""
+        """Teaches the model all rows; gives the number of usable rows. known: tuners with sketches."""
         mine = {t.task.workload.key: t for t in known}
         taught = 0
         for workload, rows in self.found:

@@ -1,19 +1,19 @@
-"""How long batches take: measured as the run goes on, to size the next one to the rest of the deadline.
+"""The duration of batches, measured as the run goes on, so that the next batch fits before the deadline.
 
     pace.count(first=True, trials=8, seconds=4.1)
     pace.fitting(first=False, left_s=2.0, wanted=8) ──▶ 6
 
-A task's first batch takes longer: its reference is compiled and answers, and children may have to start.
+A task's first batch takes longer: its reference is compiled and run, and child processes may have to start.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TRIAL_S = 0.2  # of one trial, before any was measured here
-FIRST_S = 2.0  # on top, of a task's first batch: half a second per child, and the reference
-CAUTION = 1.25  # times the expected time: batches differ, and a late end is worse than an early one
-FORGET = 0.7  # weight of the past at each new batch: tasks differ, the newest say most
+TRIAL_S = 0.2  # seconds of one trial, before any was measured here
+FIRST_S = 2.0  # extra seconds of a task's first batch: half a second for each child, and the reference
+CAUTION = 1.25  # factor on the expected time: batches differ, and a late end is worse than an early one
+FORGET = 0.7  # weight of earlier batches at each new one, because tasks differ
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Pace:
     first_known: bool = field(default=False)  # … that is
 
     def count(self, *, first: bool, trials: int, seconds: float) -> None:
-        """A batch took so long."""
+        """Records the duration of a batch."""
         if first:
             new = max(0.0, seconds - trials * self.trial_s)
             self.first_s = FORGET * self.first_s + (1.0 - FORGET) * new if self.first_known else new
@@ -37,11 +37,11 @@ class Pace:
             self.known = True
 
     def seconds(self, *, first: bool, trials: int) -> float:
-        """The expected seconds of a batch, with some caution."""
+        """The expected seconds of a batch, times CAUTION."""
         return CAUTION * (trials * self.trial_s + (self.first_s if first else 0.0))
 
     def fitting(self, *, first: bool, left_s: float, wanted: int) -> int:
-        """So many trials, at most `wanted`, that a batch is done in time; 0: not even one."""
+        """The number of trials, at most `wanted`, whose batch ends in time; 0 if not even one fits."""
         if left_s == float("inf"):
             return wanted
         room = left_s / CAUTION - (self.first_s if first else 0.0)

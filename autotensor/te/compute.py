@@ -127,8 +127,9 @@ def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str,
         return (*fixed, *(f"i{n}" for n in range(len(fixed), rank)))
     required = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
     if len(required) != rank:
+        arguments = f"{len(required)} argument{'s' * (len(required) != 1)}"
         raise TensorError(
-            f"compute {name!r} has {rank} axes but its function takes {len(required)} arguments "
+            f"compute {name!r} has {rank} axes but its function takes {arguments} "
             f"({', '.join(p.name for p in required)})."
         )
     return tuple(p.name for p in required)

@@ -174,7 +174,7 @@ class _Writer:
     step: _Step
 
     def extreme(self, steps: int) -> Expr:
-        """Of what steps have of their own, and last of the state before them, so that little waits for it."""
+        """The extreme of the steps' own terms, then of the state before them, so that little waits."""
         assert self.step.extreme is not None
         own = self.driven(0)
         others = [own, *(self.taken(n, self.driven(n), own) for n in range(1, steps))]

@@ -84,7 +84,7 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("few_channels", few_channels.few_channels),
     # before inline, which leaves nothing to decide
     SketchRule("pipeline", pipeline.pipeline),
-    # before row_chain, epilogue, pointwise and gpu_bind, which give loops to what is cheap to compute again
+    # before row_chain, epilogue, pointwise and gpu_bind, which give loops to cheap stages
     SketchRule("inline", inline.inline, ANY),
     # before long_reduction, row_chain, columns and tile_cpu, which would write out every inner sum
     SketchRule("nested_sums", nested_sums.nested_sums),

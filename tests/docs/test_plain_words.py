@@ -9,16 +9,16 @@ import pytest
 from plain_words import COMPILED, ELSEWHERE, counts, places
 
 MOST = {  # pattern → how often it stands in documents and packages; lower it when you rewrite some
-    "begins with Of": 4,
-    "begins with What": 7,
-    "what as object": 20,
-    "for as because": 2,
+    "begins with Of": 1,
+    "begins with What": 1,
+    "what as object": 2,
+    "for as because": 1,
     "is no": 1,
     "who for whoever": 2,
     "old words": 1,
-    "beside": 12,
+    "beside": 11,
     "mend": 0,
-    "code as people": 102,
+    "code as people": 64,
     "so do": 0,
 }
 

@@ -359,7 +359,7 @@ def test_training_is_left_to_torch():
     module = nn.Linear(3, 2)
     f = torch.compile(module, backend=autotensor, options={"log": ":memory:"})
     x = torch.randn(4, 3)
-    with pytest.warns(UserWarning, match=r"runs in eager mode: gradients are wanted, .* under torch.no_grad"):
+    with pytest.warns(UserWarning, match=r"runs in eager mode: it needs gradients, .* under torch.no_grad"):
         f(x).sum().backward()
     assert module.weight.grad is not None
     torch._dynamo.reset()

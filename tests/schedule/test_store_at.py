@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], Callable[[Schedule], Any], str]
     "vectors": (
         lambda: chain(),
         lambda s: (s["B"].store_at(s["C"], "y.0"), s["B"].vectorize("y"), lower(s.state)),
-        "axis 'y' of stage 'B' is vectorized, and 'y' is what moves from iteration to iteration. "
+        "axis 'y' of stage 'B' is vectorized, but the region moves along 'y' from iteration to iteration. "
         "Vectorize another axis.",
     ),
 }

@@ -103,7 +103,7 @@ class TestCompute:
         ),
         (
             lambda: te.compute((4, 4), lambda i: A[i, 0], name="C"),
-            "'C' has 2 axes but its function takes 1 arguments (i).",
+            "'C' has 2 axes but its function takes 1 argument (i).",
         ),
         (
             lambda: te.compute((4,), lambda i, j, *k: A[i, j], name="C"),

@@ -53,14 +53,12 @@ def beside_onnx(run: Run, path: str | Path, arrays: Sequence[Array], whole: Any)
             continue
         if mine.dtype.kind != "f":
             if not np.array_equal(mine, other):
-                found.append(f"result {spec.name!r} differs from what {who} gives for {path}")
+                found.append(f"result {spec.name!r} differs from {who}'s result for {path}")
             continue
         exact = run.wide.view(spec, (n, 0))
         rounding = compare_wide(mine, exact, 1.0).error
         allowed = ROUNDING_ROOM * max(rounding, LEAST_ROOM)
         verdict = compare_wide(mine, other, allowed)
         if verdict.complaint:
-            found.append(
-                f"result {spec.name!r} differs from what {who} gives for {path}: {verdict.complaint}"
-            )
+            found.append(f"result {spec.name!r} differs from {who}'s result for {path}: {verdict.complaint}")
     return found

@@ -325,5 +325,5 @@ def _all_together(func: PrimFunc, waiting: list[tuple[Thread, Site]], ended: lis
     raise IllegalProgram(
         f"kernel {func.name!r}: divergent barrier: thread {first[0].tid} of block {first[0].block} waits at "
         f"a barrier, thread {other.tid} {does}.",
-        fix="A barrier must stand where all threads pass, outside of what depends on the thread.",
+        fix="A barrier must stand where all threads pass, outside of conditions that depend on the thread.",
     )

@@ -1,4 +1,4 @@
-"""One node being imported: its operands, its attributes, and what can be asked about them."""
+"""One node being imported: its operands and attributes, in the forms that converters need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotensor.frontends.onnx.element_types import Array, element_type
 from autotensor.frontends.onnx.errors import Malformed
 from autotensor.graph.ir import GraphNode
 
-if TYPE_CHECKING:  # the importer makes calls, and converters ask it through them
+if TYPE_CHECKING:  # the importer makes calls, and converters reach it through them
     from autotensor.frontends.onnx.importer import Importer
 
 Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
@@ -21,7 +21,7 @@ _REQUIRED = object()
 
 
 class Call:
-    """What a converter gets."""
+    """The argument of a converter: one node with its operands."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Call:
         return self[0].ndim
 
     def array(self, n: int) -> Array:
-        """The value of operand n now; asked for while the model runs, if it cannot be known before."""
+        """The value of operand n. If it is not known yet, it is computed while the model runs."""
         return self.importer.demand(self[n], self.where)
 
     def known(self, n: int) -> Array | None:
@@ -132,7 +132,7 @@ class Call:
         return tuple(int(a) % n for a in given)
 
     def ints_or_attr(self, n: int, name: str) -> tuple[int, ...] | None:
-        """What was an attribute in older opsets and is an operand now; None when left out."""
+        """A value that is an attribute in older opsets and an operand in newer ones; None if left out."""
         if self.get(n) is not None:
             return self.ints(n)
         found = self.attr(name, None)

@@ -17,8 +17,8 @@ from autotensor.insight.units import percent
 from autotensor.resolve import DEFAULT, gain
 from tuning_db.records import Status
 
-STILL = 0.5  # share of a task's trials without a gain, from which on it stands still
-FEWEST = 16  # trials, for that to mean anything
+STILL = 0.5  # if this share of a task's last trials gained nothing, it stands still
+FEWEST = 16  # least number of trials for that judgement
 WEIGHTY = 1.03  # times the winner's time: a smaller loss by the default's decision is not why it wins
 
 
@@ -76,15 +76,15 @@ def _effort(t: TaskFigures) -> str:
     """The trials of a task, and whether the last ones still helped."""
     count, last = len(t.history.points), last_gain(t)
     if count == 0:
-        return "Nothing of it was tried yet."
+        return "None of its candidates was tried yet."
     trials = f"{count} trial{'s' * (count != 1)}"
     if last == 0:
         return f"None of its {trials} worked."
     if t.history.points[last - 1].made_by == DEFAULT:
         return f"The default was the fastest of its {trials}."
     if count >= FEWEST and count - last >= STILL * count:
-        return f"Of its {trials} the last {count - last} gained nothing: it may need another structure."
-    return f"Of its {trials} number {last} was the last to gain something."
+        return f"The last {count - last} of its {trials} gained nothing: it may need another structure."
+    return f"Number {last} of its {trials} was the last to gain something."
 
 
 def last_gain(t: TaskFigures) -> int:

@@ -53,8 +53,8 @@ def check_ring(stage: Stage, extents: Extents) -> None:
     for leaf in stage.leaves:
         if leaf.mark is Mark.VECTORIZED and axis in axes_of(stage, leaf.name):
             raise ScheduleError(
-                f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, and {axis!r} is what "
-                "moves from iteration to iteration.",
+                f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, but the region moves "
+                f"along {axis!r} from iteration to iteration.",
                 fix="Vectorize another axis.",
             )
 

@@ -60,7 +60,7 @@ class Reply:
     status: Status
     text: str  # the answer; empty unless OK
     detail: str  # an error in one sentence
-    output: str  # the end of what the child printed meanwhile
+    output: str  # the end of the child's output meanwhile
     seconds: float
 
 

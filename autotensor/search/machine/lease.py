@@ -1,10 +1,10 @@
 """The lease of a run: one of several processes that start the same run works on it; the others wait.
 
     claim ──mine──▶ prolonged by a thread while the run goes on ──▶ given up at its end
-          └─another's──▶ said once, asked again ──▶ it ended, or died: what it measured is continued
+          └─another's──▶ message, then retries ──▶ the other ended or died: its work is continued
 
-A process that dies on this machine is known to be dead at once: its number is free, or somebody else's. One
-elsewhere is taken for dead when its lease runs out (`tuning_db.contract.LEASE_S`).
+The death of a process on this machine is noticed at once, because its number is free or belongs to another
+process. A process elsewhere counts as dead when its lease ends (`tuning_db.contract.LEASE_S`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.base.errors import MeasureError
 from autotensor.search.machine.machine_entry import boot_id
 from tuning_db import Claim, StoreError, TrialStore
 
-BEAT_S = 15.0  # between two signs of life; a lease lasts four of them
+BEAT_S = 15.0  # seconds between two renewals; a lease lasts four of them
 ASK_AGAIN_S = 0.25
 
 
@@ -35,8 +35,8 @@ _held: set[str] = set()  # owners in this process whose run goes on
 
 
 def new_owner() -> str:
-    """A name for one run of the search: host, start of the machine, processes that see each other, number of
-    the process and when it began, and something that is never used again."""
+    """A unique name for one run of the search: host, boot, process namespace, number and start of the
+    process, and a random part."""
     pid = os.getpid()
     return " ".join(
         (platform.node() or "host", boot_id(), _process_space(), f"{pid}", _born(pid), uuid4().hex)
@@ -44,7 +44,7 @@ def new_owner() -> str:
 
 
 def surely_gone(owner: str) -> bool:
-    """Whether the owner was a process on this machine that does not run any more, or has given up."""
+    """Whether the owner was a process on this machine that has ended, or has given up the lease."""
     parts = owner.split(" ")
     if len(parts) != 6 or "" in parts:
         return False
@@ -57,7 +57,7 @@ def surely_gone(owner: str) -> bool:
 
 
 def shown(owner: str) -> str:
-    """The owner for people.
+    """The owner as readable text.
 
     >>> shown("ada 1f 7 4242 99 ab")
     'process 4242 on ada'
@@ -74,10 +74,10 @@ def leased(
     stopped: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda other: None,
 ) -> Iterator[Claim]:
-    """A session that is ours inside the block, prolonged there and given up behind it.
+    """Leases a session for the block: a thread renews the lease, and the end of the block gives it up.
 
-    claim: requests it under the name of an owner. wait_s: seconds that are left to wait for another. say:
-    called once with the process that this one waits for. Raises WorkedOn if that still works on it then.
+    claim: requests the session for an owner. wait_s: seconds that this may wait for another process. say:
+    called once with the process that it waits for. Raises WorkedOn if that one is still at work then.
     """
     owner = new_owner()
     _held.add(owner)
@@ -116,7 +116,7 @@ def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
         while not over.wait(BEAT_S):
             try:
                 store.renew(session, owner)
-            except StoreError as error:  # the search meets it, too, and says more of it
+            except StoreError as error:  # the search meets the same error and reports it in full
                 log.warn(f"the tuning log could not record that this run goes on: {error.what}")
 
     thread = threading.Thread(target=beat, name="autotensor lease", daemon=True)
@@ -126,12 +126,12 @@ def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        with suppress(StoreError):  # then it runs out by itself
+        with suppress(StoreError):  # then the lease ends by itself
             store.renew(session, owner, 0.0)
 
 
 def _process_space() -> str:
-    """Names those processes that see each other's numbers; a container has its own."""
+    """The namespace of process numbers; a container has its own."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -43,12 +43,12 @@ from tuning_db.records import Status
 Question = tuple[str, int, bool]  # kind, seed, exact
 
 SURELY_SLOW = 4.0  # times the best, judged from runs with cold caches: such a candidate is not timed further
-HOPELESS = 100.0  # times the best: a run that takes so long, and a second, is ended
+HOPELESS = 100.0  # times the best: a run that takes longer, and more than a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
-_FRESH: Question = ("normal", 7919, False)  # a seed unlike all others; checks before timing do not use it
-_GRACE_S = 1.0  # for what the child does around a run: filling, comparing
-RETAKES = 3  # of a round before which the reference kernel shows that others use the cores
+_FRESH: Question = ("normal", 7919, False)  # a seed that checks before timing do not use
+_GRACE_S = 1.0  # for the child's work around a run: filling and comparing arrays
+RETAKES = 3  # of a round, if the reference kernel shows before it that others use the cores
 DISTURBED = 1.5  # times its best: clocks alone vary less
 _REST_S = 0.05
 CUDA_ADDRESSES = 1 << 46  # bytes that a child may address: a driver maps all cards and all memory at once
@@ -149,7 +149,7 @@ class Race:
         self._mark: Mark | None = None
         self._questions: list[Question] = []  # of this task, to which this child's oracle has answers
         self._loaded: set[int] = set()  # candidates in this child
-        self.check_seconds = 0.0  # spent in all, also on what failed
+        self.check_seconds = 0.0  # spent in total, also on failures
         self.sample_seconds = 0.0
         self._calm = float("inf")  # the reference kernel's best time: that of the idle machine
         self._retakes = RETAKES  # 0 while waiting for a calm machine has proved useless

@@ -69,8 +69,8 @@ class Question:
     answers: dict[str, Array]
     shift: int
     exact: bool  # answers must be equal bit for bit
-    terms: dict[str, float] | None = None  # sizes of the answers' terms; None: nobody has asked yet
-    wide: dict[str, Array] | None = None  # what the float64 program answers; None: nobody has asked yet
+    terms: dict[str, float] | None = None  # sizes of the answers' terms; None: not computed yet
+    wide: dict[str, Array] | None = None  # answers of the float64 program; None: not computed yet
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -84,7 +84,7 @@ class Question:
 
 @dataclass(slots=True, eq=False)
 class Examination:
-    """A workload, its oracle, and the questions asked so far."""
+    """A workload, its oracle, and the questions so far."""
 
     workload: Workload
     oracle: Artifact

@@ -1,10 +1,9 @@
-"""Which candidates are worth a measurement: those that may well be better than the best, and differ from one
-another.
+"""Chooses candidates to measure: those that may well beat the best so far, and that differ from one another.
 
     prediction ──expected improvement × P(valid)──▶ order ──diverse──▶ batch
 
-Expected improvement is that of the logarithm of seconds over the best told: a candidate that is predicted a
-little slower but very uncertain may come before one that is surely as fast as what is known.
+The expected improvement is that of the logarithm of seconds over the best so far. So a candidate with a
+slightly slower but very uncertain prediction may come before one that is surely as fast as the best.
 Source: Jones, Schonlau, Welch: Efficient global optimization of expensive black-box functions, 1998.
 """
 
@@ -20,16 +19,16 @@ import numpy.typing as npt
 
 from autotensor.search.score.cost_model import Floats, Prediction
 
-FAMILY_SHARE = 3  # one of so many in a batch at most is of one family
+FAMILY_SHARE = 3  # at most one in three candidates of a batch belongs to the same family
 
 T = TypeVar("T")
 _erf = np.frompyfunc(erf, 1, 1)
 
 
 def expected_improvement(p: Prediction, best_seconds: float) -> Floats:
-    """By how much each candidate is expected to lower the logarithm of the best time; what is slower, by 0.
+    """The expected decrease of the logarithm of the best time by each candidate; a slower one counts as 0.
 
-    With nothing told yet (an infinite best) the best is the model's own prediction.
+    Before the first result (an infinite best), the best of the model's predictions is taken.
     """
     if not len(p):
         return np.zeros(0)
@@ -41,13 +40,13 @@ def expected_improvement(p: Prediction, best_seconds: float) -> Floats:
 
 
 def below(goal: float | Floats, mean: Floats, spread: Floats) -> Floats:
-    """Probability that what is normal with this mean and spread is below the goal."""
+    """Probability that a normal variable with this mean and spread is below the goal."""
     z = (goal - mean) / spread
     return 0.5 * (1.0 + np.asarray(_erf(z / sqrt(2.0)), dtype=np.float64))
 
 
 def order(p: Prediction, best_seconds: float) -> npt.NDArray[np.int64]:
-    """Numbers of candidates, most promising first; of those that promise nothing, the fastest first."""
+    """Numbers of candidates, the most promising first; then those without promise, the fastest first."""
     return np.lexsort((p.mean, -expected_improvement(p, best_seconds))).astype(np.int64)
 
 
@@ -59,10 +58,10 @@ def diverse(
     owed: Collection[Hashable],
     count: int,
 ) -> Iterator[T]:
-    """Candidates in the order of the ranking that are new, of one family a third of `count` at most.
+    """New candidates in the order of the ranking, at most a third of `count` from the same family.
 
-    Before them, one of each kind that is owed a place, while these take no more than half. `new` is asked
-    when a candidate's turn comes, so that it may depend on those before.
+    Before them comes one of each kind in `owed`, for at most half of the places. `new` is called at a
+    candidate's turn, so its result may depend on earlier ones.
     """
     limit = max(1, count // FAMILY_SHARE)
     families: Counter[Hashable] = Counter()

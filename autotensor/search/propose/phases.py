@@ -1,10 +1,10 @@
-"""Phases: what a task's next batch is for, read off what its batches brought.
+"""Phases: the purpose of a task's next batch, decided by the gains of its batches so far.
 
     VERIFY ──nothing more──▶ DESCEND ──nothing more──▶ VERIFY ──▶ …
 
-VERIFY measures the drafts that promise most, wherever in the space they are; DESCEND goes on from the best
-that was found, one small step at a time. Either is kept up for as long as it pays, by the
-results told so far, so that a run which was killed is in the same phase when it continues.
+VERIFY measures the most promising drafts, anywhere in the space; DESCEND goes on from the best so far, one
+small step at a time. A phase lasts as long as it gains. The phase depends on results only, so a run that was
+killed continues in the same phase.
 Source: descent as in Droplet search (Canesche et al., 2024).
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 
 # relative gain of a batch below which it brought nothing: two timings of one kernel differ by so much
 WORTH = 0.01
-FIRST = 2  # batches of drafts before the first descent: the model has no rows of the task before
+FIRST = 2  # batches of drafts before the first descent, so that the model has rows of the task
 
 
 class Phase(Enum):
@@ -37,7 +37,7 @@ def phase(gains: Sequence[float]) -> Phase:
 
 
 def relative_gain(before_s: float, after_s: float) -> float:
-    """By which share of it a time became shorter; 1 for the first time of all.
+    """The decrease of a time as a share of it; 1 for the first time.
 
     >>> relative_gain(4.0, 3.0), relative_gain(float("inf"), 3.0), relative_gain(3.0, 3.0)
     (0.25, 1.0, 0.0)

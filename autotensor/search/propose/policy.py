@@ -1,15 +1,15 @@
-"""Policy: it proposes the candidates of one task. The bookkeeping is here; a subclass says which come next.
+"""Policy: proposes the candidates of one task. This class keeps the books; a subclass chooses candidates.
 
     class Mine(Policy):
         def propose(self, count, rng):      candidates of self.sketches, the most promising first
         def tell(self, candidates, seconds):     results, None for a failure; super().tell(…) keeps the books
 
-The first batch begins with the default and with suggested candidates. None is asked twice. The places that a
-subclass leaves in a batch are drawn evenly from the whole space; a policy that proposes nothing is the
-baseline.
+The first batch begins with the default and with suggested candidates. No candidate is proposed twice. Places
+of a batch that a subclass leaves free are drawn at random from the whole space; a policy that proposes no
+candidate is the baseline.
 
-Results told before the first `ask` come from the log, round by round: a run that was killed continues as if
-it had not been, if proposals depend on the seed and on the results of each round, on nothing else.
+Results before the first `ask` come from the log, round by round. If proposals depend only on the seed and on
+the results of each round, a run that was killed continues as if it had not been.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
 Place = tuple[int, bytes]
 
-PROPOSALS = 64  # that are looked at for each place in a batch: `propose` may be an endless generator
+PROPOSALS = 64  # read for each place in a batch, because `propose` may be an endless generator
 
 
 @dataclass(slots=True)
@@ -51,11 +51,11 @@ class Described:
     prior: Floats  # [candidates], seconds
     scoring: Scoring
     made_by: str
-    _looks: tuple[bytes, ...] = ()  # of all, once one was needed
+    _looks: tuple[bytes, ...] = ()  # summaries of all, computed when the first one is needed
     _places: tuple[Place, ...] = ()
 
     def look(self, row: int) -> bytes:
-        """A summary of its loops; candidates that look the same are the same."""
+        """A summary of the candidate's loops; candidates with equal summaries are the same program."""
         if not self._looks:
             self._looks = self.scoring.looks(self.choices)
         return self._looks[row]
@@ -79,7 +79,7 @@ class Told:
 
 
 class Policy:
-    """Proposes candidates of one task and is told their results."""
+    """Proposes candidates of one task, and gets their results."""
 
     warm: ClassVar[bool] = True  # False: neither the log nor shipped schedules suggest anything
 
@@ -92,8 +92,8 @@ class Policy:
         seed: int = 0,
         sketches: Sequence[Sketch] | None = None,
     ) -> None:
-        """model: it has learned the log's rows, and learns the results told. rates: of this machine, for the
-        prior. sketches: the space; None: as the rules make it."""
+        """model: has learned the log's rows, and learns the results. rates: of this machine, for the prior.
+        sketches: the space; None: the sketches of the rules."""
         self.task = task
         self.model = model
         self.rates = rates
@@ -105,18 +105,18 @@ class Policy:
         self.best_seconds = float("inf")
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._asked: set[Place] = set()
-        self._looks: set[bytes] = set()  # of asked candidates: those that look the same are the same
+        self._looks: set[bytes] = set()  # summaries of proposed candidates
         self._told: list[Told] = []
-        self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
+        self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of proposed candidates
         self._seeds: tuple[Candidate, ...] = ()
         self._round = 0
 
-    # -- what a subclass says -------------------------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------------------
 
     def propose(self, count: int, rng: np.random.Generator) -> Iterable[Candidate]:
-        """Candidates to ask next, the most promising first; `count` are needed.
+        """The next candidates, the most promising first; `count` are needed.
 
-        Those that were asked are passed over, so that it may go on for ever. rng: of this round alone.
+        Candidates that were proposed before are skipped, so the iterator may be endless. rng: of this round.
         """
         return ()
 
@@ -127,16 +127,16 @@ class Policy:
     # -- asking ---------------------------------------------------------------------------------------------
 
     def default(self) -> Candidate:
-        """The rules' choice without measuring; always the first candidate."""
+        """The rules' choice without a measurement; always the first candidate."""
         first = self.sketches[0]
         return Candidate(first, first.defaults(), "default")
 
     def suggest(self, seeds: Sequence[Candidate]) -> None:
-        """Candidates of this task's sketches that are asked right after the default."""
+        """Adds candidates of this task's sketches, to be proposed right after the default."""
         self._seeds = (*self._seeds, *seeds)
 
     def skip_round(self) -> None:
-        """Counts a round whose results were told from the log, so that the next one draws other numbers."""
+        """Counts a round whose results came from the log, so that the next one draws other numbers."""
         self._round += 1
 
     @property
@@ -146,7 +146,7 @@ class Policy:
 
     @property
     def asked(self) -> int:
-        """Number of candidates that were asked, or told from the log."""
+        """Number of candidates that were proposed, or came from the log."""
         return len(self._asked)
 
     @property
@@ -167,7 +167,7 @@ class Policy:
         return out
 
     def rng(self, purpose: str, number: int) -> np.random.Generator:
-        """A generator of its own per purpose and round, so that the order of calls does not matter."""
+        """A generator for each purpose and round, so that the order of calls does not matter."""
         text = f"{self.seed}/{self.task.workload.key}/{purpose}/{number}"
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
 
@@ -184,7 +184,7 @@ class Policy:
                 return
 
     def _take(self, c: Candidate, out: list[Candidate], count: int) -> None:
-        """Adds a candidate to the batch, unless that is full or it was asked before."""
+        """Adds a candidate to the batch, unless the batch is full or the candidate was proposed before."""
         number, row = self._place_of(c)
         place = (number, row.tobytes())
         if len(out) < count and place not in self._asked:
@@ -198,8 +198,8 @@ class Policy:
     def _random(
         self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4, by_size: bool = True
     ) -> None:
-        """Fills the batch by chance, as far as that finds new ones: all candidates as likely, or (not
-        `by_size`) all sketches."""
+        """Fills the batch at random, as far as new candidates are found: all candidates are equally likely,
+        or all sketches (not `by_size`)."""
         sizes = np.asarray([s.size if by_size else 1 for s in self.sketches], dtype=np.float64)
         missing = count - len(out)
         if missing <= 0:
@@ -210,7 +210,7 @@ class Policy:
             self._take(Candidate(s, decisions, "random"), out, count)
 
     def _enumerate(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch with the rest of a space of which nearly everything was asked."""
+        """Fills the batch with the rest of a space that was proposed almost completely."""
         if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
             return
         for n, s in enumerate(self.sketches):
@@ -221,7 +221,7 @@ class Policy:
     # -- telling --------------------------------------------------------------------------------------------
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
-        """Results in order; None is a failure. Candidates of an earlier run may be told too."""
+        """Takes results in order; None is a failure. Candidates may belong to an earlier run."""
         told: list[tuple[int, Ints]] = []
         learned: list[float] = []
         for c, t in zip(candidates, seconds, strict=True):
@@ -240,13 +240,13 @@ class Policy:
 
     @property
     def told_s(self) -> tuple[float, ...]:
-        """Seconds of all told candidates that work, in order."""
+        """Seconds of all measured candidates that work, in order."""
         return tuple(t.seconds for t in self._told)
 
     def candidate(
         self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"
     ) -> Candidate | None:
-        """A candidate from a record; None when no sketch of today's rules has that hash or those options."""
+        """A candidate from a record; None if this version's rules have no such sketch or options."""
         number = self._number.get(sketch_hash)
         if number is None:
             return None
@@ -254,10 +254,10 @@ class Policy:
         fits = len(decisions) == len(s.holes) and all(decisions.get(h.name) in h.options for h in s.holes)
         return Candidate(s, decisions, made_by) if fits else None
 
-    # -- what the model sees --------------------------------------------------------------------------------
+    # -- inputs of the cost model ---------------------------------------------------------------------------
 
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
-        """The cost model's predictions for candidates, in their order; of at least one."""
+        """The cost model's predictions for one or more candidates, in their order."""
         rows = [self._place_of(c) for c in candidates]
         return self.model.predict(*self._features(rows), self.task.workload.key)
 
@@ -268,7 +268,7 @@ class Policy:
         return np.stack([m for m, _ in known]), np.asarray([p for _, p in known])
 
     def _describe_missing(self, rows: Sequence[tuple[int, Ints]]) -> None:
-        """Features of told candidates that did not come out of the pool."""
+        """Computes features of measured candidates that did not come from the pool."""
         missing: dict[int, list[Ints]] = {}
         for n, row in rows:
             if (n, row.tobytes()) not in self._rows:
@@ -287,7 +287,7 @@ class Policy:
 
 
 class Uniform(Policy):
-    """The baseline: all candidates of all sketches are as likely."""
+    """The baseline: all candidates of all sketches are equally likely."""
 
     warm = False
 
