@@ -153,7 +153,7 @@ def check_replaced(path: Path, plans: Sequence[ModelPlan], force: bool) -> None:
             _range(plan.opened.plain() if plan.opened else None),
         ),
         ("the target ", ", ".join(a.target.key() for a in held), ", ".join(p.target.key() for p in plans)),
-        ("weights ", str(old.meta.get("weights")), str(plan.facts.get("weights"))),
+        ("weights ", _weights(old.meta), _weights(plan.facts)),
         ("--input ", str(old.meta.get("values", "nothing")), str(plan.facts.get("values", "nothing"))),
     )
     for what, there, new in pairs:
@@ -234,6 +234,12 @@ class Known:
     def notes(self) -> list[str]:
         """Notes for the user."""
         return sorted({r.note for r in self.found.values() if r.note})
+
+
+def _weights(facts: Mapping[str, Any]) -> str:
+    """The origin of a model's weights, in words."""
+    origin = str(facts.get("weights", "of unknown origin"))
+    return "of its own file" if origin == "its own" else origin
 
 
 def _functions(count: int) -> str:

@@ -177,6 +177,11 @@ def compile(fn: Callable[..., Any]) -> CompiledFunction:
 
     Raises InputError for other objects.
     """
+    if any(f"{k.__module__}.{k.__name__}" == "torch.nn.modules.module.Module" for k in type(fn).__mro__):
+        raise InputError(
+            "at.compile takes a function on tensors, not a torch module.",
+            fix='at.compile_model(at.from_torch(module, (x,))), or torch.compile(..., backend="autotensor").',
+        )
     if not callable(fn):
         raise InputError(
             f"at.compile takes a function on tensors, not a {type(fn).__name__}.",

@@ -177,3 +177,14 @@ def test_a_module_without_values_is_refused():
         fake, x = nn.Linear(3, 2), torch.randn(1, 3)
     with pytest.raises(Unsupported, match=r"of a FakeTensorMode, has no values"):
         at.from_torch(fake, (x,))
+
+
+def test_what_goes_wrong_at_first():
+    """Calls of somebody who begins: each error says what to write."""
+    module = nn.Linear(3, 2)
+    with pytest.raises(Unsupported, match=r"Give example inputs: at\.from_torch\(module, \(x,\)\)"):
+        at.from_torch(module)
+    with pytest.raises(at.AutotensorError, match=r"is a NumPy array\. Give a tensor: torch\.from_numpy"):
+        at.from_torch(module, (np.zeros((1, 3), "float32"),))
+    with pytest.raises(at.AutotensorError, match=r"not a torch module\. at\.compile_model\(at\.from_torch"):
+        at.compile(module)

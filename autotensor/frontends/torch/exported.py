@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -142,10 +143,13 @@ def _export(
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # torch raises many kinds
+            fix = (
+                "If the module runs on these inputs, Python decides in it: torch.compile(model, "
+                'backend="autotensor") splits it there.'
+            )
             raise Unsupported(
                 f"torch.export cannot export {type(module).__name__}: {first_line(error)}.",
-                fix="If the module runs on these inputs, Python decides in it: torch.compile(model, "
-                'backend="autotensor") splits it there.',
+                fix=fix if args or kwargs else "Give example inputs: at.from_torch(module, (x,)).",
             ) from error
 
 
@@ -225,5 +229,9 @@ def _as_tuple(example_inputs: Any) -> tuple[Any, ...]:
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,)
     if isinstance(example_inputs, (tuple, list)):
+        if any(isinstance(x, np.ndarray) for x in example_inputs):
+            raise InputError(
+                "an example input is a NumPy array.", fix="Give a tensor: torch.from_numpy(array)."
+            )
         return tuple(example_inputs)
     raise InputError(f"example_inputs is a {type(example_inputs).__name__}, expected a tuple of tensors.")
