@@ -131,12 +131,15 @@ def _is_input(state: State, r: Read) -> bool:
 
 
 def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
-    """Padding stages that only this stage reads."""
+    """Padding stages that only this stage reads; those of constants are not in its way."""
     found = []
+    known = constants(state)
     for b in op.reads():
         producer = state.producer(b)
         if producer is None or not is_padding(producer.op) or not untouched(producer):
             continue
-        if not state.is_output(producer) and [c.name for c in state.consumers(producer)] == [op.name]:
+        if b.name in known or state.is_output(producer):
+            continue
+        if [c.name for c in state.consumers(producer)] == [op.name]:
             found.append(producer)
     return tuple(found)

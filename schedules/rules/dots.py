@@ -21,6 +21,7 @@ from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.channels_last import NAME as CHANNELS_LAST
+from schedules.algorithms.joined_window import NAME as JOINED_WINDOW
 from schedules.algorithms.narrow_products import NAMES
 from schedules.algorithms.widened_floats import NAME as WIDENED
 from schedules.cpu import cpu_of
@@ -35,7 +36,11 @@ Way = tuple[float, Iterator[Extension]]  # operations a second over those of FMA
 def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or len(stage.op.buffers) != 1 or not untouched(stage) or not available(target):
         return
-    ways = [*_ways(state, stage, target), *_with_channels_last(state, stage, target)]
+    ways = [
+        *_with_joined_window(state, stage, target),  # in front: with it, all groups are whole
+        *_ways(state, stage, target),
+        *_with_channels_last(state, stage, target),
+    ]
     if not ways:
         return
     ways.sort(key=lambda way: -way[0])
@@ -76,6 +81,19 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
     for faster, extensions in _ways(after, after.stage(convolution), target):
         found = _behind((step,), convolution, (copy,), extensions)
         yield faster, (replace(e, again=(*e.again, stage.name)) for e in found)
+
+
+def _with_joined_window(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    """Where channels fill no groups: those of neighbouring columns are taken together."""
+    if not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if ALGORITHMS.get(JOINED_WINDOW).stages(state, stage) is None:
+        return
+    step = UseAlgorithm(stage.name, JOINED_WINDOW)
+    after = step.apply(state)
+    made = tuple(s.name for s in after.stages if s.name not in state.names)
+    for faster, extensions in _ways(after, after.stage(stage.name), target):
+        yield faster, _behind((step,), stage.name, made, extensions)
 
 
 def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
