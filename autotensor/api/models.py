@@ -28,7 +28,7 @@ from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
-from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize, passes_of
+from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize_for
 from autotensor.graph.symbols.generalise import Cut, OpenLayout, check_least, generalised
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -132,7 +132,7 @@ def _ready(graph: Graph, target: Target, passes: tuple[Pass, ...] | None = None)
     def pays(product: Apply) -> bool:
         return pays_in_bfloat16(group_of((product,), rounded=False).workload.dag, target)
 
-    return own_outputs(optimize(graph, passes_of(target.numerics, chosen, pays)))
+    return own_outputs(optimize_for(target.numerics, graph, chosen, pays, target.keep_float32))
 
 
 def _cut(

@@ -13,9 +13,11 @@ import json
 import math
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from autotensor.base.control_group import cpu_quota
 from autotensor.base.errors import TargetError
@@ -75,6 +77,7 @@ class Target:
     # and round the weights of models (`graph/rules`)
     numerics: str = "fast"
     denormals: str = "keep"  # "flush" takes them for zeros, and makes zeros instead of them
+    keep_float32: tuple[str, ...] = ()  # names of layers that numerics of HALVES leave as they are
 
     def __post_init__(self) -> None:
         if " " in self.kind:
@@ -138,9 +141,13 @@ class Target:
     @staticmethod
     def from_json(text: str) -> Target:
         """The target that `to_json` wrote."""
-        fields = json.loads(text)
-        fields["cache_bytes"] = tuple(fields["cache_bytes"])
-        return Target(**fields)
+        return Target.of(json.loads(text))
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> Target:
+        """The target of its fields, in which JSON has made lists of tuples."""
+        plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+        return Target(**plain)
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one vector register."""
@@ -161,7 +168,7 @@ def parse(text: str | Target | None = None) -> Target:
     `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. For "cuda":
     `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
-    `-numerics=fast|strict|bf16|fp16`. In any order.
+    `-numerics=fast|strict|bf16|fp16`; of "llvm" in 16 bits `-keep-float32=NAME,…` (layers). In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.
     """
@@ -210,9 +217,19 @@ def parse(text: str | Target | None = None) -> Target:
                 if value not in NUMERICS:
                     raise TargetError(f"target option {option!r}: numerics is one of {', '.join(NUMERICS)}.")
                 target = replace(target, numerics=value)
+            case "-keep-float32":
+                names = tuple(n.strip() for n in value.split(","))
+                if "" in names:
+                    raise TargetError(f"target option {option!r} has an empty name.")
+                target = replace(target, keep_float32=names)
             case _:
-                known = "-mcpu, -mattr, -mtriple, -threads, -numerics, -denormals"
+                known = "-mcpu, -mattr, -mtriple, -threads, -numerics, -keep-float32, -denormals"
                 raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
+    if target.keep_float32 and target.numerics not in HALVES:
+        raise TargetError(
+            f"keep-float32 is given with numerics {target.numerics!r}, which round no layer to 16 bits.",
+            fix=f"It is for numerics {' and '.join(HALVES)}.",
+        )
     return target
 
 

@@ -12,7 +12,7 @@ Related options are a group, a frozen dataclass; `@grouped` makes an option of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -48,6 +48,14 @@ NumericsText = Annotated[
         metavar="fast|strict|bf16|fp16",
         help="strict forbids algorithms that round differently (Winograd); bf16 and fp16 round weights. "
         "Default: fast, which allows such algorithms while their error is small.",
+    ),
+]
+KeepFloat32 = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-float32",
+        metavar="NAME,...",
+        help="Layers that bf16 and fp16 leave in float32, by names of weights: head, 'blocks.*.attn'.",
     ),
 ]
 
@@ -180,9 +188,10 @@ class NumericMachine(Machine):
     """The same options, and the algorithms that kernels may use."""
 
     numerics: NumericsText = None
+    keep_float32: KeepFloat32 = None
 
     def chosen(self) -> Target:
-        return target_of(self.target, self.threads, self.numerics)
+        return self._of(self.target)
 
     def each_of(self, processors: str) -> list[Target]:
         """The targets of `--for`; without it, the target of `--target`."""
@@ -193,7 +202,11 @@ class NumericMachine(Machine):
         names = dict.fromkeys(name.strip() for name in processors.split(","))
         if "" in names:
             raise typer.BadParameter(f"{processors!r} has an empty name.", param_hint="'--for'")
-        return [target_of(f"llvm -mcpu={name}", self.threads, self.numerics) for name in names]
+        return [self._of(f"llvm -mcpu={name}") for name in names]
+
+    def _of(self, target: str | None) -> Target:
+        more = {"numerics": self.numerics, "keep-float32": self.keep_float32}
+        return target_of(target, self.threads, {name: v for name, v in more.items() if v is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +313,16 @@ def warn_of_threads(threads: int | None) -> None:
         )
 
 
-def target_of(text: str | None, threads: int | None, numerics: str | None = None) -> Target:
-    """The target of --target, --threads and --numerics."""
+def target_of(text: str | None, threads: int | None, more: Mapping[str, str] | None = None) -> Target:
+    """The target of --target and --threads; more: of its options that have one of their own here."""
+    import shlex
+
     from autotensor.base import switches
     from autotensor.base.target import parse
 
     if text is None or "-mcpu" not in text:  # else it may be another machine's
         warn_of_threads(threads)
-    found = parse(text if numerics is None else f"{text or 'llvm'} -numerics={numerics}")
+    options = "".join(f" -{name}={shlex.quote(value)}" for name, value in (more or {}).items())
+    found = parse(f"{text or 'llvm'}{options}" if options else text)
     count = threads or (switches.num_threads() if text is None or "-threads" not in text else 0)
     return found.with_threads(count) if count else found

@@ -62,6 +62,15 @@ def test_one_file_in_16_bits():
     assert found["results"][0]["max_abs"] > 0
 
 
+def test_layers_of_one_file_stay_in_float32():
+    words = ("compare", FLOATS, "--data", "x.npz", "--numerics", "bf16", "--keep-float32")
+    found = json.loads(cli(*words, "w1,w[23]", "--json").out)
+    assert found["results"][0]["max_abs"] == 0
+    said = cli(*words, "w4")
+    assert said.code != 0
+    assert "keep-float32: 'w4' is the name of no layer of model" in " ".join(said.err.split())
+
+
 def test_one_file_needs_numerics():
     said = " ".join(cli("compare", FLOATS, "--data", "x.npz").err.split())
     assert "is compared with itself under numerics 'fast'. Give a second model, or --numerics bf16" in said

@@ -102,7 +102,7 @@ def _in_16_bits(model: Loaded, data: Mapping[str, Any], target: Target, db: Log)
             f"{model.name} is compared with itself under numerics {target.numerics!r}.",
             fix="Give a second model, or --numerics bf16 or fp16.",
         )
-    fast = replace(target, numerics="fast")
+    fast = replace(target, numerics="fast", keep_float32=())
     return _whole((model, fast), (model, target), _batches(model, model, data), db)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotensor.base import log, switches
-from autotensor.base.dtype import bfloat16, dtype_of
+from autotensor.base.dtype import DType, bfloat16, dtype_of
 from autotensor.base.target import HALVES
 from autotensor.graph.evaluate import ReadsOutside
 from autotensor.graph.ir import Apply, Graph
@@ -27,6 +27,7 @@ from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
 from autotensor.graph.rules.integers import in_integers
 from autotensor.graph.rules.joint_attention import joint_products
+from autotensor.graph.rules.kept_layers import refuse_unknown
 from autotensor.graph.rules.layout import channels_last
 from autotensor.graph.rules.linear_sums import merge_sums
 from autotensor.graph.rules.narrow_floats import float32_inside
@@ -49,7 +50,7 @@ __all__ = [
     "fold_constants",
     "merge_sums",
     "optimize",
-    "passes_of",
+    "optimize_for",
 ]
 
 
@@ -90,20 +91,36 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def passes_of(numerics: str, passes: tuple[Pass, ...], pays: Callable[[Apply], bool]) -> tuple[Pass, ...]:
-    """The passes for these numerics. pays: whether a product is faster in bfloat16."""
+def optimize_for(
+    numerics: str,
+    graph: Graph,
+    passes: tuple[Pass, ...],
+    pays: Callable[[Apply], bool],
+    keep: tuple[str, ...] = (),
+) -> Graph:
+    """The graph after the passes for these numerics.
+
+    pays: whether a product is faster in bfloat16. keep: patterns of layers that stay in float32.
+    Raises as `optimize` does, and GraphError for a pattern that means no layer.
+    """
     if numerics not in HALVES:
-        return passes
-    kind = dtype_of(HALVES[numerics])
-    # before they are stored
-    rounded = Pass(f"weights rounded to {kind}", partial(rounded_weights, kind=kind))
-    if IN_16_BITS not in passes:
-        return (*passes, rounded)
-    before = tuple(p for p in passes if p is not IN_16_BITS)
+        return optimize(graph, passes)
+    graph = optimize(graph, tuple(p for p in passes if p is not IN_16_BITS))
+    refuse_unknown(graph, keep)
+    return optimize(graph, _in_halves(dtype_of(HALVES[numerics]), IN_16_BITS in passes, pays, keep))
+
+
+def _in_halves(
+    kind: DType, stored: bool, pays: Callable[[Apply], bool], keep: tuple[str, ...]
+) -> tuple[Pass, ...]:
+    """The passes that round, behind all others. stored: whether weights are stored in 16 bits, too."""
+    rounded = Pass(f"weights rounded to {kind}", partial(rounded_weights, kind=kind, keep=keep))
+    if not stored:
+        return (rounded,)
     if kind != bfloat16:
-        return (*before, rounded, IN_16_BITS)
+        return rounded, IN_16_BITS
     # last: products of few rows have their weights by then, and read float32
-    return (*before, rounded, IN_16_BITS, Pass("products in bfloat16", partial(in_bfloat16, pays=pays)))
+    return rounded, IN_16_BITS, Pass("products in bfloat16", partial(in_bfloat16, pays=pays, keep=keep))
 
 
 # where one plan serves all extents: how many rows a product has is known when it is called

@@ -16,6 +16,7 @@ from math import prod
 
 from autotensor.base.dtype import bfloat16, float32
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.rules.kept_layers import kept_layers
 from autotensor.graph.storage import storage
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.operators import Kind
@@ -24,9 +25,15 @@ ROWS = 4  # of results from which a product is worth it (chosen, 2026-11)
 DEPTH, COLUMNS = 16, 16  # of its terms, and of weights (chosen, 2026-11)
 
 
-def in_bfloat16(graph: Graph, pays: Callable[[Apply], bool] = lambda _: True) -> Graph:
-    """The graph with its large products in bfloat16. pays: whether a product is faster so."""
-    products = {n for n in graph.applies if is_product(n) and pays(n)}
+def in_bfloat16(
+    graph: Graph, pays: Callable[[Apply], bool] = lambda _: True, keep: tuple[str, ...] = ()
+) -> Graph:
+    """The graph with its large products in bfloat16.
+
+    pays: whether a product is faster so. keep: patterns of layers that stay.
+    """
+    kept = kept_layers(graph, keep)
+    products = {n for n in graph.applies if is_product(n) and n not in kept and pays(n)}
     outputs = {storage(o) for o in graph.outputs}
     stored = {storage(n.inputs[0]) for n in products} - outputs
     made: dict[GraphNode, GraphNode] = {}  # each value in float32

@@ -21,7 +21,8 @@ import numpy as np
 from autotensor.base.dtype import DType, bfloat16, float16, float32
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.replace_nodes import replaced
-from autotensor.graph.weights import CONVOLUTIONS, is_weight
+from autotensor.graph.rules.kept_layers import is_table, kept_layers, multiplies
+from autotensor.graph.weights import is_weight
 
 TYPES = (bfloat16, float16)  # the one that widens faster first
 # Rows up to which half the bytes pay, wherever they come from, and from memory. Time of float32 over that of
@@ -52,15 +53,18 @@ def in_16_bits(graph: Graph) -> Graph:
     return graph.with_outputs(made[o] for o in graph.outputs)
 
 
-def rounded_weights(graph: Graph, kind: DType) -> Graph:
+def rounded_weights(graph: Graph, kind: DType, keep: tuple[str, ...] = ()) -> Graph:
     """The graph with weights of products, and tables, rounded to a type of 16 bits, as float32.
 
-    Those that others read, too, stay, and those of which numbers would become infinite.
+    Those that others read, too, stay, and those of which numbers would become infinite. keep: patterns of
+    layers whose weights stay.
     """
+    kept = kept_layers(graph, keep)
     swap: dict[GraphNode, GraphNode] = {}
     for c in graph.constants:
         readers = graph.consumers[c]
-        if c.dtype == float32 and c not in graph.outputs and all(_multiplies(r, c) for r in readers):
+        rounds = all(multiplies(r, c) and r not in kept for r in readers)
+        if c.dtype == float32 and c not in graph.outputs and rounds:
             with np.errstate(over="ignore"):
                 rounded = c.array.astype(kind.numpy).astype(np.float32)
             if np.array_equal(np.isfinite(rounded), np.isfinite(c.array)):
@@ -102,22 +106,10 @@ def _is_large(c: Constant) -> bool:
     return c.dtype == float32 and prod(c.shape) * c.dtype.bytes >= LEAST_BYTES
 
 
-def _multiplies(reader: Apply, c: Constant) -> bool:
-    """Whether the reader is a product with this weight, or looks rows up in it."""
-    filters = reader.op in (*CONVOLUTIONS, "conv2d_transpose")
-    of_convolution = filters and reader.inputs[1] is c and reader.inputs.count(c) == 1
-    return _is_table(reader, c) or is_weight(reader, c) or of_convolution
-
-
 def _waits_for(reader: Apply, c: Constant, rows: int) -> bool:
     """Whether the reader is a product of so few rows with this weight, or looks rows up in it."""
     few = is_weight(reader, c) and prod(reader.inputs[0].shape[:-1]) <= rows
-    return few or _is_table(reader, c)
-
-
-def _is_table(reader: Apply, c: Constant) -> bool:
-    """Whether the reader looks rows up in this constant."""
-    return reader.op == "take" and reader.inputs[0] is c and reader.inputs.count(c) == 1
+    return few or is_table(reader, c)
 
 
 def _widening(node: Apply, made: dict[GraphNode, GraphNode], stored: dict[Constant, Constant]) -> GraphNode:

@@ -187,7 +187,7 @@ def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Arti
     specs = {a.name: a for a in args}
     found = Artifact(
         name=head["name"],
-        target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
+        target=Target.of(head["target"]),
         entry=head["entry"],
         prepare=head["prepare"],
         args=args,
