@@ -142,8 +142,17 @@ def test_groups_stand_in_their_places_with_their_own_defaults() -> None:
     def verb(*, source: Source, seed: Seed = 3, machine: NumericMachine) -> None: ...
 
     options = inspect.signature(grouped(verb)).parameters
-    assert list(options) == ["weights", "batch", "shape", "seed", "threads", "target", "numerics", "keep_float32"]
-    assert [o.default for o in options.values()] == [None, 1, None, 3, None, None, None]
+    assert list(options) == [
+        "weights",
+        "batch",
+        "shape",
+        "seed",
+        "threads",
+        "target",
+        "numerics",
+        "keep_float32",
+    ]
+    assert [o.default for o in options.values()] == [None, 1, None, 3, None, None, None, None]
 
 
 def test_the_command_that_continues_repeats_every_word() -> None:

@@ -78,6 +78,36 @@ def test_a_maximum_of_products_keeps_its_zeros():
     check(s.dag, s.trace)
 
 
+def padded_bytes(fill, zero, plus=False):
+    """Σ over the same window of bytes less their zero point."""
+    x, w = te.placeholder((20,), "uint8", name="X"), te.placeholder((3,), "int8", name="W")
+    k = te.reduce_axis(3, name="k")
+
+    def body(i):
+        inside = te.select(te.all(i + k >= 1, i + k <= 20), x[i + k - 1], te.const(fill, "uint8"))
+        wide = inside.astype("int32")
+        return te.sum((wide + -zero if plus else wide - zero) * w[k].astype("int32"), axis=k)
+
+    return ComputeDAG.of([x, w, te.compute((20,), body, name="Y")])
+
+
+@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize("zero", [0, 7, 255])
+def test_padding_that_is_the_zero_point_is_guarded(zero, plus):
+    s, text = loops(padded_bytes(zero, zero, plus), skip)
+    assert not selects(text)
+    assert guards(text) == 2
+    check(s.dag, s.trace)
+
+
+@pytest.mark.parametrize(("fill", "zero"), [(0, 7), (7, 0), (249, -7)])
+def test_padding_that_is_another_number_is_added(fill, zero):
+    s, text = loops(padded_bytes(fill, zero), skip)
+    assert selects(text)
+    assert guards(text) == 0
+    check(s.dag, s.trace)
+
+
 def test_conditions_on_lanes_stay_in_the_select():
     s, text = loops(padded_sum(), lambda y: y.reorder("k", "i"), lambda y: y.vectorize("i"), skip)
     assert selects(text)

@@ -47,7 +47,9 @@ def refuse_unknown(graph: Graph, patterns: Collection[str]) -> None:
         if not any(_means(p, names) for names in layers):
             known = tuple(names[0] for names in layers)
             near = suggest(p, known) if len(known) > SHOWN else f"Layers: {', '.join(known) or 'none'}."
-            raise GraphError(f"keep-float32: {p!r} is the name of no layer of model {graph.name!r}.", fix=near)
+            raise GraphError(
+                f"keep-float32: {p!r} is the name of no layer of model {graph.name!r}.", fix=near
+            )
 
 
 def names_of(graph: Graph, node: Apply) -> tuple[str, ...]:

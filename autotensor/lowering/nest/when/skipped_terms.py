@@ -2,6 +2,7 @@
 
     C += select(c, x, 0) * w            ──▶     if c: C += x * w
     C = max(C, select(c, x, -inf))      ──▶     if c: C = max(C, x)
+    C += (i32(select(c, x, 5)) - 5) * w ──▶     if c: C += (i32(x) - 5) * w         bytes and their zero point
 
 Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
 of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. The
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from autotensor.ir.bounds import Interval, prove
 from autotensor.ir.expr import (
     Binary,
+    Cast,
     Cmp,
     Combiner,
     Const,
@@ -82,6 +84,12 @@ def neutral_terms(body: Expr, combiner: Combiner, usable: Callable[[Expr], bool]
                 return Select(all_of(*left), inner, otherwise) if left else inner
             case Binary(Op.MUL, a, b) if combiner.name == "sum":
                 return Binary(Op.MUL, under(a, _is_zero), under(b, _is_zero))
+            case Cast(t, a):
+                return Cast(t, under(a, lambda v: isinstance(v, Const) and neutral(simplify(Cast(t, v)))))
+            case Binary(Op.SUB | Op.ADD as op, a, Const() as z):
+                return Binary(
+                    op, under(a, lambda v: isinstance(v, Const) and neutral(simplify(Binary(op, v, z)))), z
+                )
             case _:
                 return e
 
