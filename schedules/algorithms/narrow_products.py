@@ -52,7 +52,7 @@ def factors(op: StageOp) -> tuple[Factor, Factor] | None:
         return None
     match op.bodies[0]:
         case Binary(Op.MUL, a, b):
-            found = _factor(op, a), _factor(op, b)
+            found = factor(op, a), factor(op, b)
         case _:
             return None
     along = op.axes[-1].var
@@ -62,7 +62,7 @@ def factors(op: StageOp) -> tuple[Factor, Factor] | None:
     return ordered[0], ordered[1]
 
 
-def _factor(op: StageOp, e: Expr) -> Factor | None:
+def factor(op: StageOp, e: Expr) -> Factor | None:
     match e:
         case Binary(Op.SUB, a, zero):
             pass

@@ -18,6 +18,7 @@ from schedules.rules import (
     factored,
     fallback,
     few_channels,
+    float_sums,
     gpu_bind,
     gpu_reduce,
     gpu_tile,
@@ -72,6 +73,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("ranks", one_pass.ranks),
     # before all other products of register tiles, which it leaves narrow types to that no instruction fits
     SketchRule("dots", dots.dots),
+    # behind dots, which are faster, and before windows, which take sums as they are
+    SketchRule("float_sums", float_sums.float_sums),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it recognises the whole computation by all its stages

@@ -37,7 +37,7 @@ from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import Read, epilogue, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import Read, constants, epilogue, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
 
@@ -99,12 +99,12 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
     if len(op.axes) < 2 or prod(a.extent for a in op.reduce_axes) > MAX_WINDOW:
         return None
     vector = op.axes[-1]
-    packed = []
+    packed, known = [], constants(state)
     pairs: dict[str, tuple[str, int]] = {}  # spatial axis → (its reduce axis, stride)
     for r in reads(op):
         if not r.uses(vector.name) or not all(d is not None and d.is_sum for d in r.dims):
             return None
-        if r.load.buffer.name in state.dag.constants and _is_plain(r):
+        if r.load.buffer.name in known and _is_plain(r):
             packed.append(r)
             continue
         if r.strides.get(vector.name) != 1:

@@ -1,0 +1,88 @@
+"""Few terms of bytes, summed in float32, which holds every sum exactly.
+
+    C[y, x, c] = Σ_{p, q} (X[y + p, x + q, c] - z) * (W[c, p, q] - v)               of int32
+
+        ──▶   W.floats[c, p, q] = f32(W[c, p, q] - v)                               prepared, if W is constant
+              C.floats[y, x, c] = Σ_{p, q} f32(X[y + p, x + q, c] - z) * W.floats[c, p, q]
+              C[y, x, c]        = i32(C.floats[y, x, c])
+
+Where no dot instruction fits (in a depthwise convolution no channel is summed over), a product of 32 bits
+and an addition are two instructions, one of them slow, and a fused product of floats is one. Sums stay below
+2^24, up to which float32 has every whole number: nothing is rounded, in any order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from autotensor.base.dtype import float32, int32
+from autotensor.ir.expr import Binary, Cast, Combiner, Const, Expr, Load, Op, Var, cast, const
+from autotensor.ir.func import Buffer
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import StageOp
+from autotensor.te.stage import IterDef
+from schedules.algorithms.narrow_products import Factor, factor
+
+NAME = "float_sums"
+EXACT = 1 << 24  # below it float32 has every whole number
+_X, _Y = Var("lhs0", float32), Var("rhs0", float32)
+_SUM = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0.0, float32),))
+
+
+def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+    """The three stages; None where a sum may be too large, or is none of products of bytes."""
+    op = stage.op
+    if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
+        return None
+    match op.bodies[0]:
+        case Binary(Op.MUL, a, b) if op.buffers[0].dtype == int32:
+            found = factor(op, a), factor(op, b)
+        case _:
+            return None
+    sizes = [0 if f is None else _furthest(f) for f in found]
+    if 0 in sizes or prod(sizes) * prod(r.extent for r in op.reduce_axes) >= EXACT:
+        return None
+    names, made, terms = set(state.names), [], []
+    known = state.dag.constants
+    for f in found:
+        assert f is not None
+        value = _float(f, f.load)
+        if f.load.buffer.name in known:
+            made.append(_prepared(f, names))
+            value = Load(made[-1].buffers[0], f.load.indices)
+        terms.append(value)
+    floats = Buffer(fresh(f"{op.name}.floats", names), op.buffers[0].shape, float32)
+    body = Binary(Op.MUL, *terms)
+    total = StageOp(floats.name, op.axes, op.reduce_axes, (body,), _SUM, (floats,))
+    back = cast(int32, Load(floats, tuple(a.var for a in op.axes)))
+    return *made, total, StageOp(op.name, op.axes, (), (back,), None, op.buffers, op.tag)
+
+
+def _furthest(f: Factor) -> int:
+    """The largest size of a factor; 0 where it is not known."""
+    if not isinstance(f.zero, Const):
+        return 0
+    limits = np.iinfo(f.load.buffer.dtype.numpy)
+    return max(abs(int(limits.min) - int(f.zero.value)), abs(int(limits.max) - int(f.zero.value)))
+
+
+def _float(f: Factor, load: Load) -> Expr:
+    whole = cast(int32, load)
+    return Cast(float32, whole if f.zero == const(0, int32) else whole - f.zero)
+
+
+def _prepared(f: Factor, names: set[str]) -> StageOp:
+    """A constant operand as floats."""
+    old = f.load.buffer
+    axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
+    new = Buffer(fresh(f"{old.name}.floats", names), old.shape, float32)
+    names.add(new.name)
+    value = _float(f, Load(old, tuple(a.var for a in axes)))
+    return StageOp(new.name, axes, (), (value,), None, (new,))
+
+
+ALGORITHMS.add(NAME, Algorithm(NAME, float_sums))
