@@ -145,7 +145,7 @@ def shares(plan: ModelPlan) -> Iterator[tuple[str, int, int]]:
 
 
 def judged(name: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """What the module's description lists, of each kind of file."""
+    """A row: everything that the module's description lists, of each kind of file."""
     made, given = files(name, folder)
     row: dict[str, Any] = {"name": name, "kinds": {}}
     plain = at.OnnxModel(made["float"], "llvm -threads=1", db=":memory:")

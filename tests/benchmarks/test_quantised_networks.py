@@ -1,4 +1,4 @@
-"""What `quantised_networks.py` counts: multiply-adds, and those that dot instructions do."""
+"""`quantised_networks.py` counts multiply-adds, and those of dot instructions."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def refuse_unknown(graph: Graph, patterns: Collection[str]) -> None:
 
 
 def names_of(graph: Graph, node: Apply) -> tuple[str, ...]:
-    """What a layer is known by; nothing for other operators."""
+    """The names of a layer; none for other operators."""
     weights = [x for x in node.inputs if isinstance(x, Constant) and multiplies(node, x)]
     if not weights:
         return ()

@@ -102,6 +102,6 @@ def test_other_windows_stay(layer) -> None:
 
 
 def test_what_stands_behind_the_terms_must_vanish() -> None:
-    """Where weights have a zero point for each channel, no number is none."""
+    """Where each channel has a zero point of its own, no single number stands for nothing."""
     assert applies(convolution(*LAYERS[1], zeros=True))  # twelve terms: nothing stands behind
     assert not applies(convolution(*LAYERS[0], zeros=True))
