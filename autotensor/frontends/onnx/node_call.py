@@ -141,7 +141,9 @@ class Call:
     # -- the rest ----------------------------------------------------------------------------------------
     @property
     def where(self) -> str:
-        label = f" {self.node.name!r}" if self.node.name else ""
+        """The node in a message: by its name, or by its first result where it has none."""
+        result = next((f" of {name!r}" for name in self.node.output if name), "")
+        label = f" {self.node.name!r}" if self.node.name else result
         domain = f"{self.node.domain}." if self.node.domain not in ("", "ai.onnx") else ""
         return f"node{label} ({domain}{self.op}, opset {self.opset})"
 

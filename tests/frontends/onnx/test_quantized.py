@@ -218,6 +218,15 @@ def test_a_scale_that_is_none_is_named(op, scale):
         at.from_onnx(m)
 
 
+def test_a_node_without_a_name_is_named_by_its_result():
+    m, _ = one("DequantizeLinear", [bytes_(2, 3), np.zeros((), F)], {1})
+    m.graph.node[0].ClearField("name")
+    with pytest.raises(
+        AutotensorError, match=r"node of 'y0' \(DequantizeLinear, opset 17\): a scale is 0\.0"
+    ):
+        at.from_onnx(m)
+
+
 def test_other_bad_quantised_nodes_are_named():
     with pytest.raises(AutotensorError, match=r"axis 5 does not exist; there are 2"):
         at.from_onnx(one("QuantizeLinear", [np.zeros((2, 3), F), np.ones(3, F)], {1}, axis=5)[0])
