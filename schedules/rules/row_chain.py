@@ -120,7 +120,8 @@ def _host(
     name, op = stage.name, stage.op
     last = op.axes[rows - 1]
     bytes_of_row = sum(_row_points(s.op, rows) * s.op.buffers[0].dtype.bytes for s in stages)
-    options = tuple(n for n in ROWS if n <= last.extent)
+    most_rows = min(last.extent, ROWS[-1])
+    options = tuple(sorted({n for n in (*ROWS, most_rows) if n <= most_rows}))  # three results are one block
     points = prod(a.extent for a in op.axes[:rows])
     most = cpu_of(target).near_rows
     fitting = [n for n in options if n * bytes_of_row <= most and points >= n * BLOCKS * target.num_cores]

@@ -11,6 +11,7 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.operators import OPERATORS
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.primitives.split import SplitStep
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
 
@@ -134,3 +135,15 @@ def test_a_running_sum_is_one_pass_also_in_front_of_something() -> None:
     o = te.compute((3000,), lambda i: s[i] * 2.0, name="o")
     made = [m for sketch in generate(ComputeDAG.of([x, o]), TARGET) for m in sketch.made_by]
     assert "running" in made
+
+
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_a_short_axis_of_rows_is_one_block(n: int) -> None:
+    """Points of space, turned: no block of two has a rest of one."""
+    p, turn = te.placeholder((4000, n), name="p"), te.placeholder((n, n), name="turn")
+    k = te.reduce_axis(n, "k")
+    y = te.compute((4000, n), lambda i, j: te.sum(turn[j, k] * p[i, k], axis=k), name="y")
+    dag = ComputeDAG.of([p, turn, y])
+    trace = default_trace(dag, TARGET)
+    assert next(s.factors for s in trace.steps if isinstance(s, SplitStep) and s.axis == "j") == (n,)
+    check(dag, trace)
