@@ -128,6 +128,20 @@ def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
     return bool(mine) and same and all(at_point(load.indices, consumer.axes) for load in mine)
 
 
+def reads_once(reader: StageOp, op: StageOp) -> bool:
+    """Whether every point of the reader reads an element of its own: axes turned, shifted or with a step.
+
+    y[i, j] = f(P[j, 2*i + 1])      each of the reader's axes is alone in one of the indices
+    """
+    found = [r for r in reads(reader) if r.load.buffer in op.buffers]
+    if not found or any(r.load.indices != found[0].load.indices for r in found):
+        return False
+    alone = {
+        name for d in found[0].dims if d is not None and d.is_sum and len(d.steps) == 1 for name in d.steps
+    }
+    return alone >= {a.name for a in reader.axes if a.extent > 1}
+
+
 def names_of_terms(reader: StageOp, op: StageOp) -> dict[str, str] | None:
     """The op's name of each axis of a reader that reads one element of it for each of its own terms; None
     where it is read at other places than these, or not whole.

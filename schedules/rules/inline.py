@@ -1,8 +1,9 @@
 """Cheap pointwise stages vanish into their consumers, unless those would compute them again and again.
 
-Expensive ones (exp) are inlined only into a single pointwise consumer, where nothing is computed twice.
-Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain
-is cut where the expression would be nested too deep.
+Expensive ones (exp) are inlined only into a single pointwise consumer that reads each element once, and only
+where vectors of it then lie along memory, or more of them do than if the stage were kept. Padding in front of
+a reduction is left to the rule of that reduction, which decides where to copy it. A chain is cut where the
+expression would be nested too deep.
 
 A product reads each element of its operands hundreds of times, once for each tile, and several readers each
 compute a stage that is inlined into them: there it is inlined or computed whole by the costs of both
@@ -27,8 +28,8 @@ from schedules.kit.stage_analysis import (
     is_expensive,
     is_padding,
     lanes_of,
-    matches_elementwise,
     reads,
+    reads_once,
     second_cache,
     untouched,
 )
@@ -63,8 +64,8 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if is_padding(op) and summed:
         return ()
     if is_expensive(op):
-        single = len(consumers) == 1 and matches_elementwise(consumers[0].op, op) and not summed
-        if not single:
+        single = len(consumers) == 1 and reads_once(consumers[0].op, op) and not summed
+        if not single or not _runs_along(state, consumers[0].op, op):
             return ()
     gone = Extension((Inline(stage.name),), done=(stage.name,))
     kept = Extension(stays=(stage.name,), onward=True)
@@ -84,6 +85,38 @@ def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
     found = [r for c in consumers for r in reads(c.op) if r.load.buffer in op.buffers]
     often = sum(c.op.points() for c in consumers) >= OFTEN * op.points()
     return often and bool(evaluated(op.bodies)) and all(r.from_data for r in found)
+
+
+def _runs_along(state: State, consumer: StageOp, op: StageOp) -> bool:
+    """Whether vectors of the consumer read along memory if it computes the stage's elements itself."""
+    if not consumer.axes:
+        return True
+    here = _walked(consumer, op, consumer.axes[-1].name)
+    inlined = _across(state, op, here)
+    kept = (here not in ("", op.axes[-1].name)) + _across(state, op, op.axes[-1].name)
+    return inlined == 0 or inlined < kept
+
+
+def _across(state: State, op: StageOp, axis: str) -> int:
+    """Loads that change with an axis but do not run along it, also of stages that may be inlined here."""
+    total = 0
+    for r in reads(op):
+        source = next((s for s in state.stages if r.load.buffer in s.op.buffers), None)
+        if source is None or source.op.is_reduction or len(state.consumers(source)) > 1:
+            total += r.uses(axis) and r.strides.get(axis) not in (0, 1)
+        else:
+            total += _across(state, source.op, _walked(op, source.op, axis))
+    return total
+
+
+def _walked(reader: StageOp, op: StageOp, axis: str) -> str:
+    """The axis of an op along which a reader's axis goes; "" if none."""
+    for r in reads(reader):
+        if r.load.buffer in op.buffers:
+            for d, mine in zip(r.dims, op.axes, strict=True):
+                if d is not None and axis in d.steps:
+                    return mine.name
+    return ""
 
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:

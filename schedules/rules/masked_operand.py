@@ -2,19 +2,22 @@
 
 Masked, a term is one operation instead of two; an operand is written and read again, and the other one is
 looked through. So it comes first where both are read often. The sum as it is written, for operands that are
-not finite, takes the first schedule of a tile: it is hardly ever made, and no measurement would tell.
+not finite, takes the first schedule of a tile that copies no operand, which would be copied in every call: it
+is hardly ever made, and no measurement would tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.step import Step
 from schedules.algorithms.masked_operand import NAME, masked
 from schedules.kit.stage_analysis import read_by_choice, untouched
 from schedules.registry import Extension
@@ -46,8 +49,18 @@ def _apart(state: State, stage: Stage, target: Target) -> Extension:
     mask, *_, each, _ = (s for s in after.stages if s.name not in state.names)
     results = (*after.dag.outputs, *each.op.buffers)  # as if it were one: in loops of its own
     alone = replace(after, dag=replace(after.dag, outputs=results))
-    tile = next(tile_cpu(alone, each, target), Extension())
-    tiled = Sketch(tile.steps, tile.holes)
-    return Extension(
-        (step, *tiled.fill(tiled.defaults()).steps), done=tile.done, again=(stage.name,), stays=(mask.name,)
-    )
+    tiles = ((tile, _filled(tile)) for tile in tile_cpu(alone, each, target))
+    tile, steps = next(((t, s) for t, s in tiles if _adds_no_nest(alone, s)), (Extension(), ()))
+    return Extension((step, *steps), done=tile.done, again=(stage.name,), stays=(mask.name,))
+
+
+def _filled(tile: Extension) -> tuple[Step, ...]:
+    """The steps of a tile by its defaults."""
+    sketch = Sketch(tile.steps, tile.holes)
+    return sketch.fill(sketch.defaults()).steps
+
+
+def _adds_no_nest(state: State, steps: tuple[Step, ...]) -> bool:
+    """Whether every stage that the steps add is made inside another one."""
+    after = reduce(lambda s, step: step.apply(s), steps, state)
+    return not any(isinstance(s.place, Root) for s in after.stages if s.name not in state.names)

@@ -15,7 +15,7 @@ from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import State
+from autotensor.schedule.state import Root, State
 from autotensor.te.dag import ComputeDAG
 from schedules.algorithms.masked_operand import NAME, masked
 from schedules.generate import default_trace
@@ -81,6 +81,23 @@ def test_the_sum_as_it_is_written_is_made_only_where_it_is_wanted() -> None:
     guard = next(n for n, line in enumerate(lines) if line.strip() == "if c_harm[0] != 0:")
     assert signature.startswith("def c.each(")
     assert all("c_each" not in line or " for " in line for line in lines[:guard])
+
+
+def test_no_operand_is_packed_for_the_sum_as_it_is_written() -> None:
+    """It would be packed in every call, and for the product, too, whose panels are others."""
+    a, b = te.placeholder((48, 24, 24), name="a"), te.placeholder((24, 96, 24), name="b")
+    k = te.reduce_axis(24, name="k")
+    c = te.compute(
+        (48, 24, 96),
+        lambda i, j, n: te.sum(te.select(a[i, j, k] > 0.0, a[i, j, k] * b[k, n, j], 0.0), axis=k),
+        name="c",
+    )
+    dag = ComputeDAG.of([a, b, c])
+    trace = default_trace(dag, TARGET)
+    assert is_masked(dag)
+    product = trace.replay(dag).stage("c.plain")
+    assert not isinstance(product.place, Root)  # registers of a tile
+    check(dag, trace)
 
 
 def test_the_state_after_it() -> None:

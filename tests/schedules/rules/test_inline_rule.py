@@ -1,0 +1,80 @@
+"""Expensive pointwise stages: inlined where nothing is computed twice and vectors still run along memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace
+
+TARGET = parse("llvm -mcpu=x86-64-v3 -threads=1")
+Point = Callable[[Any, Any, Any], Any]
+ROWS, COLUMNS = 24, 40
+
+
+def is_inlined(first: Point, then: Point, shape: tuple[int, int]) -> bool:
+    """Whether the default inlines p = first(x, i, j) into y = then(p, i, j); its answer is compared."""
+    x = te.placeholder((ROWS, COLUMNS), name="x")
+    p = te.compute((ROWS, COLUMNS), lambda i, j: first(x, i, j), name="p")
+    y = te.compute(shape, lambda i, j: then(p, i, j), name="y")
+    dag = ComputeDAG.of([x, y])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    return 's["p"].compute_inline()' in trace.to_python()
+
+
+def root(x: Any, i: Any, j: Any) -> Any:
+    return te.sqrt(te.abs(x[i, j]))
+
+
+READ_ONCE: dict[str, tuple[Point, tuple[int, int]]] = {
+    "at its own place": (lambda p, i, j: p[i, j] + 1.0, (ROWS, COLUMNS)),
+    "shifted": (lambda p, i, j: p[i + 1, j + 3] + 1.0, (ROWS - 1, COLUMNS - 3)),
+    "every second row": (lambda p, i, j: p[2 * i + 1, j] + 1.0, (ROWS // 2, COLUMNS)),
+    "backwards": (lambda p, i, j: p[ROWS - 1 - i, j] + 1.0, (ROWS, COLUMNS)),
+}
+READ_AGAIN: dict[str, tuple[Point, tuple[int, int]]] = {
+    "by every row": (lambda p, i, j: p[3, j] + i, (ROWS, COLUMNS)),
+    "at two places": (lambda p, i, j: p[i, j] + p[i + 1, j], (ROWS - 1, COLUMNS)),
+    "by two rows each": (lambda p, i, j: p[i // 2, j] + 1.0, (ROWS, COLUMNS)),
+}
+
+
+@pytest.mark.parametrize("how", READ_ONCE)
+def test_what_each_point_reads_alone_is_inlined(how: str) -> None:
+    assert is_inlined(root, *READ_ONCE[how])
+
+
+@pytest.mark.parametrize("how", READ_AGAIN)
+def test_what_several_points_read_is_kept(how: str) -> None:
+    assert not is_inlined(root, *READ_AGAIN[how])
+
+
+def turned(p: Any, i: Any, j: Any) -> Any:
+    return p[j, i] + 1.0
+
+
+def test_vectors_are_not_computed_across_memory() -> None:
+    """Squares of a turned stage are read and written as vectors; its operands would be gathered."""
+    assert not is_inlined(root, turned, (COLUMNS, ROWS))
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_turned_twice_is_not_turned(between: bool) -> None:
+    """The stage reads across memory itself, or by a cheap one that will vanish into it."""
+    x = te.placeholder((ROWS, COLUMNS), name="x")
+    shape = (COLUMNS, ROWS)
+    half = te.compute(shape, lambda i, j: x[j, i] * 0.5, name="half")
+    first = (lambda i, j: root(half, i, j)) if between else (lambda i, j: root(x, j, i))
+    p = te.compute(shape, first, name="p")
+    y = te.compute((ROWS, COLUMNS), lambda i, j: turned(p, i, j), name="y")
+    dag = ComputeDAG.of([x, y])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    assert trace.to_python().count("compute_inline()") == 1 + between
