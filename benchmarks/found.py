@@ -72,6 +72,7 @@ def facts(name: str, folder: Path) -> dict[str, object]:
     return {
         "family": family(name),
         "flops": TASKS[name]().flops,
+        "cpu": found.asked.cpu,
         "search": {
             "trials": found.trials,
             "failures": found.failures,
@@ -84,16 +85,18 @@ def facts(name: str, folder: Path) -> dict[str, object]:
     }
 
 
-def contestants(trials: int, threads: int, numerics: str, folder: Path) -> list[Contestant]:
-    """The libraries, TVM where it searched, and our winners, who share one process."""
-    libraries = [c for c in peers(threads, cache_folder()) if c.name in LIBRARIES]
-    mine = Spec("ours", threads, numerics=numerics, file=str(folder))
+def contestants(trials: int, threads: int, numerics: str, cpu: str, folder: Path) -> list[Contestant]:
+    """Our winners, who share one process; torch, who has the answers; the other libraries and TVM, whose code
+    is for this processor, where ours is, too."""
+    mine = Spec("ours", threads, numerics=numerics, cpu=cpu, file=str(folder))
     found = [
         Contestant(f"{FILE}{n}", mine, mine=True, process="ours", variant=str(n))
         for n in winners.steps(trials)
     ]
-    tvm = metaschedule.contestants(threads)
-    return [*installed([*libraries, *found]), *tvm]
+    libraries = [c for c in peers(threads, cache_folder()) if c.name in LIBRARIES]
+    if cpu != "native":
+        return installed([*(c for c in libraries if c.name == "torch"), *found])
+    return [*installed([*libraries, *found]), *metaschedule.contestants(threads)]
 
 
 def main() -> int:
@@ -104,9 +107,13 @@ def main() -> int:
     parser.add_argument("--draw", type=int, metavar="SEED", help="twenty of the tasks, by this seed")
     parser.add_argument("--long", type=int, default=64, metavar="N", help="trials of each search")
     parser.add_argument("--numerics", choices=("fast", "strict"), default="fast")
+    parser.add_argument(
+        "--cpu", default="native", help="code for another processor, as x86-64-v2; libraries do not count"
+    )
     options = parser.parse_args()
     names = chosen(options.only, options.draw)
-    folder = Path(cache_folder()) / "found" / f"{options.numerics}-{options.seed}-{options.long}"
+    made_for = "" if options.cpu == "native" else f"-{options.cpu}"
+    folder = Path(cache_folder()) / "found" / f"{options.numerics}-{options.seed}-{options.long}{made_for}"
     plan_rows: list[Row] = []
     if not options.report:
         deadline = math.inf if options.budget is None else time.monotonic() + options.budget
@@ -115,8 +122,8 @@ def main() -> int:
             f"{TRIAL_S * options.long * len(names) / 60:.0f} min of searching.",
             flush=True,
         )
-        what = winners.asked(options.long, options.seed, options.threads, options.numerics)
-        target = parse(f"llvm -threads={options.threads} -numerics={options.numerics}")
+        what = winners.asked(options.long, options.seed, options.threads, options.numerics, options.cpu)
+        target = parse(f"llvm -mcpu={options.cpu} -threads={options.threads} -numerics={options.numerics}")
         if options.fresh and folder.exists():
             for path in folder.glob("*.json"):
                 path.unlink()
@@ -127,7 +134,7 @@ def main() -> int:
     plan = Plan(
         "search",
         plan_rows,
-        contestants(options.long, options.threads, options.numerics, folder),
+        contestants(options.long, options.threads, options.numerics, options.cpu, folder),
         Timing(options.rounds, options.block, options.tries, options.seed),
         options.processes,
         retry=options.retry,

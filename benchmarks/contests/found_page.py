@@ -41,7 +41,7 @@ class Line:
 
     @property
     def best_s(self) -> float:
-        return min(*self.ours.values(), *self.others.values())
+        return min([*self.ours.values(), *self.others.values()])
 
     @property
     def best(self) -> str:
@@ -82,6 +82,8 @@ def _line(name: str, row: Mapping[str, Any]) -> Line | None:
             if seconds is not None:
                 ours[trials] = seconds
     others = {c: s for c in names if not c.startswith(FILE) and (s := typical(row, c)) is not None}
+    if row.get("cpu", "native") != "native":  # theirs is for this processor
+        others = {}
     curve = row["search"]["curve"]
     if 0 not in ours or not curve:
         return None
@@ -107,8 +109,8 @@ def page(results: Results) -> Iterable[str]:
     per_trial = f"{wall_s / trials:.3f} s a trial" if trials else "no trials"
     yield from paragraphs(
         f"{m['cpu']}, {m['cores']} cores. {trials} trials, {per_trial}, everything included. Each task from "
-        "an empty log, without shipped schedules. The best known is the fastest of our own winners, torch, "
-        "onnxruntime, OpenVINO and, where it searched, MetaSchedule."
+        "an empty log, without shipped schedules. The best known is the fastest of our own winners and, if "
+        "code is for this processor, of torch, onnxruntime, OpenVINO and MetaSchedule, where it searched."
     )
     if found:
         yield from _totals(found)

@@ -74,10 +74,10 @@ class OperatorJob:
 
 
 def target_of(spec: Spec) -> Any:
-    """This machine with the threads and numerics of the spec."""
+    """This machine with the processor, threads and numerics of the spec."""
     from autotensor.base.target import parse
 
-    return parse(f"llvm -threads={spec.threads} -numerics={spec.numerics}")
+    return parse(f"llvm -mcpu={spec.cpu} -threads={spec.threads} -numerics={spec.numerics}")
 
 
 def _differs(tensors: list[Any], target: Any) -> bool:

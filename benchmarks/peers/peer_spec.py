@@ -25,6 +25,7 @@ class Spec:
     threads: int
     channels_last: bool = False  # torch: activations and weights in channels-last order
     numerics: str = "strict"  # ours: "fast" also allows Winograd's convolution
+    cpu: str = "native"  # ours: the processor that code is for
     log: str = ""  # ours: tuning log; "" takes default schedules
     file: str = ""  # ours: a compiled model, or a folder of schedules; tvm: where its packages are
     environment: dict[str, str] = field(default_factory=dict)

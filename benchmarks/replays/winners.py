@@ -49,6 +49,7 @@ class Asked:
     threads: int
     numerics: str
     source: str  # hash of our source
+    cpu: str = "native"
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def same_before(winners: Mapping[int, str], after: int) -> int | None:
     return next((n for n in sorted(winners) if n < after and winners[n] == winners[after]), None)
 
 
-def asked(trials: int, seed: int, threads: int, numerics: str) -> Asked:
-    return Asked(trials, seed, threads, numerics, source_hash())
+def asked(trials: int, seed: int, threads: int, numerics: str, cpu: str) -> Asked:
+    return Asked(trials, seed, threads, numerics, source_hash(), cpu)
 
 
 def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
