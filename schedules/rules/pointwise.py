@@ -53,6 +53,7 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     if period:
         steps, extent = [SplitStep(stage.name, last, (period,))], period
         axes, last = [*axes[:-1], f"{last}.0", f"{last}.1"], f"{last}.1"
+    lanes = fitting(extent, lanes, target.lanes(32))
     if extent < lanes:
         scalar = (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target))
         return (*_interleaved(op, stage.name, lanes, target), Extension(scalar, (), (stage.name,)))
@@ -73,6 +74,17 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         outer.pop()  # rows alone divide evenly, and a loop inside of them counts without a division
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
     return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), tuple(holes), (stage.name,)))
+
+
+def fitting(extent: int, lanes: int, least: int) -> int:
+    """Lanes for rows of this extent: fewer than a register has of the result's type where a row is shorter,
+    down to those of 32 bits, in which bytes and halves are computed. Whole rows come first.
+
+    >>> fitting(128, 64, 16), fitting(48, 64, 16), fitting(40, 64, 16), fitting(9, 64, 16)
+    (64, 16, 32, 64)
+    """
+    shorter = [n for n in (lanes // 2, lanes // 4) if least <= n <= extent < lanes]
+    return next((n for n in shorter if extent % n == 0), max(shorter, default=lanes))
 
 
 def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
