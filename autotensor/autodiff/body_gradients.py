@@ -2,13 +2,13 @@
 
     softmax = (max, exp, sum, share, product)     ──▶     the adjoints of these five, last first
 
-What a stage's derivative needs of the forward pass is computed by nodes of its own (equal nodes are one node,
-so several derivatives share them); the operator's own result is the forward node.
+Values of the forward pass that a stage's derivative needs are computed by separate nodes (equal nodes are
+merged, so derivatives share them); the operator's own result is the forward node.
 
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
-others     a result as a function of one term (reducer_gradients.py): `prod` is right where terms are 0, too
-scans      a recurrence backwards gives the adjoints of all steps (scan_gradients.py); then steps are stages
+others     the result as a function of one term (reducer_gradients.py), so `prod` is right with terms of 0
+scans      a backward recurrence gives the adjoints of all steps (scan_gradients.py); then steps are stages
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 
 
 def differentiate(node: Apply, g: GraphNode, wanted: Collection[int]) -> dict[int, GraphNode]:
-    """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result; those that are 0 lack.
+    """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result, if not 0.
 
     Raises GraphError for a reducer whose result depends on the order in which terms are joined.
     """
@@ -54,8 +54,8 @@ class _Body:
     """An application as stages over buffers."""
 
     stages: tuple[StageOp, ...]
-    inputs: Mapping[Buffer, int]  # which input each is
-    outputs: Mapping[Buffer, int]  # which result each is
+    inputs: Mapping[Buffer, int]  # buffer → number of the input
+    outputs: Mapping[Buffer, int]  # buffer → number of the result
     result: Buffer | None
     carried: Carried = ()
     passes: int | None = None  # the input that is given back as it is
@@ -82,10 +82,8 @@ def _body(node: Apply) -> _Body:
 
 
 def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
-    """A reduction of computed terms as two stages, unless it is a sum: the terms, and a reduction of the
-    stored terms.
-
-    Comparing a term with the maximum is right only for the very bits that were compared.
+    """Splits a reduction of computed terms, except a sum, into two stages: the terms, and a reduction of the
+    stored terms. A comparison of a term with the maximum is right only if both have the same bits.
     """
     c = stage.combiner
     at = tuple(a.var for a in stage.all_axes)
@@ -114,7 +112,7 @@ class _Backward:
             same = n == node.output
             self.values[b] = node if same else apply(node.op, node.inputs, dict(node.attrs), n)
         self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
-        self.live = set(self.targets)  # what depends on a target
+        self.live = set(self.targets)  # buffers that depend on a target
         known = -1
         while known < len(self.live):  # what a recurrence depends on, its steps do from the first on
             known = len(self.live)
@@ -127,7 +125,7 @@ class _Backward:
         # a derivative, with a `grad` of its own: equal buffers are one object.
         self.taken = {b.name for b in (*body.inputs, *self.producer, *self.states, *self.states.values())}
         self.grad = free_name("grad", self.taken)
-        self.ties: dict[StageOp, Buffer] = {}  # how many terms equal the result
+        self.ties: dict[StageOp, Buffer] = {}  # number of terms that equal the result
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None
@@ -159,7 +157,7 @@ class _Backward:
     def node_of(
         self, reading: Reading, output: int = 0, given: Mapping[str, GraphNode] = NOTHING
     ) -> GraphNode:
-        """The function on its values; `given` are those that are not values of the forward pass, by name."""
+        """The function applied to its values. given: values outside the forward pass, by name."""
         inputs = [given[b.name] if b.name in given else self.value(b) for b in reading.inputs]
         return apply(reading.function, inputs, output=output)
 
@@ -182,9 +180,9 @@ class _Backward:
         self.adjoint[buffer] = g if before is None else before + g
 
     def one_term(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
-        """Result n as a function of one term, the others being values; and the adjoint of that term.
+        """Result n as a function of one term, with the other terms as values; and the adjoint of that term.
 
-        seed: the adjoint of the result; of a maximum, the part of each term that equals it.
+        seed: the adjoint of the result; for a maximum, the share of each term that equals it.
         """
         reducer = "" if stage.combiner is None else stage.combiner.name
         body = stage.bodies[n]
@@ -193,7 +191,7 @@ class _Backward:
         return body if reducer in ("", "sum") else self.through_one_term(stage, n), seed
 
     def through_one_term(self, stage: StageOp, n: int) -> Expr:
-        """Result n of an author's own reducer as a function of one term, the others being values."""
+        """Result n of a user's reducer as a function of one term, with the other terms as values."""
         assert stage.combiner is not None
         if why := complaint(stage.combiner):
             raise GraphError(
@@ -207,7 +205,7 @@ class _Backward:
         return parts.results[n]
 
     def ties_of(self, stage: StageOp) -> Buffer:
-        """How many terms equal the result, as a value of its own."""
+        """The number of terms that equal the result, as a buffer."""
         term, out = stage.bodies[0], stage.buffers[0]
 
         def count(*i: Expr) -> Expr:
@@ -225,7 +223,7 @@ class _Backward:
 
     # -- the steps of a recurrence ---------------------------------------------------------------------------
     def through_steps(self, scan: Scan) -> None:
-        """Makes the adjoints of all steps, and goes on with the stages of first and later steps."""
+        """Computes the adjoints of all steps, then differentiates the stages of first and later steps."""
         results = [b for b in scan.host.buffers if b in self.live]
         grads = {
             b: Buffer(free_name(f"grad_{b.name}", self.taken), b.shape, b.dtype)
@@ -253,7 +251,7 @@ class _Backward:
                 )
 
     def one_of_scan(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
-        """As `one_term`; a maximum's adjoint is shared among its terms where it is read."""
+        """Like `one_term`; a maximum's adjoint is shared among its terms where it is read."""
         if stage.combiner is not None and stage.combiner.name in BEST:
             body, mine = self.one_term(stage, n, seed)
             return body, mine / Load(self.ties_of(stage), seed.indices)
@@ -274,7 +272,7 @@ def _parts(body: _Body) -> tuple[StageOp | Scan, ...]:
 
 
 def _given(part: StageOp | Scan) -> Iterator[tuple[StageOp, tuple[Buffer, ...]]]:
-    """Stages, and what each gives."""
+    """Stages, and the results of each."""
     if isinstance(part, StageOp):
         yield part, part.buffers
         return

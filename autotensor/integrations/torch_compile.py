@@ -75,7 +75,7 @@ def _compiled_or_eager(module: torch.fx.GraphModule, examples: Sequence[Any], op
 
 
 def _open_or_by_shape(module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> Run:
-    """A part with sizes left open: one program for all of them, where there is one."""
+    """Compiles a part with open sizes: one program for all sizes if possible, else one for each."""
     if not _refused(examples):
         try:
             return _Part(module, examples, options)
@@ -86,7 +86,7 @@ def _open_or_by_shape(module: torch.fx.GraphModule, examples: Sequence[Any], opt
 
 
 def _refused(examples: Sequence[Any]) -> str:
-    """Why this part is not for us; "" if it is."""
+    """Why this part is not compiled here; "" if it is."""
     tensors = [x for x in examples if isinstance(x, torch.Tensor)]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "it needs gradients, which are not supported here; call the model under torch.no_grad()"
@@ -101,15 +101,15 @@ def _eager(module: torch.fx.GraphModule) -> Run:
 
 
 class _Part:
-    """A part, compiled for each set of weights that comes: a block compiled alone meets those of all layers.
+    """A part, compiled for each set of weights: one block may run with the weights of all layers.
 
-    Watches the weights and buffers that it holds as constants.
+    Watches the weights and buffers that are constants in its code.
     """
 
     def __init__(self, module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> None:
         self._module, self._options = module, options
         self._lock = threading.Lock()
-        self._changes: dict[int, int] = {}  # of buffers, by argument: how often they were seen changed
+        self._changes: dict[int, int] = {}  # argument of a buffer → number of changes so far
         self._effects = _Effects()
         self._traced: _Traced | None = None
         self._is_open = any(isinstance(x, torch.SymInt) for x in examples)
@@ -144,7 +144,7 @@ class _Part:
         return tuple(id(args[n]) for n in self._weights)
 
     def _code_for(self, args: Sequence[Any]) -> _Code:
-        """The part's code for these weights as they are now."""
+        """The part's code for the present values of these weights."""
         whose = self._whose(args)
         code = self._codes.get(whose)
         if code is not None and code.watch.marks == code.watch.look(args):
@@ -170,7 +170,7 @@ class _Code:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody still has all the weights."""
+        """Whether all its weights still exist."""
         return all(w() is not None for w in self.weights)
 
 
@@ -183,8 +183,8 @@ class _Effects:
 
     @staticmethod
     def traced() -> _Effects | None:
-        """Those of the part that is traced now; None when torch does not say: between calls it traces without
-        a context."""
+        """The effects of the part that is traced now; None if torch does not report them, because it traces
+        without a context between calls."""
         context = TracingContext.try_get()
         found = context.fw_metadata if context is not None else None
         if found is None:
@@ -196,10 +196,10 @@ class _Effects:
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Where constants were, and torch's count of writes to each.
+    """The places of constants, and torch's count of writes to each.
 
-    Every call looks: 0.15 us for each, 0.8 us after a model that has emptied the caches. Prefetching what
-    torch keeps of them saves a tenth of that (Zen 4, 2026-11).
+    Every call checks them: 0.15 us for each, or 0.8 us after a model that has emptied the caches (Zen 4,
+    2026-11).
     """
 
     arguments: tuple[int, ...]
@@ -217,7 +217,7 @@ class _Watch:
         return [*map(_ADDRESS, weights), *map(_VERSION, weights)]
 
     def changed(self, args: Sequence[Any]) -> list[int]:
-        """Arguments that are not what they were."""
+        """Numbers of arguments that have changed."""
         now, count = self.look(args), len(self.arguments)
         return [
             n
@@ -230,7 +230,7 @@ _ADDRESS, _VERSION = torch.Tensor.data_ptr, attrgetter("_version")
 
 
 def _constants(examples: Sequence[Any]) -> frozenset[int]:
-    """Which inputs are weights or buffers of modules; torch must count their changes."""
+    """Numbers of the inputs that are weights or buffers of modules and whose changes torch counts."""
     return frozenset(
         n
         for n, x in enumerate(examples)
@@ -241,22 +241,22 @@ def _constants(examples: Sequence[Any]) -> frozenset[int]:
 
 
 def _is_weight(x: torch.Tensor) -> bool:
-    """Rather than a buffer."""
+    """Whether it is a weight and not a buffer."""
     return isinstance(x, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A part as a function of all its inputs, by AOT autograd, which can be compiled for other weights."""
+    """A part traced by AOT autograd as a function of all inputs, to be compiled for any weights."""
 
     graph: torch.fx.GraphModule
-    same: bool  # its inputs are those of the part: torch has merged none that share memory
+    same: bool  # whether its inputs are those of the part: torch merges inputs that share memory
     effects: _Effects
     boxed: _Boxed
     found: Run  # AOT's own function around `boxed`
 
     def compiled(self, kept: frozenset[int], examples: Sequence[Any], options: Options) -> Run:
-        """With these inputs as constants, and all that are numbers."""
+        """The compiled part, with these inputs and all numbers as constants."""
         known = {
             n: x
             for n, x in enumerate(examples)
@@ -277,7 +277,7 @@ def _is_number(example: Any, argument: Any) -> bool:
 
 
 def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effects) -> _Traced:
-    """The part, traced. effects: of the part, if torch does not say."""
+    """The traced part. effects: of the part, if torch does not report them."""
     traced: tuple[torch.fx.GraphModule, bool, _Effects] | None = None
     boxed = _Boxed()
 
@@ -317,8 +317,8 @@ def _decompositions() -> dict[Any, Any]:
 
 
 class _Boxed:
-    """The function that AOT autograd calls, with its arguments in a list that it empties: it runs the part of
-    this thread."""
+    """The function that AOT autograd calls with a list of arguments, which it empties. It runs the part of
+    the calling thread."""
 
     _boxed_call = True
 
@@ -331,7 +331,7 @@ class _Boxed:
         return results
 
     def around(self, found: Run, part: CompiledPart) -> Run:
-        """`found`, which AOT has made around this, with a part in it."""
+        """The function `found`, which AOT wrapped around this object, for one part."""
 
         def run(*args: Any) -> Any:
             self._here.part = part
@@ -345,7 +345,7 @@ class _Boxed:
 
 
 class _ByShape:
-    """A part that dynamo took with sizes left open: compiled anew for every set of sizes that comes."""
+    """A part with open sizes, compiled for every set of sizes that comes."""
 
     def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
         self._module, self._options = module, options
@@ -355,7 +355,7 @@ class _ByShape:
         self._open: tuple[int, ...] | None = None  # arguments whose size may change; known at the first call
 
     def __call__(self, *args: Any) -> Any:
-        if self._open is None:  # of weights and buffers dynamo has fixed the sizes
+        if self._open is None:  # sizes of weights and buffers are fixed by dynamo
             fixed = _constants(args) if self._options.constant_weights else frozenset()
             self._open = tuple(n for n in range(len(args)) if n not in {*fixed, *self._numbers})
         numbers = [repr(args[n].item()) for n in self._numbers]  # -0.0 is not 0.0
@@ -374,7 +374,7 @@ class _ByShape:
 
 
 def _numbers_of(module: torch.fx.GraphModule) -> tuple[int, ...]:
-    """Arguments that are Python's numbers in tensors: a norm's epsilon, when dynamo leaves all sizes open."""
+    """Arguments that are Python numbers in tensors, e.g. a norm's epsilon if dynamo leaves sizes open."""
     arguments = [n for n in module.graph.nodes if n.op == "placeholder"]
     return tuple(k for k, n in enumerate(arguments) if n.users and all(_is_read(u) for u in n.users))
 
@@ -384,7 +384,7 @@ def _is_read(node: torch.fx.Node) -> bool:
 
 
 def _with_numbers(module: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
-    """The part with these numbers in it, by argument."""
+    """The part with these numbers in place of arguments."""
     if not numbers:
         return module
     graph = copy.deepcopy(module.graph)
@@ -414,7 +414,7 @@ _said: set[str] = set()
 
 
 def _tell(why: str, options: Options) -> None:
-    """Says, once for each reason, that a part runs in eager mode."""
+    """Warns, once for each reason, that a part runs in eager mode."""
     if options.quiet or why in _said:
         return
     _said.add(why)

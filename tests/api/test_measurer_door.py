@@ -71,7 +71,7 @@ def test_a_measurer_of_ones_own_is_asked_and_named_in_the_log() -> None:
 
 @pytest.mark.parametrize("wrong", [7, InAThread, object()])
 def test_what_cannot_measure_is_one_sentence(wrong: object) -> None:
-    with pytest.raises(InputError, match=r"cannot be asked: it lacks submit or close\. docs/extend\.md"):
+    with pytest.raises(InputError, match=r"cannot be used: it lacks submit or close\. docs/extend\.md"):
         at.tune(product(), trials=8, measurer=wrong, db=":memory:", progress=False)  # type: ignore[arg-type]
 
 
@@ -79,5 +79,5 @@ def test_what_cannot_measure_is_one_sentence(wrong: object) -> None:
 def test_a_wrong_number_in_flight_is_one_sentence(count: object) -> None:
     measurer = InAThread()
     measurer.in_flight = count  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"says in_flight=.*: it is a whole number, 1 or more\."):
+    with pytest.raises(InputError, match=r"has in_flight=.*; it must be a whole number, at least 1\."):
         at.tune(product(), trials=8, measurer=measurer, db=":memory:", progress=False)

@@ -1,4 +1,4 @@
-"""Requests to a measurer and its answers; and compiled code as JSON, for the way between children.
+"""Requests to a measurer and its results; compiled code as JSON, to be passed between child processes.
 
 measurer.submit(workload, traces) ──▶ Future of [MeasureResult, …]      one per trace, in order
 """
@@ -29,7 +29,7 @@ Residency = Literal["graph", "hot"]
 
 
 class OutOfTime(MeasureError):
-    """The deadline came while something was still at work; nothing is wrong with the workload."""
+    """The deadline came before the work was done; the workload itself is not at fault."""
 
 
 LEAST_SAMPLES = 3  # with fewer it is not a trial
@@ -40,7 +40,7 @@ class MeasureOptions:
     """How candidates are built, checked and timed."""
 
     repeat: int = 4  # samples of each candidate that is not slower than another: race_rule.py
-    min_seconds: float = 0.002  # one sample lasts at least so long
+    min_seconds: float = 0.002  # least duration of a sample
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0  # of one sample, or of one run while checking
     oracle_timeout_s: float = 300.0  # of the unscheduled program on one set of inputs
@@ -105,8 +105,8 @@ class MeasureResult:
 class Measurer(Protocol):
     """A source of times of candidates: this machine, a cluster, a fake with a known optimum.
 
-    One that has `in_flight`, a number above 1, gets batches of so many tasks before it has answered
-    the first: it compiles one while it times another, or has many machines.
+    A measurer with `in_flight`, a number above 1, gets batches of that many tasks before it has answered the
+    first: it compiles one while it times another, or has many machines.
     """
 
     def submit(
@@ -116,11 +116,11 @@ class Measurer(Protocol):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> Future[list[MeasureResult]]:
-        """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
+        """One result for each trace, in order. repeat: samples of each; None: the measurer decides.
 
-        gated: numbers of traces that may be REJECTED for their machine code (code_gate.py); others always
-        run. The traces of one call are measured side by side, on one machine: their times are compared. The
-        future raises MeasureError only when nothing can be measured at all.
+        gated: numbers of traces that may be REJECTED because of their machine code (code_gate.py); the others
+        always run. The traces of one call are measured side by side on one machine, because their times are
+        compared. The future raises MeasureError only if no trace can be measured.
         """
         ...
 
@@ -128,7 +128,7 @@ class Measurer(Protocol):
 
 
 class AtOnce(ABC):
-    """A measurer that answers before `submit` returns; a subclass says how, by `measure`."""
+    """A measurer that measures before `submit` returns; a subclass implements `measure`."""
 
     @abstractmethod
     def measure(
@@ -154,21 +154,21 @@ class AtOnce(ABC):
             answer.set_exception(error)
         return answer
 
-    def close(self) -> None:  # noqa: B027  # nothing is held, unless a subclass says so
-        """Gives back what measuring needed."""
+    def close(self) -> None:  # noqa: B027  # subclasses may hold resources
+        """Releases the resources of measuring."""
 
 
 def checked_measurer(given: object) -> Measurer:
     """Raises InputError for an object that is not a measurer."""
     if isinstance(given, type) or not isinstance(given, Measurer):
         raise InputError(
-            f"measurer {name_of(given) if isinstance(given, type) else given!r} cannot be asked: it lacks "
+            f"measurer {name_of(given) if isinstance(given, type) else given!r} cannot be used: it lacks "
             "submit or close.",
             fix="docs/extend.md shows one.",
         )
     count = batches_at_once(given)
     if not isinstance(count, int) or count < 1:
-        raise InputError(f"a measurer says in_flight={count!r}: it is a whole number, 1 or more.")
+        raise InputError(f"a measurer has in_flight={count!r}; it must be a whole number, at least 1.")
     return given
 
 
