@@ -17,7 +17,7 @@ from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Binary, Compare, Expr
 from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
-from schedules.cpu import APART, cpu_of
+from schedules.cpu import APART, Cpu, cpu_of
 from schedules.kit.body_work import joins, vector_operations
 from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Sum, of_all_terms
 from schedules.placement.regions import extents_of, regions, windows
@@ -26,6 +26,7 @@ from schedules.placement.rows import distinct, rows_together
 INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
 FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
+FIRST = 2  # steps of a strip during which nothing is fetched ahead (chosen, 2026-11)
 MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
 
 Steps = tuple[str, int]  # along which axis of the last stage, and how many of its rows each computes
@@ -115,11 +116,22 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
         times = tiling.count * tiling.vectors[op.name] if op.name in near else _vectors_of(op, group.lanes)
         work += times * each[op.name]
     moved, cpu, cores = _moved(group, plan, tiling, whole), cpu_of(group.target), group.target.num_cores
-    # whole rows follow one another in memory, so that caches fetch the next ones during operations
-    felt = cpu.strips_felt if tiling.steps is not None else 1.0
-    total = max(work, moved) + felt * min(work, moved)
+    total = max(work, moved) + _felt(tiling, cpu) * min(work, moved)
     busiest = ceil(tiling.count / cores) / tiling.count
     return total * busiest + (1 + len(whole)) * cpu.region
+
+
+def _felt(tiling: Tiling, cpu: Cpu) -> float:
+    """Share that is felt of the shorter of two times: in which a tile is computed, and its bytes move.
+
+    Whole rows of a strip follow one another in memory, so that caches fetch the next step's meanwhile, but
+    for the first steps.
+    """
+    if tiling.steps is None:
+        return 1.0
+    axis, rows = tiling.steps
+    first = min(1.0, FIRST * rows / tiling.tile[axis])
+    return first + (1.0 - first) * cpu.strips_felt
 
 
 def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:

@@ -14,6 +14,7 @@ from autotensor.te.dag import ComputeDAG
 from schedules.cpu import cpu_of
 from schedules.generate import default_trace
 from schedules.placement import cost, search
+from schedules.placement.cost import Tiling
 from schedules.placement.search import Places
 from schedules.rules.pipeline import _places, group_of
 
@@ -78,6 +79,13 @@ def test_bytes_that_move_are_felt_less_in_strips(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cost, "cpu_of", lambda t: replace(cpu_of(t), strips_felt=1.0))
     for (strip, some), (_, all_) in zip(less, costs(), strict=True):
         assert some < all_ if strip else some == all_
+
+
+def test_few_steps_fetch_little_ahead() -> None:
+    x = image()
+    group, cpu = places(x, taps(taps(x, 3, 0, "a"), 3, 0, "b")).group, cpu_of(TARGET)
+    shares = [cost._felt(Tiling.of(group, (n, 1024), ("i", 4)), cpu) for n in (8, 16, 1020)]
+    assert shares[0] == 1.0 > shares[1] > shares[2] > cpu.strips_felt
 
 
 @pytest.mark.parametrize("seed", range(6))
