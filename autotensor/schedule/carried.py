@@ -118,3 +118,9 @@ def axes_of(stage: Stage, leaf: str) -> set[str]:
             case Fuse(a, b, fused) if fused == leaf:
                 return axes_of(stage, a) | axes_of(stage, b)
     return {leaf}
+
+
+def vector_along(stage: Stage, axis: str) -> str | None:
+    """The loop of a stage whose vectors run along one of its axes; None if there is none."""
+    loops = (a.name for a in stage.leaves if a.mark is Mark.VECTORIZED)
+    return next((name for name in loops if axis in axes_of(stage, name)), None)

@@ -28,6 +28,7 @@ from math import ceil, prod
 from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
+from autotensor.schedule.carried import vector_along
 from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
@@ -140,14 +141,15 @@ def _steady(state: State, made: Extension, group: Group, placed: Placed) -> Exte
 
 def _derives(state: State, host: str, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
     """Whether the loops of a stage and of those in it have extents where the other holes have their
-    defaults."""
+    defaults, and no vectors run along what moves."""
     options = ((h.name, decided.get(h.name, h.default)) for h in holes)
     values = {Ref(name, n): value for name, option in options for n, value in enumerate(option)}
     try:
-        derive(state, values, of=host)
+        windows = derive(state, values, of=host).windows
     except ScheduleError:
         return False
-    return True
+    moving = ((state.stage(name), w.along) for name, w in windows.items())
+    return not any(vector_along(s, s.op.axes[along].name) for s, along in moving)
 
 
 def _can_host(state: State, stage: Stage) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from autotensor.base.errors import ScheduleError
 from autotensor.lowering.nest.reduction.by_threads import is_private
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.carried import axes_of
+from autotensor.schedule.carried import vector_along
 from autotensor.schedule.extents import Extents
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.tensor import AxisKind
@@ -50,13 +50,12 @@ def check_ring(stage: Stage, extents: Extents) -> None:
     if window is None:
         return
     axis = stage.op.axes[window.along].name
-    for leaf in stage.leaves:
-        if leaf.mark is Mark.VECTORIZED and axis in axes_of(stage, leaf.name):
-            raise ScheduleError(
-                f"store_at: axis {leaf.name!r} of stage {stage.name!r} is vectorized, but the region moves "
-                f"along {axis!r} from iteration to iteration.",
-                fix="Vectorize another axis.",
-            )
+    if vector := vector_along(stage, axis):
+        raise ScheduleError(
+            f"store_at: axis {vector!r} of stage {stage.name!r} is vectorized, but the region moves along "
+            f"{axis!r} from iteration to iteration.",
+            fix="Vectorize another axis.",
+        )
 
 
 __all__ = ["check_marks", "check_ring"]

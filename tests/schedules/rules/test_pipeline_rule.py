@@ -11,6 +11,8 @@ from comparison import check
 
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.schedule.carried import vector_along
+from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.store_at import StoreAt
@@ -312,3 +314,22 @@ def test_a_stage_that_several_sums_read_is_not_a_term() -> None:
     out = te.compute((64, 128), lambda i, j: a[i, j] * b[i, j], name="out")
     for sketch in generate(ComputeDAG.of([x, out]), WIDE):
         assert not computed_at(sketch).get("e", "").endswith(".local")
+
+
+def test_nothing_slides_along_its_vectors() -> None:
+    """A reader that turns its operand moves along the rows of what it reads."""
+    x, w = te.placeholder((24, 96, 96), name="x"), te.placeholder((5,), name="w")
+    r = te.reduce_axis(5, name="r")
+    turned = te.compute((24, 96, 96), lambda i, j, k: x[i, k, j] * 0.9, name="turned")
+    v = te.compute((24, 92, 96), lambda i, j, k: te.sum(turned[i, j + r, k] * w[r], axis=r), name="v")
+    back = te.compute((24, 96, 92), lambda i, j, k: v[i, k, j] * 0.9, name="back")
+    c = te.placeholder((24,), name="c")
+    y = te.compute((24, 96, 92), lambda i, j, k: back[i, j, k] / (1.5 + c[i] * c[i]), name="y")
+    z = te.compute((24, 96, 92), lambda i, j, k: te.exp(-y[i, j, k] * y[i, j, k]), name="z")
+    again = te.compute((24, 92, 96), lambda i, j, k: y[i, k, j] * 0.9, name="again")
+    dag = ComputeDAG.of([x, w, c, z, again])
+    for sketch in generate(dag, parse("llvm -threads=1")):
+        state = sketch.fill(sketch.defaults()).replay(dag)
+        for name, window in derive(state).windows.items():
+            stage = state.stage(name)
+            assert not vector_along(stage, stage.op.axes[window.along].name)
