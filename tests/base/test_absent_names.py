@@ -98,6 +98,20 @@ def test_python_can_ask_for_the_nearest_name(look: Any, name: str, message: str)
     assert caught.value.obj is not None
 
 
+def test_the_text_of_a_target_is_not_its_kind() -> None:
+    with pytest.raises(
+        at.AutotensorError, match=r"is not the kind of a target, .* Write target='llvm -threads=2'"
+    ):
+        at.Target("llvm -threads=2")
+
+
+def test_a_tensor_of_te_is_no_model() -> None:
+    with pytest.raises(
+        at.AutotensorError, match=r"got a tensor of te\. at\.build\(\[A, B, C\]\) compiles it"
+    ):
+        at.compile_model(te.placeholder((4,)))
+
+
 def test_doctor_offers_only_packages_that_are_used() -> None:
     folders = (ROOT, ROOT.parent / "tuning_db")
     texts = [p.read_text("utf-8") for folder in folders for p in folder.rglob("*.py")]
