@@ -153,6 +153,13 @@ class Target:
         """Elements of `bits` bits in one vector register."""
         return max(1, self.vector_bytes * 8 // max(bits, 8))
 
+    @property
+    def sum_registers(self) -> int:
+        """Vector registers for sums of products and what they read: all, where one instruction multiplies
+        and adds; else a product waits in one of its own (15 of 16 for x86-64-v2).
+        """
+        return self.vector_registers - (not fuses_multiply_add(self))
+
     def with_threads(self, threads: int) -> Target:
         """The same for another number of threads."""
         return replace(self, num_cores=threads)
@@ -355,6 +362,13 @@ def features_of(target: Target) -> frozenset[str]:
     if target.features:
         return frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
     return features_named(family_of(target.triple or host().triple), target.arch)
+
+
+@lru_cache(maxsize=64)
+def fuses_multiply_add(target: Target) -> bool:
+    """Whether the processor multiplies and adds in one instruction; of x86 some do not."""
+    x86 = family_of(target.triple or host().triple) == "x86_64"
+    return target.kind != "llvm" or not x86 or "fma" in features_of(target)
 
 
 def switched(target: Target) -> str:

@@ -61,7 +61,7 @@ def best_tile(roles: Roles, target: Target) -> Option:
 
     def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
-        share = tile_quality(o, *extents, target.vector_registers, cpu, roles.row_bytes, roles.work)
+        share = tile_quality(o, *extents, target.sum_registers, cpu, roles.row_bytes, roles.work)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
         wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
@@ -113,7 +113,7 @@ def tile_options(
     outer: int, inner: int, columns: int, lanes: int, target: Target, work: BodyWork = PRODUCT
 ) -> tuple[Option, ...]:
     """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
-    registers = target.vector_registers
+    registers = target.sum_registers
     widest = min(MAX_COLUMNS, ceil(columns / lanes))
     out = []
     for nv in range(1, widest + 1):

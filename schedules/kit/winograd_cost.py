@@ -81,7 +81,7 @@ def best_option(p: Problem, v: Variant) -> Option:
 
 def options(p: Problem, v: Variant) -> tuple[Option, ...]:
     th, tw = v.tiles(p)
-    registers = p.target.vector_registers
+    registers = p.target.sum_registers
     out = []
     widest = min(4, ceil(p.c / p.lanes))
     for wt in dict.fromkeys((tw, ceil(tw / 2))):

@@ -199,7 +199,7 @@ class _AttentionSketch(SketchWriter):
     # (query tiles of a block, queries of a tile, vectors of channels, keys of a tile)
 
     def _options(self) -> tuple[Option, ...]:
-        registers, lanes = self.target.vector_registers, self.lanes
+        registers, lanes = self.target.sum_registers, self.lanes
         width = self.chain.out.op.axes[-1].extent
         queries = self.chain.turned.op.axes[-1].extent
         keys = self.chain.weights.op.axes[-2].extent

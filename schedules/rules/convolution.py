@@ -106,7 +106,7 @@ def tile_options(conv: ConvRoles, target: Target, tiled: int) -> tuple[Option, .
             for tw in range(1, min(inner, MAX_ROWS) + 1):
                 if th > 1 and tw < min(inner, 4):
                     continue
-                if th * tw * nv + nv + (nv > 1) <= target.vector_registers and th * tw <= MAX_ROWS:
+                if th * tw * nv + nv + (nv > 1) <= target.sum_registers and th * tw <= MAX_ROWS:
                     out.append((th, tw, nv, nv * conv.lanes))
     if not out:
         return ()

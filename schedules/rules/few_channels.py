@@ -97,7 +97,7 @@ def _build(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Exten
 
 def _tiles(conv: ConvRoles, target: Target) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Elements of a row in a tile, and the default: as many accumulators as registers allow."""
-    most = max(1, (target.vector_registers - conv.vector.extent - 1) // conv.vector.extent)
+    most = max(1, (target.sum_registers - conv.vector.extent - 1) // conv.vector.extent)
     extent = conv.rows[-1].extent
     options = tuple(range(1, min(most, extent) + 1))
     best = min(options, key=lambda t: (ceil(extent / t) * (t + 1.0), -t))

@@ -140,7 +140,7 @@ def _is_plain(r: Read) -> bool:
 
 def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
     """(rows, columns) of register tiles that fit, with the inputs and weights that wait besides the sums."""
-    registers, most = target.vector_registers, cpu_of(target).window_held
+    registers, most = target.sum_registers, cpu_of(target).window_held
     (_, kh, down), (_, kw, along) = w.down, w.along
 
     def fits(rows: int, columns: int) -> bool:
@@ -165,7 +165,7 @@ def _most(extent: int, window: int, stride: int, limit: int) -> int:
 def tile_cost(option: Option, w: Window, target: Target) -> float:
     """Rough cycles of one vector of channels: operations, loads that are felt besides them, what spills."""
     (rows, kh, down), (columns, kw, along) = w.down, w.along
-    registers, cpu = target.vector_registers, cpu_of(target)
+    registers, cpu = target.sum_registers, cpu_of(target)
     room = (cpu.window_crowded if w.crowded else cpu.window_share) * registers
     total = 0.0
     for h, times in _pieces(rows, option[0]):

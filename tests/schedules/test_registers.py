@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from autotensor import te
 from autotensor.api.models import plan_model
 from autotensor.base.target import Target, parse
 from autotensor.codegen.llvm.assembly import AsmFacts, asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.models import MODELS
+from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 
 
@@ -38,3 +42,21 @@ def test_with_32_registers_no_default_puts_a_vector_aside(model: str) -> None:
     """
     facts = facts_of_defaults(model, parse("llvm -mcpu=znver4 -threads=2 -numerics=strict"))
     assert {task: f.spills for task, f in facts.items() if f.spills} == {}
+
+
+def product_facts(rows: int, columns: int, depth: int, target: Target) -> AsmFacts:
+    a, b = te.placeholder((rows, depth), name="a"), te.placeholder((depth, columns), name="b")
+    k = te.reduce_axis(depth, name="k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    dag = ComputeDAG.of([a, b, c])
+    artifact = compile_trace(dag, default_trace(dag, target), target, "product", asm=True)
+    return asm_facts(artifact.texts["asm"])
+
+
+@pytest.mark.parametrize("extents", [(512, 512, 512), (128, 384, 64), (33, 1000, 64)])
+def test_a_product_that_is_not_fused_with_its_sum_has_a_register(extents: tuple[int, int, int]) -> None:
+    """It waits there for its sum; with one register more, vectors would be put aside in every step."""
+    target = parse("llvm -mcpu=x86-64-v2 -threads=1")
+    assert target.sum_registers == target.vector_registers - 1
+    more = replace(target, vector_registers=17)
+    assert product_facts(*extents, target).spills <= 2 < product_facts(*extents, more).spills

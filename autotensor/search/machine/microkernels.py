@@ -58,7 +58,7 @@ def tiles(target: Target) -> tuple[MicroTile, ...]:
     out: list[MicroTile] = []
     for vectors in range(1, MOST_VECTORS + 1):
         spare = 1 if vectors == 1 else vectors + 1
-        most = (target.vector_registers - spare) // vectors
+        most = (target.sum_registers - spare) // vectors
         wanted = [r for r in ROWS.get(vectors, range(1, most + 1)) if r <= most]
         out.extend(MicroTile(r, vectors) for r in dict.fromkeys((*wanted, *((most,) if most else ()))))
     return tuple(out)

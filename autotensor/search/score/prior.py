@@ -111,7 +111,7 @@ def _step(s: StagePicture, tile: Tile, target: Target, rates: Rates) -> Floats:
     chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
     loads = cpu.prior_load * tile.loads / group
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
-    spills = s.is_reduction & (tile.size + 1 > target.vector_registers)  # others write as they go
+    spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
 
 
