@@ -47,12 +47,12 @@ def test_what_is_written_is_read(plan: ModelPlan, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: "x", "is no lock, or damaged"),
+        (lambda text: "x", "is not a lock, or is damaged"),
         (lambda text: text.replace('"format": 1', '"format": 2'), "has format 2; this version reads 1"),
         (lambda text: text.replace('"target": "', '"target": "other'), "is for target other"),
         (lambda text: text.replace('"workload": "', '"workload": "0'), "lacks 4 of 4 tasks of this model"),
         (lambda text: text.replace('"t1"', '"t9"'), "no longer applies to"),
-        (lambda text: text.replace("Split", "Splat"), "is no lock, or damaged"),
+        (lambda text: text.replace("Split", "Splat"), "is not a lock, or is damaged"),
     ],
 )
 def test_what_is_refused(plan: ModelPlan, tmp_path: Path, change, says: str) -> None:  # type: ignore[no-untyped-def]

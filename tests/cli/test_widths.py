@@ -139,7 +139,7 @@ def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFi
     print_report(report | {"others_cores": 1.6})
     said = capsys.readouterr().out
     assert "the tasks add up to less" not in said
-    assert "Note: other programs used 1.6 cores meanwhile;" in said
+    assert "Note: other programs used 1.6 cores meanwhile," in said
 
 
 def on_a_terminal(program: str, folder: Path, **environment: str) -> str:

@@ -62,5 +62,5 @@ def test_files_that_are_not_there_or_damaged(tmp_path: Path) -> None:
         write(tmp_path / datasets.FILES[0], np.zeros((5, 28, 28), np.uint8))
         whole = (tmp_path / datasets.FILES[0]).read_bytes()
         (tmp_path / datasets.FILES[0]).write_bytes(whole[:-1])
-        with pytest.raises(InputError, match="is truncated: 3919 elements, 3920 were promised"):
+        with pytest.raises(InputError, match="is truncated: 3919 elements, 3920 were announced"):
             get_mnist()

@@ -112,7 +112,7 @@ def test_no_more_than_so_many_shapes_are_kept(monkeypatch, tmp_path):
 
 def test_bounds_of_which_there_is_no_program():
     program = at.from_torch(Half(), torch.zeros(5), dynamic_shapes=({0: Dim("length", min=3, max=30)},))
-    wanted = r"has an extent that is no sum of products of the symbols: 15 at length = 30; .*at\.by_shape"
+    wanted = r"has an extent that is not a sum of products of the symbols: 15 at length = 30; .*at\.by_shape"
     with pytest.raises(GraphError, match=wanted):
         at.compile_model(program, db=":memory:")
 

@@ -167,7 +167,7 @@ def test_loops_release_what_they_computed() -> None:
     ("act", "message"),
     [
         (lambda: torch.tensor([1.0, 2.0], requires_grad=True).backward(), r"shape \(2,\) needs its gradient"),
-        (lambda: torch.tensor(1.0).backward(), "nothing .* requires a gradient"),
+        (lambda: torch.tensor(1.0).backward(), "no tensor that this one depends on requires a gradient"),
         (lambda: torch.tensor([1, 2], requires_grad=True), "int64 cannot require a gradient"),
         (lambda: torch.tensor([1.0, 2.0]).item(), r"shape \(2,\) is not one number"),
         (lambda: torch.tensor([1.0])[3], "index 3 is outside of axis 0, which has 1 elements"),

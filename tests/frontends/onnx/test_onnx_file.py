@@ -122,7 +122,11 @@ def test_no_file():
         (lambda t: t.dims.append(-1), Malformed, r"tensor 'w' has the shape \[3, -1\]"),
         (lambda t: t.dims.append(1 << 40), Malformed, "is larger than"),
         (lambda t: t.dims.append(2), Malformed, "cannot be read"),
-        (lambda t: setattr(t, "data_type", 99), Malformed, "has element type number 99, which is none"),
+        (
+            lambda t: setattr(t, "data_type", 99),
+            Malformed,
+            "has element type number 99, which does not exist",
+        ),
         (lambda t: setattr(t, "data_type", 8), Unsupported, "holds strings"),
     ],
 )

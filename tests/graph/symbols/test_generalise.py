@@ -49,7 +49,7 @@ def rows(n: int) -> GraphNode:
     [
         (
             lambda n: at.ops.max_pool2d(at.input((1, 1, n, 4)), 2, stride=2),
-            "extent that is no sum of products",
+            "extent that is not a sum of products",
         ),
         (
             lambda n: at.ops.relu(rows(n)) if n > 14 else at.ops.tanh(rows(n)),
@@ -106,9 +106,9 @@ def test_a_mean_divides_by_the_symbol() -> None:
 
 
 def test_an_extent_is_a_var() -> None:
-    with pytest.raises(InputError, match=r"is no list of te\.var"):
+    with pytest.raises(InputError, match=r"is not a list of te\.var"):
         at.open_graph(rows, 8)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"nothing is no list of te\.var"):
+    with pytest.raises(InputError, match=r"nothing is not a list of te\.var"):
         at.open_graph(rows)
 
 
