@@ -185,7 +185,7 @@ def test_torchs_own_words_where_an_extent_is_fixed():
 def test_models_of_frameworks_are_named_the_way(tmp_path):
     with pytest.raises(InputError, match=r"Linear is a torch module.*at\.compile_model\(at\.from_torch\("):
         at.compile_model(nn.Linear(3, 4))
-    with pytest.raises(InputError, match=r"got str\. Read it first: .*at\.from_onnx\(file\)"):
+    with pytest.raises(InputError, match=r"got str\. Read a file by at\.from_onnx\(file\)"):
         at.compile_model("net.onnx")
     f = at.compile_model(torch.export.export(nn.ReLU(), (torch.zeros(5),)), db=":memory:")
     np.testing.assert_array_equal(f(-np.ones(5, np.float32)), np.zeros(5))
