@@ -13,6 +13,7 @@ and an addition are two instructions, one of them slow, and a fused product of f
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -24,7 +25,7 @@ from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import StageOp
-from autotensor.te.stage import IterDef
+from schedules.algorithms.converted_tensor import converted
 from schedules.algorithms.narrow_products import Factor, factor
 
 NAME = "float_sums"
@@ -46,15 +47,17 @@ def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     sizes = [0 if f is None else _furthest(f) for f in found]
     if 0 in sizes or prod(sizes) * prod(r.extent for r in op.reduce_axes) >= EXACT:
         return None
-    names, made, terms = set(state.names), [], []
+    names = set(state.names)
+    made: list[StageOp] = []
+    terms: list[Expr] = []
     known = state.dag.constants
     for f in found:
         assert f is not None
-        value = _float(f, f.load)
         if f.load.buffer.name in known:
-            made.append(_prepared(f, names))
-            value = Load(made[-1].buffers[0], f.load.indices)
-        terms.append(value)
+            made.append(converted(f.load.buffer, "floats", partial(_float, f.zero), names))
+            terms.append(Load(made[-1].buffers[0], f.load.indices))
+        else:
+            terms.append(_float(f.zero, f.load))
     floats = Buffer(fresh(f"{op.name}.floats", names), op.buffers[0].shape, float32)
     body = Binary(Op.MUL, *terms)
     total = StageOp(floats.name, op.axes, op.reduce_axes, (body,), _SUM, (floats,))
@@ -70,19 +73,8 @@ def _furthest(f: Factor) -> int:
     return max(abs(int(limits.min) - int(f.zero.value)), abs(int(limits.max) - int(f.zero.value)))
 
 
-def _float(f: Factor, load: Load) -> Expr:
-    whole = cast(int32, load)
-    return Cast(float32, whole if f.zero == const(0, int32) else whole - f.zero)
-
-
-def _prepared(f: Factor, names: set[str]) -> StageOp:
-    """A constant operand as floats."""
-    old = f.load.buffer
-    axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
-    new = Buffer(fresh(f"{old.name}.floats", names), old.shape, float32)
-    names.add(new.name)
-    value = _float(f, Load(old, tuple(a.var for a in axes)))
-    return StageOp(new.name, axes, (), (value,), None, (new,))
+def _float(zero: Expr, load: Load) -> Expr:
+    return Cast(float32, Factor(load, zero).value)
 
 
 ALGORITHMS.add(NAME, Algorithm(NAME, float_sums))

@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from autotensor.base.dtype import int32
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, Select, Var, cast, compare, const
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, Select, Var, compare, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import free_vars
@@ -56,7 +55,7 @@ def joined_window(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     begin = substitute(row, {column.var: const(0)}) * channel.extent
     data = Load(lines.buffers[0], (*above, begin + r.var))
     weight = Load(panel.buffers[0], (*(i for i in w.load.indices if i not in together), r.var))
-    body = Binary(Op.MUL, _less(data, x.zero), _less(weight, w.zero))
+    body = Binary(Op.MUL, Factor(data, x.zero).value, Factor(weight, w.zero).value)
     summed = (*(a for a in op.reduce_axes if a not in axes), r)
     return lines, panel, replace(op, reduce_axes=summed, bodies=(body,))
 
@@ -110,11 +109,6 @@ def _stage(name: str, axes: tuple[IterDef, ...], value: Expr, names: set[str]) -
     buffer = Buffer(fresh(name, names), tuple(a.extent for a in axes), value.dtype)
     names.add(buffer.name)
     return StageOp(buffer.name, axes, (), (value,), None, (buffer,))
-
-
-def _less(load: Load, zero: Expr) -> Expr:
-    wide = cast(int32, load)
-    return wide if zero == const(0, int32) else wide - zero
 
 
 ALGORITHMS.add(NAME, Algorithm(NAME, joined_window))

@@ -29,8 +29,8 @@ from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import StageOp
-from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
+from schedules.algorithms.converted_tensor import converted
 
 # by the type of a byte: the other one, and what flipping the highest bit adds
 FLIPPED = {int8: (uint8, 128), uint8: (int8, -128)}
@@ -42,6 +42,12 @@ class Factor:
 
     load: Load
     zero: Expr
+
+    @property
+    def value(self) -> Expr:
+        """The term, of int32."""
+        whole = cast(int32, self.load)
+        return whole if self.zero == const(0, int32) else whole - self.zero
 
 
 def factors(op: StageOp) -> tuple[Factor, Factor] | None:
@@ -113,16 +119,13 @@ def _number(e: Expr) -> int | None:
 
 def _converted(f: Factor, to: DType, by: int, names: set[str], made: list[StageOp]) -> Factor:
     """The factor with its tensor copied as another type; every element and the zero grow by `by`."""
-    old = f.load.buffer
-    axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
-    value: Expr = Load(old, tuple(x.var for x in axes))
-    if by:
-        value = Binary(Op.XOR, Cast(uint8, value) if old.dtype == int8 else value, const(128, uint8))
-    value = cast(to, value)
-    new = Buffer(fresh(f"{old.name}.to_{to}", names), old.shape, to)
-    names.add(new.name)
-    made.append(StageOp(new.name, axes, (), (value,), None, (new,)))
-    return Factor(Load(new, f.load.indices), f.zero + by if by else f.zero)
+
+    def convert(x: Load) -> Expr:
+        byte = Cast(uint8, x) if x.dtype == int8 else x
+        return cast(to, Binary(Op.XOR, byte, const(128, uint8)) if by else x)
+
+    made.append(converted(f.load.buffer, f"to_{to}", convert, names))
+    return Factor(Load(made[-1].buffers[0], f.load.indices), f.zero + by if by else f.zero)
 
 
 def _sums(op: StageOp, load: Load, names: set[str], made: list[StageOp]) -> Expr:

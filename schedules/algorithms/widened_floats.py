@@ -12,15 +12,14 @@ float32 represents every 16-bit float exactly, so terms and sums do not change.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from autotensor.base.dtype import float32
 from autotensor.ir.expr import Binary, Cast, Load, Op, cast
-from autotensor.ir.func import Buffer
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
-from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import StageOp
-from autotensor.te.stage import IterDef
+from schedules.algorithms.converted_tensor import converted
 
 NAME = "widened_floats"
 
@@ -38,13 +37,8 @@ def widened_floats(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
             return None
     names, made, wide = set(state.names), [], []
     for load in (a, b):
-        old = load.buffer
-        axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
-        new = Buffer(fresh(f"{old.name}.to_float32", names), old.shape, float32)
-        names.add(new.name)
-        value = cast(float32, Load(old, tuple(x.var for x in axes)))
-        made.append(StageOp(new.name, axes, (), (value,), None, (new,)))
-        wide.append(Load(new, load.indices))
+        made.append(converted(load.buffer, "to_float32", partial(cast, float32), names))
+        wide.append(Load(made[-1].buffers[0], load.indices))
     return (*made, replace(op, bodies=(Binary(Op.MUL, *wide),)))
 
 

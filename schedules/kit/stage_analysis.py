@@ -41,7 +41,7 @@ class Read:
     @property
     def from_data(self) -> bool:
         """Whether an index comes from memory."""
-        return any(any_node(i, lambda n: isinstance(n, Load)) for i in self.load.indices)
+        return any(contains(i, Load) for i in self.load.indices)
 
     @property
     def walkers(self) -> dict[int, str]:

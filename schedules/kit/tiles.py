@@ -59,9 +59,10 @@ def best_tile(roles: Roles, target: Target) -> Option:
     heavy = packed > results + standing
     streamed = roles.depth <= cpu.writes and results > l2 * target.num_cores
 
+    extents, registers = (roles.outer, roles.inner, roles.columns, roles.lanes), target.sum_registers
+
     def quality(o: Option) -> tuple[float, bool, int]:
-        extents = roles.outer, roles.inner, roles.columns, roles.lanes
-        share = tile_quality(o, *extents, target.sum_registers, cpu, roles.row_bytes, roles.work)
+        share = tile_quality(o, *extents, registers, cpu, roles.row_bytes, roles.work)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
         wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0

@@ -13,9 +13,8 @@ from schedules.kit.tiles import nearest, singles
 from schedules.placement.reads import Index, Points, Reads, Sum, shares_rows
 
 ROWS = (1, 2, 4)  # written out
-NEAR = (
-    2 * LINE
-)  # bytes: rows that are so nearly a whole number of pages apart count as such (chosen, 2026-11)
+# bytes: rows that are so nearly a whole number of pages apart count as such (chosen, 2026-11)
+NEAR = 2 * LINE
 
 
 def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> Hole:

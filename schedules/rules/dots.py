@@ -55,13 +55,21 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 def _widened(state: State, stage: Stage) -> Iterator[Extension]:
     """Where no instruction for 16-bit floats is faster: they become float32 beforehand."""
+    if (found := _by(WIDENED, state, stage)) is not None:
+        step, _, made = found
+        yield Extension((step,), stays=made, again=(stage.name,))
+
+
+def _by(algorithm: str, state: State, stage: Stage) -> tuple[UseAlgorithm, State, tuple[str, ...]] | None:
+    """The step that computes a stage by an algorithm, the state after it, and the stages that it makes; None
+    where it does not apply."""
     if not isinstance(stage.place, Root) or state.attached(stage.name):
-        return
-    if ALGORITHMS.get(WIDENED).stages(state, stage) is None:
-        return
-    step = UseAlgorithm(stage.name, WIDENED)
-    made = tuple(s.name for s in step.apply(state).stages if s.name not in state.names)
-    yield Extension((step,), stays=made, again=(stage.name,))
+        return None
+    if ALGORITHMS.get(algorithm).stages(state, stage) is None:
+        return None
+    step = UseAlgorithm(stage.name, algorithm)
+    after = step.apply(state)
+    return step, after, tuple(s.name for s in after.stages if s.name not in state.names)
 
 
 def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
@@ -71,13 +79,9 @@ def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
 
 def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[Way]:
     """Where channels come first: data and result are transposed, the latter in its reader where possible."""
-    if not isinstance(stage.place, Root) or state.attached(stage.name):
+    if (made := _by(CHANNELS_LAST, state, stage)) is None:
         return
-    if ALGORITHMS.get(CHANNELS_LAST).stages(state, stage) is None:
-        return
-    step = UseAlgorithm(stage.name, CHANNELS_LAST)
-    after = step.apply(state)
-    copy, convolution = (s.name for s in after.stages if s.name not in state.names)
+    step, after, (copy, convolution) = made
     for faster, extensions in _ways(after, after.stage(convolution), target):
         found = _behind((step,), convolution, (copy,), extensions)
         yield faster, (replace(e, again=(*e.again, stage.name)) for e in found)
@@ -85,15 +89,10 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
 
 def _with_joined_window(state: State, stage: Stage, target: Target) -> Iterator[Way]:
     """Where channels fill no groups: those of neighbouring columns are taken together."""
-    if not isinstance(stage.place, Root) or state.attached(stage.name):
-        return
-    if ALGORITHMS.get(JOINED_WINDOW).stages(state, stage) is None:
-        return
-    step = UseAlgorithm(stage.name, JOINED_WINDOW)
-    after = step.apply(state)
-    made = tuple(s.name for s in after.stages if s.name not in state.names)
-    for faster, extensions in _ways(after, after.stage(stage.name), target):
-        yield faster, _behind((step,), stage.name, made, extensions)
+    if (found := _by(JOINED_WINDOW, state, stage)) is not None:
+        step, after, made = found
+        for faster, extensions in _ways(after, after.stage(stage.name), target):
+            yield faster, _behind((step,), stage.name, made, extensions)
 
 
 def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
@@ -103,14 +102,11 @@ def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
 
 def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[Way]:
     """Where instructions want other types, or terms have zero points: these are added behind the sums."""
-    if not isinstance(stage.place, Root) or state.attached(stage.name):
-        return
     for name in NAMES:
-        if ALGORITHMS.get(name).stages(state, stage) is None:
+        if (found := _by(name, state, stage)) is None:
             continue
-        steps: tuple[Step, ...] = (UseAlgorithm(stage.name, name),)
-        after = steps[0].apply(state)
-        *made, plain = (s.name for s in after.stages if s.name not in state.names)
+        step, after, (*made, plain) = found
+        steps: tuple[Step, ...] = (step,)
         if epilogue(after, after.stage(stage.name)) is not None:
             steps = (*steps, Inline(stage.name))
             after = steps[1].apply(after)

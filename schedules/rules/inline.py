@@ -99,14 +99,20 @@ def _runs_along(state: State, consumer: StageOp, op: StageOp) -> bool:
 
 def _across(state: State, op: StageOp, axis: str) -> int:
     """Loads that change with an axis but do not run along it, also of stages that may be inlined here."""
-    total = 0
+    total, inlined = 0, dict[str, StageOp]()
     for r in reads(op):
-        source = next((s for s in state.stages if r.load.buffer in s.op.buffers), None)
-        if source is None or source.op.is_reduction or len(state.consumers(source)) > 1:
-            total += r.uses(axis) and r.strides.get(axis) not in (0, 1)
+        source = state.producer(r.load.buffer)
+        if source is not None and _vanishes(state, op, source):
+            inlined[source.name] = source.op  # once: every point of the op reads one element of it
         else:
-            total += _across(state, source.op, _walked(op, source.op, axis))
-    return total
+            total += r.uses(axis) and r.strides.get(axis) not in (0, 1)
+    return total + sum(_across(state, s, _walked(op, s, axis)) for s in inlined.values())
+
+
+def _vanishes(state: State, reader: StageOp, stage: Stage) -> bool:
+    """Whether a stage may be inlined into its only reader, which reads each element once."""
+    alone = len(state.consumers(stage)) == 1 and not state.is_output(stage)
+    return alone and not stage.op.is_reduction and reads_once(reader, stage.op)
 
 
 def _walked(reader: StageOp, op: StageOp, axis: str) -> str:

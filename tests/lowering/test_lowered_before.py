@@ -6,6 +6,7 @@ import pytest
 
 import autotensor.compiler as compiler
 from autotensor import te
+from autotensor.base import switches
 from autotensor.base.target import parse
 from autotensor.compiler import compile_workload
 from autotensor.lowering.lowered_before import fits, lowered_before
@@ -43,3 +44,12 @@ def test_the_compiler_lowers_nothing_again(tmp_path, monkeypatch):
     monkeypatch.setattr(compiler, "lower", lambda *_, **__: pytest.fail("lowered again"))
     made = compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path, 1 << 20))
     assert (made.objects, made.texts) == (fresh.objects, fresh.texts)
+
+
+def test_what_lowering_does_is_written_where_it_is_wanted(tmp_path):
+    """AUTOTENSOR_DUMP asks for every pass, so that the kernel is lowered again."""
+    asked, trace = workload(300), Trace()
+    assert fits(trace, asked, TARGET)
+    with switches.override(dump=tmp_path / "passes"):
+        compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path / "cache", 1 << 20))
+    assert list((tmp_path / "passes" / "double").glob("*unroll*"))

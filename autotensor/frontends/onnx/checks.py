@@ -42,7 +42,7 @@ def rules_of(op: str, opset: int, domain: str) -> Rules | None:
     allowed = tuple(frozenset(i.types) for i in schema.inputs)
     if last is not None and repeats and not last.is_homogeneous:
         types, repeats = types[:-1], False
-    # onnx's type stubs lack `value` of its enums
+    # the type stubs of onnx do not declare `value` of its enums
     kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
     return Rules(kinds, schema.max_input, schema.max_output, types, allowed, repeats)
 

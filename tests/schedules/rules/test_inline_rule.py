@@ -10,8 +10,11 @@ from comparison import check
 
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.schedule.primitives.compute_at import Inline
+from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
+from schedules.rules.inline import inline
 
 TARGET = parse("llvm -mcpu=x86-64-v3 -threads=1")
 Point = Callable[[Any, Any, Any], Any]
@@ -78,3 +81,18 @@ def test_turned_twice_is_not_turned(between: bool) -> None:
     trace = default_trace(dag, TARGET)
     check(dag, trace)
     assert trace.to_python().count("compute_inline()") == 1 + between
+
+
+def test_a_long_chain_is_not_looked_through_again_for_every_load() -> None:
+    """Each stage reads the one before at two places; looked through one by one, they would be 2^40 loads."""
+    x = te.placeholder((ROWS, 200), name="x")
+    last, width = x, 200
+    for n in range(40):
+        width -= 1
+        last = te.compute(
+            (ROWS, width), lambda i, j, last=last: last[i, j] + 0.5 * last[i, j + 1], name=f"s{n}"
+        )
+    p = te.compute((ROWS, width), lambda i, j: root(last, i, j), name="p")
+    y = te.compute((ROWS, width), lambda i, j: p[i, j] + 1.0, name="y")
+    state = State.initial(ComputeDAG.of([x, y]))
+    assert [step for e in inline(state, state.stage("p"), TARGET) for step in e.steps] == [Inline("p")]
