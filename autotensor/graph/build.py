@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
-from autotensor.base.errors import GraphError, InputError
+from autotensor.base.errors import GraphError, InputError, TensorError
 from autotensor.graph.function import TeFunction
-from autotensor.graph.ir import Apply, Data, GraphNode, Input, Parameter, apply, as_node, constant
+from autotensor.graph.ir import Apply, Constant, Data, GraphNode, Input, Parameter, apply, as_node, constant
 from autotensor.operators import OPERATORS, TensorType
 from autotensor.te.tensor import check_shape
 
@@ -96,9 +96,20 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
             tensors.append(value)
     likes = [t.dtype for t in tensors if isinstance(t, GraphNode)]
     nodes = tuple(as_node(t, *likes) for t in tensors)
+    _require_known(op, nodes)
     first = apply(op, nodes, attrs)
     results = (first, *(apply(op, nodes, attrs, n) for n in range(1, first.results)))
     return results if len(results) > 1 else results[0]
+
+
+def _require_known(op: str, inputs: Iterable[GraphNode]) -> None:
+    """Raises GraphError for a constant that the operator cannot take, as a scale of 0."""
+    if (check := OPERATORS.get(op).require_known) is None:
+        return
+    try:
+        check(*(x.array if isinstance(x, Constant) else None for x in inputs))
+    except TensorError as error:
+        raise GraphError(error.what, fix=error.fix) from error
 
 
 def application(node: Apply) -> tuple[Any, ...]:

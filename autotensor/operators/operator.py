@@ -92,6 +92,9 @@ class Operator:
     # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
     # None: autodiff's own rule, else `compute` is differentiated
     gradient: Callable[..., Any] | None = None
+    # (*arrays, None for those that only a run brings): raises TensorError for numbers that no input may hold.
+    # Asked where a person writes the operator; rules, which know what they do, write what they need
+    require_known: Callable[..., None] | None = None
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""
@@ -112,14 +115,17 @@ def operator(
     constants: tuple[int, ...] = (),
     infer: Callable[..., tuple[TensorType, ...]] | None = None,
     gradient: Callable[..., Any] | None = None,
+    require_known: Callable[..., None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated te compute function as an operator.
 
     gradient: overrides what automatic differentiation makes of it (docs/gradients.md).
+    require_known: see `Operator`.
     """
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
-        OPERATORS.add(name, Operator(name, kind, compute, reference, cases, constants, infer, gradient))
+        made = Operator(name, kind, compute, reference, cases, constants, infer, gradient, require_known)
+        OPERATORS.add(name, made)
         return compute
 
     return register

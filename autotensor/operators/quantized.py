@@ -11,6 +11,7 @@ together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,25 @@ def _wide(x: Tensor) -> DType:
     return x.dtype if x.dtype.is_float and x.dtype.bits >= 32 else float32
 
 
+# -- scales ------------------------------------------------------------------------------------------------
+
+
+def wrong_scale(scales: Array) -> str:
+    """A sentence about the first number that cannot be a scale; "" where all can."""
+    wrong = scales[~(np.isfinite(scales) & (scales > 0))]
+    return f"a scale is {wrong.reshape(-1)[0]}; scales are positive and finite." if wrong.size else ""
+
+
+def _require_scale(op: str) -> Callable[..., None]:
+    """The check for an operator whose second operand is a scale."""
+
+    def check(x: Array | None, scale: Array | None, *more: Array | None) -> None:
+        said = "" if scale is None else wrong_scale(scale)
+        require(not said, f"{op}: {said}")
+
+    return check
+
+
 # -- to integers ---------------------------------------------------------------------------------------------
 
 
@@ -55,6 +75,7 @@ def _quantize_reference(x: Array, scale: Array, zero: Array | None = None, dtype
     kind=Kind.ELEMENTWISE,
     reference=_quantize_reference,
     constants=(1, 2),
+    require_known=_require_scale("quantize"),
     cases=(
         Case(((7, 17), (1,)), low=0.01),
         Case(((7, 17), (17,), (17,)), {"dtype": "int8"}, ("float32", "float32", "int8"), low=0.02, high=9),
@@ -85,6 +106,7 @@ def _requantize_reference(
     kind=Kind.ELEMENTWISE,
     reference=_requantize_reference,
     constants=(1,),
+    require_known=_require_scale("requantize"),
     cases=(
         Case(((7, 17), (17,)), {"zero": 3}, ("int32", "float32"), low=0, high=40),
         Case(((5, 9), (), (5, 9)), {"dtype": "int8", "zero": -5}, ("int32", "float32", "float32"), -9, 9),
@@ -117,6 +139,7 @@ def _dequantize_reference(q: Array, scale: Array, zero: Array | None = None) -> 
     kind=Kind.ELEMENTWISE,
     reference=_dequantize_reference,
     constants=(1, 2),
+    require_known=_require_scale("dequantize"),
     cases=(
         Case(((7, 17), (1,), (1,)), {}, ("uint8", "float32", "uint8"), low=0, high=200),
         Case(((3, 5, 2), (5, 1)), {}, ("int32", "float32"), low=-90, high=90),

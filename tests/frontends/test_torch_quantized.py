@@ -87,7 +87,7 @@ def test_a_scale_of_zero_is_named(decomposed):
         return decomposed.quantize_per_tensor(x, 0.0, 7, 0, 255, torch.uint8)
 
     with pytest.raises(
-        GraphError, match=r"a scale of a quantised tensor is 0\.0; scales are positive and finite"
+        GraphError, match=r"quantized_decomposed: a scale is 0\.0; scales are positive and finite"
     ):
         both(quantised, torch.randn(3))
 

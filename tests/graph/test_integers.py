@@ -10,6 +10,7 @@ import pytest
 from comparison import interpreted
 
 import autotensor as at
+from autotensor.base.errors import GraphError
 from autotensor.base.target import parse
 from autotensor.graph.build import input, ops
 from autotensor.graph.evaluate import evaluate
@@ -389,6 +390,21 @@ def test_sums_that_may_not_fit_stay_in_float():
     w = ops.dequantize(np.full((1, 70_000), -128, np.int8), F(0.1))
     (line,) = explained(ops.dense(real(x, 0.02, 0, "uint8"), w), x)
     assert line.endswith("its sums may not fit 32 bits")
+
+
+# -- what is no scale ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize(("op", "dtype"), [("quantize", F), ("dequantize", "uint8"), ("requantize", "int32")])
+def test_a_number_that_is_no_scale_is_named(op, dtype, scale):
+    x = input((2, 3), dtype)
+    for given in (scale, np.array([0.5, scale, 1], F)):
+        with pytest.raises(
+            GraphError, match=rf"^{op}: a scale is {scale}; scales are positive and finite\.$"
+        ):
+            getattr(ops, op)(x, given)
+    getattr(ops, op)(x, input((), F, name="s"))  # known to the run alone
 
 
 # -- what must not become integers ---------------------------------------------------------------------------

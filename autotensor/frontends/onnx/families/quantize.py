@@ -23,6 +23,7 @@ from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.operators.quantized import wrong_scale
 
 SMALL = (8, 16)  # bits of the results of QuantizeLinear
 MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
@@ -64,9 +65,8 @@ def _of_rows(c: Call, v: GraphNode, axis: int, shape: Sequence[int]) -> GraphNod
 def checked(c: Call, scale: GraphNode) -> GraphNode:
     """A scale. Raises Malformed where it is known to be none."""
     known = c.value_of(scale)
-    if known is not None and not bool((np.isfinite(known) & (known > 0)).all()):
-        wrong = known[~(np.isfinite(known) & (known > 0))].reshape(-1)[0]
-        raise c.malformed(f"a scale is {wrong}; scales are positive and finite.")
+    if known is not None and (said := wrong_scale(known)):
+        raise c.malformed(said)
     return scale
 
 
