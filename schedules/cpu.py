@@ -19,7 +19,7 @@ from math import inf, log2
 
 from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
-from autotensor.base.target import Target
+from autotensor.base.target import Target, spreads_loads
 
 # of all with a record: bytes of a cache line, and those after which addresses fall into the same set of L1,
 # which is indexed within a page
@@ -146,6 +146,9 @@ class Cpu:
     # operations that a scalar costs in a tile of one vector, where an operation fetches it (L1 distances in 9
     # rows of two vectors 1.12 x as fast as in 24 of one; Zen 4, 2026-11)
     folded: float = 0.35
+    # cycles for spreading a scalar over a register where loads do not: a multiply-add in tiles of 1, 2, 3
+    # vectors takes 1.6, 1.3, 1.2 times as long as one alone (x86-64-v2 on Zen 4, 2026-11)
+    spread: float = 0.6
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
     # cycles per reduction step besides FMAs and loads; favours larger tiles (Zen 4, 2026-11)
     tile_step: float = 1.5
@@ -412,6 +415,11 @@ def cpu_of(target: Target, multiplies: float | None = None) -> Cpu:
         named = [register(brought)]
     fitting = [c for c in named if c.vector_bytes == target.vector_bytes]
     return fitting[0] if fitting else min(RECORDS, key=lambda c: distance(c, target, multiplies or 2.0))
+
+
+def spread_cycles(target: Target) -> float:
+    """Cycles besides a load until a scalar fills a register: none where loads fill it."""
+    return 0.0 if spreads_loads(target) else cpu_of(target).spread
 
 
 def distance(cpu: Cpu, target: Target, multiplies: float = 2.0) -> float:

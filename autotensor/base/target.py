@@ -371,6 +371,13 @@ def fuses_multiply_add(target: Target) -> bool:
     return target.kind != "llvm" or not x86 or "fma" in features_of(target)
 
 
+@lru_cache(maxsize=64)
+def spreads_loads(target: Target) -> bool:
+    """Whether a load fills a register with one element; x86 without AVX takes a shuffle more."""
+    x86 = family_of(target.triple or host().triple) == "x86_64"
+    return target.kind != "llvm" or not x86 or "avx" in features_of(target)
+
+
 def switched(target: Target) -> str:
     """Features as LLVM takes them: a list that was stated is all that the processor has, so what its name
     would add is switched off first."""

@@ -14,7 +14,7 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
-from schedules.cpu import PAGE, Cpu, cpu_of
+from schedules.cpu import PAGE, Cpu, cpu_of, spread_cycles
 from schedules.kit.body_work import PRODUCT, BodyWork
 from schedules.kit.operand_roles import Roles
 from schedules.kit.stage_analysis import lanes_of, second_cache
@@ -59,10 +59,10 @@ def best_tile(roles: Roles, target: Target) -> Option:
     heavy = packed > results + standing
     streamed = roles.depth <= cpu.writes and results > l2 * target.num_cores
 
-    extents, registers = (roles.outer, roles.inner, roles.columns, roles.lanes), target.sum_registers
+    extents = roles.outer, roles.inner, roles.columns, roles.lanes
 
     def quality(o: Option) -> tuple[float, bool, int]:
-        share = tile_quality(o, *extents, registers, cpu, roles.row_bytes, roles.work)
+        share = tile_quality(o, *extents, target, roles.row_bytes, roles.work)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
         wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
@@ -141,8 +141,7 @@ def tile_quality(
     inner: int,
     columns: int,
     lanes: int,
-    registers: int,
-    cpu: Cpu,
+    target: Target,
     row_bytes: int = 0,
     work: BodyWork = PRODUCT,
 ) -> float:
@@ -152,6 +151,7 @@ def tile_quality(
     nearest cache, tall tiles push their own rows out of it.
     """
     th, tw, nv, _ = option
+    cpu, registers, spread = cpu_of(target), target.sum_registers, spread_cycles(target)
     once = cpu.tile_stream if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
 
     def blocks(h: int) -> tuple[float, ...]:
@@ -163,6 +163,7 @@ def tile_quality(
                 scalars = cpu.folded * work.row_loads if nv == 1 and work.both > 1 else 0.0
                 fma = fma * work.both + h * w * (work.row + scalars) + nv * work.vector
             loads = h * w * work.row_loads + nv * work.vector_loads
+            fma += spread * h * w * work.row_loads
             cycles = max(fma, loads, cpu.accumulators, once * nv * work.vector_loads)
             cycles += cpu.tile_step + _crowding(h * w, row_bytes, cpu)
             found.append(times * cycles if fma else 0.0)

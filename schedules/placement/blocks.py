@@ -104,8 +104,7 @@ class Front:
     def _speed(self, tile: Option, roles: Roles) -> float:
         """Share of peak of a register tile."""
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
-        registers = self.target.sum_registers
-        return tile_quality(tile, *extents, registers, cpu_of(self.target), roles.row_bytes, roles.work)
+        return tile_quality(tile, *extents, self.target, roles.row_bytes, roles.work)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

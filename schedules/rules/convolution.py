@@ -32,7 +32,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import StageOp
-from schedules.cpu import PAGE, Cpu, cpu_of
+from schedules.cpu import PAGE, Cpu, cpu_of, spread_cycles
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
@@ -124,11 +124,11 @@ def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> fl
     cpu = cpu_of(target)
     near = nv * conv.lanes * panel_bytes(conv) <= cpu.l2_share * second_cache(target)
     stream = nv * target.vector_bytes / (cpu.l2_rate if near else cpu.l3_rate)
-    total = 0.0
+    total, spread = 0.0, spread_cycles(target)
     for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             if h * w:
-                busy = max(h * w * nv, nv + cpu.conv_row * h * w, stream, cpu.accumulators)
+                busy = max(h * w * (nv + spread), nv + cpu.conv_row * h * w, stream, cpu.accumulators)
                 total += times * (busy + cpu.conv_step)
     slow = cpu.conv_crowded if crowded(th * tw, conv.row_bytes, cpu) else 1.0
     slow *= cpu.partly if columns > 1 and streams(conv, target) else 1.0
