@@ -54,7 +54,7 @@ Choices = Mapping[str, Trace]  # by workload key
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FromNothing:
     """What one tune ended with."""
 
     file: Path
@@ -63,7 +63,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Row:
+class TunedRepeatedly:
     """One model or program. Times in seconds, a tune's being the mean of its two copies' medians."""
 
     name: str
@@ -76,7 +76,7 @@ class Row:
     tune_s: Sequence[float]
 
 
-def tuned_model(name: str, folder: Path, trials: int, seed: int, threads: int) -> Tuned:
+def tuned_model(name: str, folder: Path, trials: int, seed: int, threads: int) -> FromNothing:
     """By the command, in a process of its own, as a user does."""
     out, lock = folder / f"{seed}.atm", folder / f"{seed}.lock"
     began = perf_counter()
@@ -88,10 +88,10 @@ def tuned_model(name: str, folder: Path, trials: int, seed: int, threads: int) -
     )  # fmt: skip
     taken = json.loads(lock.read_text())["tasks"]
     choices = {t["workload"]: Trace.from_json(json.dumps(t["trace"])) for t in taken}
-    return Tuned(out, choices, perf_counter() - began)
+    return FromNothing(out, choices, perf_counter() - began)
 
 
-def tuned_program(name: str, folder: Path, trials: int, seed: int, target: Target) -> Tuned:
+def tuned_program(name: str, folder: Path, trials: int, seed: int, target: Target) -> FromNothing:
     tensors = list(ProgramJob.named(name).program.te())
     began = perf_counter()
     with connect(str(folder / f"{seed}.db")) as log:
@@ -100,7 +100,7 @@ def tuned_program(name: str, folder: Path, trials: int, seed: int, target: Targe
         at.build(tensors, target=target, db=log).save(out)
     (task,) = report.tasks
     assert task.best is not None
-    return Tuned(out, {task.task.workload.key: task.best.trace}, perf_counter() - began)
+    return FromNothing(out, {task.task.workload.key: task.best.trace}, perf_counter() - began)
 
 
 def workloads_of(name: str, target: Target) -> dict[str, Workload]:
@@ -139,8 +139,8 @@ def timed(files: Sequence[Path], threads: int) -> tuple[list[float], float]:
 
 
 def _input(like: Any, rng: np.random.Generator) -> Any:
-    if np.issubdtype(like.dtype, np.integer):  # tokens, indices: any small number is one
-        return rng.integers(0, 8, like.shape).astype(like.dtype)
+    if np.issubdtype(like.dtype, np.integer):  # tokens, kinds of them, masks
+        return rng.integers(0, 2, like.shape).astype(like.dtype)
     return aligned_copy(rng.standard_normal(like.shape).astype(like.dtype))
 
 
@@ -190,7 +190,7 @@ def alike(
     return len(tunes) * len(workloads), same, ties
 
 
-def row_of(name: str, folder: Path, asked: argparse.Namespace, target: Target) -> Row:
+def row_of(name: str, folder: Path, asked: argparse.Namespace, target: Target) -> TunedRepeatedly:
     folder.mkdir()
     if name in MODELS.names():
         tunes = [tuned_model(name, folder, asked.trials, n, target.num_cores) for n in range(asked.tunes)]
@@ -199,7 +199,7 @@ def row_of(name: str, folder: Path, asked: argparse.Namespace, target: Target) -
     times, copies = timed([t.file for t in tunes], target.num_cores)
     choices, same, ties = alike([t.choices for t in tunes], workloads_of(name, target), target)
     spread = max(times) / min(times) - 1.0
-    return Row(name, times, spread, copies, choices, same, ties, [t.seconds for t in tunes])
+    return TunedRepeatedly(name, times, spread, copies, choices, same, ties, [t.seconds for t in tunes])
 
 
 def main() -> None:
@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     target = host().with_threads(asked.threads)
-    rows: list[Row] = []
+    rows: list[TunedRepeatedly] = []
     print(f"{'':24} {'fastest ms':>10} {'tunes differ':>12} {'copies (A/A)':>12}  choices: same  tied  of")
     with tempfile.TemporaryDirectory() as scratch, switches.override(no_shipped=True):
         for n, name in enumerate(asked.names):
