@@ -2,6 +2,8 @@
 
 graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
 f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
+
+The compiler is imported when it is needed: `OnnxModel(…, instant=True)` answers before.
 """
 
 from __future__ import annotations
@@ -11,23 +13,23 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
-from autotensor.api.log import Log
-from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Graph
-from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.symbols.graph_families import GraphFamily, over_shapes
-from autotensor.runtime.open_artifact import Function
 
 if TYPE_CHECKING:
     import onnx
 
+    from autotensor.api.instant_models import InstantModel
+    from autotensor.api.log import Log
     from autotensor.frontends.onnx.onnx_file import Loaded
+    from autotensor.runtime.open_artifact import Function
 
 
 def _frontend(source: object = None) -> Any:
@@ -78,6 +80,9 @@ class OnnxModel:
 
     rounded: 16-bit floats are rounded after every operator, as the standard defines each by itself; without,
     where they are stored, which is faster and closer to the exact result.
+    instant: the first answers are NumPy's, which take no compiling; meanwhile child processes compile, and
+    calls run the compiled code as soon as it is there. Both are right, and differ by rounding: NumPy adds in
+    another order. After `wait`, all answers are compiled ones.
     """
 
     def __init__(
@@ -87,7 +92,10 @@ class OnnxModel:
         *,
         db: Log = None,
         rounded: bool = False,
+        instant: bool = False,
     ) -> None:
+        """Raises InputError for a file that cannot be read, TargetError for instant answers of strict
+        numerics."""
         models = _frontend(source)
         from autotensor.frontends.onnx.signature import given_by_calls, outputs_of
         from autotensor.frontends.onnx.staged_model import Staged
@@ -97,9 +105,14 @@ class OnnxModel:
         self.input_names = tuple(v.name for v in given_by_calls(self.model))
         self.output_names = outputs_of(self.model)
         self._types = _declared(self.model)
-        compile = partial(_compiled_rounded if rounded else compile_model, target=target, db=db)
+        self._instant: WeakSet[InstantModel] | None = WeakSet() if instant else None
+        if instant:
+            from autotensor.api.instant_models import check_numerics
+
+            check_numerics(target)
+        compile = partial(_compiled, self._instant, rounded, target=target, db=db)
         self._run = Staged(partial(models.build, self.model), compile, self.name, self.input_names)
-        self._how = target, db, rounded
+        self._how = target, db, rounded, instant
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """All outputs, in the model's order. Inputs by position or by name.
@@ -123,6 +136,11 @@ class OnnxModel:
             raise ArgumentError(f"{self.name} needs its input {missing[0]!r}.")
         return self._run(*(self._checked(n, given[n]) for n in self.input_names))
 
+    def wait(self) -> None:
+        """Until all is compiled that calls have met. Raises any error of compiling."""
+        for part in tuple(self._instant or ()):
+            part.compiled()
+
     @property
     def specialisations(self) -> int:
         """For how many input types it has been compiled."""
@@ -130,13 +148,13 @@ class OnnxModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled is the model; what was compiled of it is compiled again where it is called next."""
-        target, db, rounded = self._how
+        target, db, *flags = self._how
         if not isinstance(db, str | os.PathLike | None):
             raise InputError(
                 f"{self.name} cannot be pickled or copied: it uses a tuning log that is open here.",
                 fix="Give db= as a path or URL.",
             )
-        return _unpickled, (self.model, target, db, rounded)
+        return _unpickled, (self.model, target, db, *flags)
 
     def _checked(self, name: str, value: Any) -> Any:
         wanted = self._types.get(name)
@@ -159,12 +177,28 @@ class OnnxModel:
         return f"<OnnxModel {self.name}({', '.join(self.input_names)})>"
 
 
-def _unpickled(model: Loaded, target: str | Target | None, db: Log, rounded: bool) -> OnnxModel:
-    return OnnxModel(model, target, db=db, rounded=rounded)
+def _unpickled(
+    model: Loaded, target: str | Target | None, db: Log, rounded: bool, instant: bool
+) -> OnnxModel:
+    return OnnxModel(model, target, db=db, rounded=rounded, instant=instant)
 
 
-def _compiled_rounded(graph: Graph, **how: Any) -> Function:
-    return compile_model(float32_inside(graph, rounded=True), **how)
+def _compiled(
+    instant: WeakSet[InstantModel] | None, rounded: bool, graph: Graph, **how: Any
+) -> Function | InstantModel:
+    """A part of a model as a function. instant: the set of those that answer at once, to which it goes."""
+    if rounded:
+        from autotensor.graph.rules.narrow_floats import float32_inside
+
+        graph = float32_inside(graph, rounded=True)
+    if instant is None:
+        from autotensor.api.model_compiling import compile_model
+
+        return compile_model(graph, **how)
+    from autotensor.api.instant_models import InstantModel
+
+    instant.add(made := InstantModel(graph, **how))
+    return made
 
 
 def _declared(model: Loaded) -> dict[str, Any]:

@@ -245,22 +245,23 @@ def link_model(
     traces: Mapping[str, Trace],
     compiled: Compiled | None = None,
     prepared: bool = False,
+    aside: bool = False,
 ) -> Artifact:
     """Compiles every task under its trace and links the model.
 
-    compiled: artifacts of earlier calls; updated. prepared: as for `link`.
+    compiled: artifacts of earlier calls; updated. prepared: as for `link`. aside: as for `compile_jobs`.
     """
     known = compiled if compiled is not None else {}
-    compile_tasks(plan, traces, known)
+    compile_tasks(plan, traces, known, aside)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
     linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates, prepared, plan.opened)
     return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
 
 
-def linked(plan: ModelPlan, db: Log) -> Artifact:
-    """A plan's program, with the best schedules that are known."""
+def linked(plan: ModelPlan, db: Log, aside: bool = False) -> Artifact:
+    """A plan's program, with the best schedules that are known. aside: as for `compile_jobs`."""
     with open_existing(db) as store:
-        return link_model(plan, traces_from_log(plan, store))
+        return link_model(plan, traces_from_log(plan, store), aside=aside)
 
 
 def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
@@ -292,8 +293,12 @@ def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifac
     return found if found.meta.get(MADE_OF) == wanted else None
 
 
-def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
-    """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
+def compile_tasks(
+    plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled, aside: bool = False
+) -> None:
+    """Compiles every task under its trace, unless that is among `compiled`, to which it is added.
+
+    aside: as for `compile_jobs`."""
     shared = _overlapping(plan)
     places = {(t.workload.key, traces[t.workload.key].hash): t for t in plan.tasks}
     jobs = {
@@ -301,7 +306,7 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
         for place, t in places.items()
         if place not in compiled
     }
-    made = compile_jobs(list(jobs.values()), default_cache())
+    made = compile_jobs(list(jobs.values()), default_cache(), aside)
     compiled |= {place: refuse_unfit(m) for place, m in zip(jobs, made, strict=True)}
 
 

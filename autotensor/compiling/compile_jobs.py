@@ -6,6 +6,9 @@
 Lowering is Python, which keeps one core busy for each process. A child serves about a second after its start;
 this process compiles meanwhile, and does not wait for a child that has not begun. A job that fails in a child
 is compiled here again: so the error is the same with and without children.
+
+In the background of a process that has other work (`aside`) children alone compile: a thread that lowers
+would hold up all others of its process, for Python runs one at a time.
 """
 
 from __future__ import annotations
@@ -62,16 +65,21 @@ class Job:
         return json.dumps(told)
 
 
-def compile_jobs(jobs: Sequence[Job], cache: ObjectCache) -> list[Artifact]:
+def compile_jobs(jobs: Sequence[Job], cache: ObjectCache, aside: bool = False) -> list[Artifact]:
     """The artifacts of jobs, in order: from the cache, or compiled and kept there.
 
+    aside: this process compiles only what children cannot.
     Raises as `compile_workload` does, for the first job that cannot be compiled.
     """
     keys = [job.key() for job in jobs]
     made = {n: found for n, key in enumerate(keys) if (found := recalled(key, cache)) is not None}
     left = [n for n in range(len(jobs)) if n not in made]
     told = [n for n in left if keys[n]]  # without a key: code of the user's has a part in it
-    with _Helpers(jobs, keys, told, cache) as helpers:
+    processes = min(usable_cores(), len(told) // JOBS_EACH)
+    children = min(max(processes, bool(told)) if aside else processes - 1, MOST_CHILDREN)
+    with _Helpers(jobs, keys, told, cache, children) as helpers:
+        if aside:
+            helpers.wait()
         for n in left:
             if n not in told or helpers.take(n):
                 made[n] = jobs[n].compile(cache)
@@ -83,16 +91,16 @@ class _Helpers:
     """Children, each with a thread that hands it one job after another."""
 
     def __init__(
-        self, jobs: Sequence[Job], keys: Sequence[str], told: Sequence[int], cache: ObjectCache
+        self, jobs: Sequence[Job], keys: Sequence[str], told: Sequence[int], cache: ObjectCache, children: int
     ) -> None:
-        """told: the numbers of the jobs that children may take."""
+        """told: the numbers of the jobs that children may take. children: how many there are to be."""
         self._jobs, self._keys, self._cache = jobs, keys, cache
         self._left = deque(told)
         self._busy = 0  # children that compile
+        self._serving = max(children, 0)  # children that are not done
         self._made: dict[int, Artifact] = {}
-        self._changed = threading.Condition()  # of the three above
-        processes = min(usable_cores(), len(told) // JOBS_EACH)
-        self._children = [Child(WORKER) for _ in range(min(processes - 1, MOST_CHILDREN))]
+        self._changed = threading.Condition()  # of the four above
+        self._children = [Child(WORKER) for _ in range(children)]
         self._threads = [
             threading.Thread(target=self._serve, args=(c,), name="autotensor-compile", daemon=True)
             for c in self._children
@@ -119,6 +127,11 @@ class _Helpers:
                 self._left.remove(n)
             return free
 
+    def wait(self) -> None:
+        """Until children have taken all jobs, or none is left that could."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._left and self._serving))
+
     def made(self) -> dict[int, Artifact]:
         """The children's results, once none is at work. A job that is missing failed there."""
         with self._changed:
@@ -129,12 +142,19 @@ class _Helpers:
         try:
             child.start()
             while (n := self._next()) is not None:
-                self._give(n, self._asked(child, n))
+                made = None
+                try:
+                    made = self._asked(child, n)
+                finally:
+                    self._give(n, made)
         except MeasureError as error:  # no process, or no memory, for another one
             reason = error.what
             log.at(1, lambda: f"compiling: {reason}; going on without")
         finally:
             child.kill()
+            with self._changed:
+                self._serving -= 1
+                self._changed.notify()
 
     def _next(self) -> int | None:
         with self._changed:

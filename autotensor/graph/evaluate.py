@@ -1,8 +1,11 @@
-"""The meaning of a graph, by the operators' NumPy references: slow, obvious, independent of the compiler."""
+"""The meaning of a graph, by the operators' NumPy references: slow, obvious, independent of the compiler.
+
+evaluate(graph, x) ──▶ outputs                         evaluated(graph, values) does it node by node
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -22,13 +25,24 @@ def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
 
     Raises GraphError when one is missing, unknown or of another shape.
     """
-    values = _bind(graph, arrays, named)
+    values = bound(graph, arrays, named)
+    for _ in evaluated(graph, values):
+        pass
+    return tuple(values[o] for o in graph.outputs)
+
+
+def evaluated(graph: Graph, values: dict[GraphNode, Array]) -> Iterator[None]:
+    """Adds to the inputs' values those of the nodes, one in each step; a value goes after its last reader."""
+    last = {x: node for node in graph.applies for x in node.inputs}
     for node in graph.nodes:
         if isinstance(node, Constant):
             values[node] = node.array
         elif isinstance(node, Apply):
             values[node] = evaluate_node(node, [values[x] for x in node.inputs])
-    return tuple(values[o] for o in graph.outputs)
+            yield
+            for x in dict.fromkeys(node.inputs):
+                if last[x] is node and x not in graph.outputs:
+                    del values[x]
 
 
 def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
@@ -54,7 +68,8 @@ def _evaluate_function(fn: TeFunction, inputs: list[Array]) -> tuple[Array, ...]
     return tuple(values[n] for n in fn.outputs)
 
 
-def _bind(graph: Graph, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[GraphNode, Array]:
+def bound(graph: Graph, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[GraphNode, Array]:
+    """The inputs' values. Raises GraphError as `evaluate` does."""
     if len(arrays) > len(graph.inputs):
         raise GraphError(f"graph {graph.name!r} takes {len(graph.inputs)} inputs, {len(arrays)} were given.")
     by_name: dict[str, Input] = dict(zip(graph.input_names, graph.inputs, strict=True))

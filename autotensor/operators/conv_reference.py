@@ -1,15 +1,23 @@
-"""The convolutions in NumPy: products of matrices over strided views, one per kernel element."""
+"""The convolutions in NumPy: products of the weights and the windows of x, as matrices.
+
+y[n, g, o, at] = weights[g, o, (ci, k)] @ windows[n, g, (ci, k), at]      at: of y, k: of the kernel
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from autotensor.operators.operator_helpers import Zeros, factor_arrays, paddings, per_axis
+from autotensor.operators.operator_helpers import Zeros, factor_arrays, paddings, per_axis, product
 from autotensor.operators.window import Ints
 
 Array = np.ndarray[Any, Any]
+
+MOST_COPIED = 1 << 21  # elements of windows that are copied for one product, as many as a core's caches hold
 
 
 def convolution_reference(
@@ -24,32 +32,36 @@ def convolution_reference(
     zeros: Zeros = None,
     sums: str = "",
 ) -> Array:
-    """One product of matrices for every group and kernel element, over strided views."""
+    """One product of matrices for every group, of as many rows of the result as `MOST_COPIED` allows."""
     x, w = factor_arrays(x, w, zeros, sums)
     rank = x.ndim - 2
     last = layout.endswith("C")
     first = np.moveaxis(x, -1, 1) if last else x
     source = np.pad(first, ((0, 0), (0, 0), *paddings("conv", padding, rank)))
     strides, dilations = (per_axis("conv", "steps", v, rank) for v in (stride, dilation))
-    kernel = w.shape[2:]
-    out = [
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(source.shape[2:], kernel, strides, dilations, strict=True)
-    ]
-    y = np.zeros((x.shape[0], w.shape[0], *out), np.result_type(x, w))
-    inputs, outputs = w.shape[1], w.shape[0] // groups
-    for g in range(groups):
-        for at in np.ndindex(*kernel):
-            window = [
-                slice(t * d, t * d + (n - 1) * s + 1, s)
-                for t, d, n, s in zip(at, dilations, out, strides, strict=True)
-            ]
-            part = source[(slice(None), slice(g * inputs, (g + 1) * inputs), *window)]
-            weight = w[(slice(g * outputs, (g + 1) * outputs), slice(None), *at)]
-            y[:, g * outputs : (g + 1) * outputs] += np.einsum("ni...,oi->no...", part, weight)
+    windows = _windows(source, w.shape[2:], strides, dilations)
+    out = windows.shape[2 : 2 + rank]
+    y = np.empty((x.shape[0], w.shape[0], *out), np.result_type(x, w))
+    weights = w.reshape(groups, w.shape[0] // groups, -1)
+    rows = max(1, MOST_COPIED * out[0] // max(windows.size, 1))
+    for start in range(0, out[0], rows):
+        part = windows[:, :, start : start + rows]
+        places = part.shape[2 : 2 + rank]
+        part = part.reshape(x.shape[0], groups, -1, *part.shape[2:])
+        matrix = np.moveaxis(part, range(-rank, 0), range(3, 3 + rank))  # [n, g, ci, k…, at…]
+        matrix = matrix.reshape(x.shape[0], groups, weights.shape[2], prod(places))
+        y[:, :, start : start + rows] = product(weights, matrix).reshape(x.shape[0], w.shape[0], *places)
     if bias is not None:
         y = y + bias.reshape(-1, *(1,) * rank)
     return np.moveaxis(y, 1, -1) if last else y
+
+
+def _windows(source: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
+    """A view of x with its padding: [n, ci, at…, k…]."""
+    reaches = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    every = sliding_window_view(source, reaches, axis=tuple(range(2, source.ndim)))
+    steps = (slice(None, None, s) for s in (*strides, *dilations))
+    return every[(slice(None), slice(None), *steps)]
 
 
 def transposed_reference(

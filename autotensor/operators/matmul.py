@@ -18,6 +18,7 @@ from autotensor.operators.operator_helpers import (
     factor_arrays,
     multiplied,
     padded,
+    product,
     require,
     require_factors,
     require_rank,
@@ -33,7 +34,7 @@ def _dense_reference(
     x: Array, w: Array, bias: Array | None = None, zeros: Zeros = None, sums: str = ""
 ) -> Array:
     x, w = factor_arrays(x, w, zeros, sums)
-    y: Array = np.einsum("mk,nk->mn", x, w)
+    y = product(x, w.T)
     return y if bias is None else y + bias
 
 
@@ -201,7 +202,7 @@ def _matmul_reference(
     a, b = factor_arrays(a, b, zeros)
     left = np.swapaxes(a, -1, -2) if transpose_a else a
     right = np.swapaxes(b, -1, -2) if transpose_b else b
-    return np.asarray(np.matmul(left, right))
+    return product(left, right)
 
 
 def _check_product(

@@ -136,6 +136,15 @@ def factor_arrays(a: Array, b: Array, zeros: Zeros, sums: str = "") -> tuple[Arr
     return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]
 
 
+def product(a: Array, b: Array) -> Array:
+    """The product of the matrices in the last two axes; those of 16-bit floats are added up in 32 bits."""
+    kind = np.result_type(a, b)
+    if dtype_of(kind).is_float and kind.itemsize == 2:
+        wide: Array = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(kind)
+        return wide
+    return np.asarray(np.matmul(a, b))
+
+
 def require_factors(op: str, a: Tensor, b: Tensor, zeros: Zeros, sums: str = "") -> None:
     """Raises TensorError for zero points of operands that are not bytes, or that their types do not hold; and
     for sums that do not hold the operands."""

@@ -12,7 +12,7 @@ layouts; `pool` is for more axes or fewer, dilation, other norms and padding as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -127,26 +127,45 @@ def _pool_reference(
     p: int = 2,
     layout: str = "",
 ) -> Array:
-    """Window by window."""
+    """Element by element of the windows, all windows at once."""
     x = _channels_first(x, layout)
     steps = kernel if stride is None else stride
     windows = windows_of("pool", x.shape[2:], kernel, steps, padding, dilation, ceil_mode)
     result = np.dtype(np.float32) if mode == "average" and x.dtype.kind != "f" else x.dtype
     if mode == "sum" and x.dtype.kind in "iu" and x.dtype.itemsize < 4:
         result = np.dtype(np.int32)
-    out = np.zeros((*x.shape[:2], *(w.out for w in windows)), result)
-    for i in np.ndindex(*out.shape[2:]):
-        places = [w.places(v) for v, w in zip(i, windows, strict=True)]
-        part = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *places)].reshape(*x.shape[:2], -1)
-        count = size([w.inside(v, count_include_pad) for v, w in zip(i, windows, strict=True)])
-        match mode:
-            case "max":
-                out[(..., *i)] = part.max(-1)
-            case "norm":
-                out[(..., *i)] = (np.abs(part) ** p).sum(-1) ** (1 / p)
-            case _:
-                out[(..., *i)] = part.sum(-1) / (count if mode == "average" else 1)
-    return _as_it_was(out, layout)
+    wide = result if result.kind in "iu" else np.dtype(np.float64)
+    source = np.pad(x, ((0, 0), (0, 0), *(w.around for w in windows)), constant_values=_fill(mode, x.dtype))
+    parts = [_every(source, k, windows) for k in np.ndindex(*(w.kernel for w in windows))]
+    match mode:
+        case "max":
+            out = reduce(np.maximum, parts)
+        case "norm":
+            out = reduce(np.add, (np.abs(part.astype(wide)) ** p for part in parts)) ** (1 / p)
+        case _:
+            out = reduce(np.add, (part.astype(wide) for part in parts))
+    if mode == "average":
+        out = out / reduce(np.multiply.outer, [_counts(w, count_include_pad) for w in windows])
+    return _as_it_was(np.asarray(out, result), layout)
+
+
+def _fill(mode: str, dtype: np.dtype[Any]) -> Any:
+    """A number that changes no window's result."""
+    if mode != "max":
+        return 0
+    return -np.inf if dtype.kind not in "iu" else np.iinfo(dtype).min
+
+
+def _every(source: Array, k: Sequence[int], windows: Sequence[Window]) -> Array:
+    """Element k of every window: [n, c, out…]. source: x and its padding."""
+    starts = [n * w.dilation for n, w in zip(k, windows, strict=True)]
+    ends = [s + (w.out - 1) * w.stride + 1 for s, w in zip(starts, windows, strict=True)]
+    every = (slice(s, e, w.stride) for s, e, w in zip(starts, ends, windows, strict=True))
+    return source[(slice(None), slice(None), *every)]
+
+
+def _counts(w: Window, include_pad: bool) -> Array:
+    return np.array([w.inside(i, include_pad) for i in range(w.out)])
 
 
 # -- pools of pictures ---------------------------------------------------------------------------------------

@@ -99,9 +99,19 @@ def test_a_child_makes_the_same(jobs, slow, monkeypatch: pytest.MonkeyPatch) -> 
     assert made == alone(jobs, monkeypatch)
 
 
+def test_aside_children_alone_compile(jobs, slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.append(lambda: pytest.fail("this process compiles"))
+    cache = Kept()
+    made = [pack(a) for a in compile_jobs(jobs[:2], cache, aside=True)]  # one child, even for few jobs
+    assert len(cache.brought) == 2
+    slow[0] = lambda: True
+    assert made == alone(jobs[:2], monkeypatch)
+
+
+@pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize("ends", ["import os; os._exit(3)", "serve(lambda line: os._exit(3))"])
 def test_a_child_that_dies_is_missed_by_nobody(
-    ends: str, jobs, slow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ends: str, aside: bool, jobs, slow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     says = "import os\nfrom autotensor.runtime.workers.child_serving import serve\n"
     (tmp_path / "dying.py").write_text(says + ends)
@@ -109,7 +119,7 @@ def test_a_child_that_dies_is_missed_by_nobody(
     monkeypatch.setattr(module, "Child", partial(Child, path=[tmp_path]))
     slow.append(lambda: not helpers())
     cache = Kept()
-    made = texts(jobs, cache)
+    made = [pack(a) for a in compile_jobs(jobs, cache, aside)]
     assert not cache.brought
     assert made == alone(jobs, monkeypatch)
 

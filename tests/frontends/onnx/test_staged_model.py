@@ -10,7 +10,7 @@ from making import floats, model, node
 from onnx import TensorProto, helper
 
 import autotensor as at
-from autotensor.api import from_onnx
+from autotensor.api import model_compiling
 from autotensor.base.errors import ArgumentError
 from autotensor.graph import steps as step_loops
 
@@ -21,13 +21,13 @@ INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 def compiled(monkeypatch):
     """How many parts have been compiled, counted."""
     graphs = []
-    real = from_onnx.compile_model
+    real = model_compiling.compile_model
 
     def counting(graph, **kwargs):
         graphs.append(graph)
         return real(graph, **kwargs)
 
-    monkeypatch.setattr(from_onnx, "compile_model", counting)
+    monkeypatch.setattr(model_compiling, "compile_model", counting)
     return graphs
 
 

@@ -1,0 +1,143 @@
+"""Models that answer before they are compiled: which answer a call gives, and that each is right."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from making import floats, model, node
+
+import autotensor as at
+from autotensor.api import instant_models, models
+from autotensor.api.instant_models import InstantModel
+from autotensor.base.errors import CodegenError, TargetError
+from autotensor.graph import evaluate
+from autotensor.graph.ir import Graph
+
+PATIENCE_S = 60.0
+X = floats(1, 8, 9, 9)
+
+
+def small() -> Graph:
+    x = at.input(X.shape, name="x")
+    y = at.ops.relu(at.ops.conv2d(x, floats(16, 8, 3, 3, seed=1), padding=1))
+    return Graph((x,), (at.ops.max_pool2d(y, kernel=2),), "small")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instant_models, "HEAD_START_S", 0.0)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Nothing is compiled before it is open."""
+    opened, real = threading.Event(), models.linked
+
+    def later(*args, **options):
+        assert opened.wait(PATIENCE_S)
+        return real(*args, **options)
+
+    monkeypatch.setattr(models, "linked", later)
+    yield opened
+    opened.set()
+
+
+def test_the_first_answer_waits_for_no_compiler(gate: threading.Event) -> None:
+    f = InstantModel(small(), "llvm -threads=1")
+    first = f(X)
+    assert not f._future().done()
+    gate.set()
+    compiled = at.compile_model(small(), target="llvm -threads=1")(X)
+    np.testing.assert_allclose(first, compiled, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(f.compiled()(X), compiled)
+    np.testing.assert_array_equal(f(X), compiled)  # bit for bit: the sums of NumPy have another order
+
+
+def test_what_is_compiled_answers_where_numpy_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = threading.Event()
+    late = []
+
+    def slow(node, inputs, real=evaluate.evaluate_node):
+        late.append(node)
+        assert compiled.wait(PATIENCE_S)
+        return real(node, inputs)
+
+    monkeypatch.setattr(evaluate, "evaluate_node", slow)
+    f = InstantModel(small(), "llvm -threads=1")
+    y = f(X)
+    assert f._future().done()
+    compiled.set()
+    for thread in threading.enumerate():
+        if thread.name == "autotensor-instant":
+            thread.join(PATIENCE_S)
+    assert len(late) == 1  # it ends after the operator that it was at
+    monkeypatch.undo()
+    np.testing.assert_array_equal(y, at.compile_model(small(), target="llvm -threads=1")(X))
+
+
+def test_an_error_of_numpy_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(node, inputs):
+        raise MemoryError
+
+    monkeypatch.setattr(evaluate, "evaluate_node", failing)
+    y = InstantModel(small(), "llvm -threads=1")(X)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(y, at.compile_model(small(), target="llvm -threads=1")(X))
+
+
+def test_an_error_of_the_compiler_is_the_next_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args, **options):
+        raise CodegenError("no code today.")
+
+    monkeypatch.setattr(models, "linked", failing)
+    f = InstantModel(small())
+    with pytest.raises(CodegenError, match="no code today"):
+        f.compiled()
+    with pytest.raises(CodegenError, match="no code today"):
+        f(X)
+
+
+def test_answers_are_fresh_arrays(gate: threading.Event) -> None:
+    x = at.input((2, 3), name="x")
+    graph = Graph((x,), (at.ops.reshape(x, shape=(3, 2)), at.ops.relu(x)), "views")
+    given = np.ones((2, 3), np.float32)
+    view, _ = InstantModel(graph)(given)
+    view[:] = 7
+    assert (given == 1).all()
+
+
+def test_values_go_after_their_last_reader() -> None:
+    graph = small()
+    values = evaluate.bound(graph, (X,), {})
+    for _ in evaluate.evaluated(graph, values):
+        assert len(values) <= 3
+    assert list(values) == list(graph.outputs)
+
+
+# -- of ONNX files -------------------------------------------------------------------------------------------
+
+
+def product() -> onnx.ModelProto:
+    w = floats(8, 4, seed=2)
+    return model([node("MatMul", ["x", "w"])], {"x": ("n", 8)}, weights={"w": w})
+
+
+def test_a_file_answers_for_each_shape_and_waits_for_all(gate: threading.Event) -> None:
+    f, usual = at.OnnxModel(product(), instant=True), at.OnnxModel(product())
+    xs = [floats(n, 8, seed=n) for n in (2, 5)]
+    first = [f(x)[0] for x in xs]
+    gate.set()
+    f.wait()
+    for x, y in zip(xs, first, strict=True):
+        np.testing.assert_allclose(y, usual(x)[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(f(x)[0], usual(x)[0])
+
+
+def test_strict_numerics_wait_for_the_compiler() -> None:
+    with pytest.raises(TargetError, match="NumPy's, which adds in another order than strict numerics"):
+        at.OnnxModel(product(), "llvm -numerics=strict", instant=True)
+    at.OnnxModel(product(), "llvm -numerics=strict")
