@@ -244,7 +244,7 @@ def test_as_onnxruntime(name):
             {"num_heads": 2, "kv_num_heads": 2},
             r"0 past keys and 5 new ones, of which \[3, 5\] are seen: all are to be",
         ),
-        ("QAttention", [X], {}, r"computes with quantised numbers, .* take the model from before"),
+        ("QMoE", [X], {}, r"computes with quantised numbers, .* take the model from before"),
         ("Tokenizer", [X], {}, r"is not supported\. It is none of ONNX's own; .* There are converters for"),
     ],
 )

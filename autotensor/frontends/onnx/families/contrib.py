@@ -5,13 +5,13 @@
 Source: onnxruntime, docs/ContribOperators.md, and what its processor kernels compute. Operands, attributes
 and results that are not read here are refused, since nothing else would notice them: the installed onnx has
 no schema of theirs. The graph's own rules find norms and attention that are put together again here.
-Operators that compute with quantised numbers are not among these.
+Those that compute with quantised numbers are in `contrib_quantized.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -207,15 +207,23 @@ def _inverse_root(x: GraphNode, axis: int, eps: float) -> GraphNode:
 @fused("EmbedLayerNormalization", operands=9, results=3, attrs=("epsilon", "mask_index_type"))
 def embed_layer_norm(c: Call) -> Value:
     """The sum of a token's, its place's and its segment's row, normalised; how many tokens a mask shows."""
-    tokens, mask = c[0], c.get(7)
+    return embedded(c, [c.get(n) for n in range(2, 7)], c.get(7), c.get(8))
+
+
+def embedded(
+    c: Call, tables: Sequence[GraphNode | None], mask: GraphNode | None, places: GraphNode | None
+) -> list[GraphNode]:
+    """The same, of words, places, segments, gamma and beta; operands 0, 1 are tokens and their segments."""
+    words, of_places, segments, gamma, beta = tables
+    tokens = c[0]
     batch, length = tokens.shape
-    places = c.get(8)
     if places is None:
         places = constant(np.arange(length, dtype=np.int32)[None])
-    total = ops.take(c[2], tokens, axis=0) + ops.take(c[3], places, axis=0)
+    total = ops.take(words, tokens, axis=0) + ops.take(of_places, places, axis=0)
     if c.get(1) is not None:
-        total = total + ops.take(c[4], c[1], axis=0)
-    y = _layer_norm(total, c[5], c[6], c.attr("epsilon", 1e-12))
+        total = total + ops.take(segments, c[1], axis=0)
+    assert gamma is not None
+    y = _layer_norm(total, gamma, beta, c.attr("epsilon", 1e-12))
     if mask is None:
         shown: GraphNode = constant(np.zeros(batch, np.int32))
     else:
@@ -243,18 +251,28 @@ def embed_layer_norm(c: Call) -> Value:
 )
 def attention(c: Call) -> Value:
     """x [batch, tokens, width] by weights [width, q + k + v]; past and present [2, batch, heads, …]."""
+    return attended(c, lambda: product(c[0], c[1]), c.get(3), c.get(4), c.get(5))
+
+
+def attended(
+    c: Call,
+    columns: Callable[[], GraphNode],
+    mask: GraphNode | None,
+    past: GraphNode | None,
+    bias: GraphNode | None = None,
+) -> list[GraphNode]:
+    """The same, of products of x and the weights, operands 0 and 1, to which operand 2 is added."""
     if c.attr("past_present_share_buffer", 0) or c.attr("do_rotary", 0):
         raise c.unsupported("a shared buffer of past keys, and rotary embedding inside.")
-    x, weights, heads = c[0], c[1], c.whole("num_heads")
-    sizes = tuple(c.attr("qkv_hidden_sizes", ())) or (weights.shape[1] // 3,) * 3
+    weights, heads = c[1], c.whole("num_heads")
+    sizes = tuple(c.attr("qkv_hidden_sizes", ())) or (weights.shape[-1] // 3,) * 3
     if weights.ndim != 2 or len(sizes) != 3 or sum(sizes) != weights.shape[1]:
         raise c.malformed(f"weights {weights.shape} do not hold queries, keys and values of {sizes} columns.")
-    joint = _plus(product(x, weights), c.get(2))
+    joint = _plus(columns(), c.get(2))
     q, k, v = (by_heads(c, part, heads) for part in pieces(joint, -1, sizes))
-    past = c.get(4)
     if past is not None:
         k, v = (ops.concat(row(past, 0, n), new, axis=2) for n, new in enumerate((k, v)))
-    y = _attend(c, q, k, v, _masks(c, c.get(3), q, k), c.get(5))
+    y = _attend(c, q, k, v, _masks(c, mask, q, k), bias)
     present = [stacked((k, v), 0)] if c.wants(1) else []
     return [together(y), *present]
 

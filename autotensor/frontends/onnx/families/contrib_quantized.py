@@ -2,6 +2,8 @@
 
 QLinearAdd: real(a) + real(b) ─▶ quantised          likewise Mul, Concat, pools, activations, softmax, Gemm
 MatMulIntegerToFloat, DynamicQuantizeMatMul         sums of integers, then floats
+DynamicQuantizeLSTM, QAttention                     likewise, within a layer
+QEmbedLayerNormalization                            floats of quantised tables
 
 Each stands for the operator in floats between quantised tensors; the graph's rules make integers of it.
 Source: onnxruntime, docs/ContribOperators.md.
@@ -10,8 +12,9 @@ Source: onnxruntime, docs/ContribOperators.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from autotensor.frontends.onnx.families.contrib import fused
+from autotensor.frontends.onnx.families.contrib import attended, embedded, fused
 from autotensor.frontends.onnx.families.elementwise import ACTIVATIONS
 from autotensor.frontends.onnx.families.quantize import (
     checked,
@@ -22,10 +25,11 @@ from autotensor.frontends.onnx.families.quantize import (
     quantised,
     real,
 )
+from autotensor.frontends.onnx.families.recurrent import LSTM, recurrent
 from autotensor.frontends.onnx.families.shape import joined
 from autotensor.frontends.onnx.families.windows import pool
 from autotensor.frontends.onnx.node_call import Call, Value
-from autotensor.frontends.values import as_type
+from autotensor.frontends.values import as_type, row
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
@@ -150,3 +154,58 @@ def _scaled(
     right = in_rows(c, -1, total.shape)(checked(c, b_scale))
     y = as_type(total, "float32") * (left * right)
     return y if bias is None else y + bias
+
+
+# -- parts of transformers -------------------------------------------------------------------------------
+
+
+@fused(
+    "QAttention",
+    operands=9,
+    results=2,
+    attrs=(
+        *("num_heads", "unidirectional", "scale", "mask_filter_value"),
+        *("past_present_share_buffer", "do_rotary"),
+    ),
+)
+def qattention(c: Call) -> Value:
+    """Queries, keys and values are sums of integers; what follows is Attention, in floats."""
+
+    def columns() -> GraphNode:
+        return _scaled(c, integer_product(c, c[0], c[1], c.get(6), c.get(7)), c[3], c[4], None)
+
+    return attended(c, columns, c.get(5), c.get(8))
+
+
+@fused("QEmbedLayerNormalization", operands=18, results=2, attrs=("epsilon", "mask_index_type"))
+def qembed_layer_norm(c: Call) -> Value:
+    """Each of the five tables has its scale six operands behind it, and its zero point eleven."""
+
+    def table(n: int) -> GraphNode | None:
+        t = c.get(n)
+        return None if t is None else real(c, t, c[n + 6], c.get(n + 11), on_axis(c, 0, t.shape))
+
+    return embedded(c, [table(n) for n in range(2, 7)], c.get(7), None)[:2]
+
+
+# -- recurrent layers ------------------------------------------------------------------------------------
+
+
+def _rounded_product(c: Call, n: int, d: int, rows: GraphNode, bias: GraphNode | None) -> GraphNode:
+    """Rows, rounded by their range of this step, times the weights [input, columns] of direction d."""
+    x, scale, zero = dynamic_range(c, rows)
+    w_scale, w_zero = (None if c.get(m) is None else row(c[m], 0, d) for m in (2 * n + 6, 2 * n + 7))
+    if w_scale is None:
+        raise c.malformed(f"the scale of operand {n} is missing.")
+    return _scaled(c, integer_product(c, x, row(c[n], 0, d), zero, w_zero), scale, w_scale, bias)
+
+
+fused(
+    "DynamicQuantizeLSTM",
+    operands=12,
+    results=3,
+    attrs=(
+        *("activation_alpha", "activation_beta", "activations", "clip"),
+        *("direction", "hidden_size", "input_forget"),
+    ),
+)(recurrent(replace(LSTM, product=_rounded_product, turned=True)))

@@ -33,6 +33,7 @@ class Direction:
 
     gates: GraphNode  # x times w plus w's bias: [steps, batch, gates*hidden]
     r: GraphNode  # [gates*hidden, hidden]
+    times_r: Activation  # the products of states with r
     w_bias: GraphNode  # [gates*hidden]
     r_bias: GraphNode
     h: GraphNode  # [batch, hidden]
@@ -45,11 +46,29 @@ class Direction:
 
 # one step: (direction, gates of the step, h, c) ▶ (h, c)
 Step = Callable[[Direction, GraphNode, GraphNode, GraphNode], tuple[GraphNode, GraphNode]]
+# (node, which of its operands holds the weights, direction, rows, what is added) ▶ the rows' products
+Product = Callable[[Call, int, int, GraphNode, GraphNode | None], GraphNode]
+
+
+def _dense(c: Call, n: int, d: int, rows: GraphNode, bias: GraphNode | None) -> GraphNode:
+    return ops.dense(rows, row(c[n], 0, d), bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A kind of layer."""
+
+    step: Step
+    gates: int
+    activations: tuple[str, ...]  # where the node names none
+    keeps: bool = False  # a second state
+    product: Product = _dense
+    turned: bool = False  # weights are [directions, input, gates*hidden]
 
 
 def _lstm(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
     f, g, out = d.activations
-    i_, o_, f_, c_ = pieces(gates + ops.dense(h, d.r) + d.r_bias, 1, (d.hidden,) * 4)
+    i_, o_, f_, c_ = pieces(gates + d.times_r(h) + d.r_bias, 1, (d.hidden,) * 4)
     if d.peephole:
         i_, f_ = i_ + d.peephole[0] * c, f_ + d.peephole[2] * c
     keep = f(_clipped(d, f_)) if not d.call.attr("input_forget", 0) else 1.0 - f(_clipped(d, i_))
@@ -74,7 +93,7 @@ def _gru(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[Gr
 
 
 def _rnn(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
-    return d.activations[0](_clipped(d, gates + ops.dense(h, d.r) + d.r_bias)), c
+    return d.activations[0](_clipped(d, gates + d.times_r(h) + d.r_bias)), c
 
 
 def _clipped(d: Direction, x: GraphNode) -> GraphNode:
@@ -84,7 +103,6 @@ def _clipped(d: Direction, x: GraphNode) -> GraphNode:
 
 # -- activations -----------------------------------------------------------------------------------------
 
-DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 KNOWN = {n: ACTIVATIONS[n] for n in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign")} | {
     "Affine": lambda x, alpha=1.0, beta=0.0: x * alpha + beta,
     "ScaledTanh": lambda x, alpha=1.0, beta=1.0: ops.tanh(x * beta) * alpha,
@@ -94,10 +112,10 @@ WITH_BETA = ("Affine", "ScaledTanh", "HardSigmoid")
 WITH_ALPHA = (*WITH_BETA, "LeakyRelu", "ThresholdedRelu", "Elu")
 
 
-def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
+def _activations(c: Call, layer: Layer, directions: int) -> list[tuple[Activation, ...]]:
     """For each direction; alphas and betas are handed out in order to those that have them."""
-    each = len(DEFAULTS[c.op])
-    names = list(c.attr("activations", DEFAULTS[c.op] * directions))
+    each = len(layer.activations)
+    names = list(c.attr("activations", layer.activations * directions))
     alphas, betas = list(c.attr("activation_alpha", ())), list(c.attr("activation_beta", ()))
     if len(names) != each * directions:
         raise c.malformed(f"{len(names)} activations are given, expected {each * directions}.")
@@ -115,7 +133,10 @@ def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
 # -- the walk --------------------------------------------------------------------------------------------
 
 
-def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
+def recurrent(layer: Layer) -> Callable[[Call], Value]:
+    """The converter of such layers."""
+    gates = layer.gates
+
     def convert(c: Call) -> Value:
         if (layout := c.attr("layout", 0)) not in (0, 1):
             raise c.malformed(f"layout {layout} is neither 0 nor 1.")
@@ -123,24 +144,24 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
         x = ops.transpose(c[0], axes=(1, 0, 2)) if by_batch else c[0]
         w, r = c[1], c[2]
         steps, batch = x.shape[:2]
-        count, hidden = w.shape[0], r.shape[2]
+        count, hidden, columns = w.shape[0], r.shape[2 - layer.turned], w.shape[1 + layer.turned]
         mode, said = c.attr("direction", "forward"), c.attr("hidden_size", hidden)
         if mode not in ("forward", "reverse", "bidirectional") or said != hidden:
             raise c.malformed(
                 f"direction {mode!r} and hidden_size {said}; the weights r {r.shape} have {hidden} states."
             )
-        if count != (2 if mode == "bidirectional" else 1) or w.shape[1] != gates * hidden:
+        if count != (2 if mode == "bidirectional" else 1) or columns != gates * hidden:
             raise c.malformed(f"weights of shapes {w.shape} and {r.shape} do not fit direction {mode!r}.")
         lengths, known = c.get(4), c.known(4)
         if known is not None and ((known < 0) | (known > steps)).any():
             raise c.malformed(f"sequences of {known.min()} to {known.max()} steps; there are {steps}.")
-        activations = _activations(c, count)
+        activations = _activations(c, layer, count)
         ys, hs, cs = [], [], []
         for d in range(count):
             back = mode == "reverse" or d == 1
-            start = _start(c, d, (batch, hidden), by_batch)
-            found = _direction(c, x, *start, d=d, gates=gates, activations=activations[d])
-            y, h, state = _walk(step, found, lengths, back)
+            start = _start(c, layer, d, (batch, hidden), by_batch)
+            found = _direction(c, layer, x, *start, d=d, activations=activations[d])
+            y, h, state = _walk(layer, found, lengths, back)
             ys.append(y)
             hs.append(h)
             cs.append(state)
@@ -156,35 +177,48 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
 
 def _direction(
     c: Call,
+    layer: Layer,
     x: GraphNode,
     h: GraphNode,
     cell: GraphNode,
     *,
     d: int,
-    gates: int,
     activations: tuple[Activation, ...],
 ) -> Direction:
     """The operands of direction d on x: [steps, batch, input], from the states given."""
     steps, batch, depth = x.shape
     hidden = h.shape[1]
-    width = gates * hidden
+    width = layer.gates * hidden
     zeros = constant(np.zeros(width, x.dtype.numpy))
 
     bias = c.get(3)
     w_bias, r_bias = (zeros, zeros) if bias is None else pieces(row(bias, 0, d), 0, (width, width))
-    rows = ops.dense(ops.reshape(x, shape=(steps * batch, depth)), row(c[1], 0, d), w_bias)
+    rows = layer.product(c, 1, d, ops.reshape(x, shape=(steps * batch, depth)), w_bias)
     parts = ops.reshape(rows, shape=(steps, batch, width))
-    holes = c.get(7) if c.op == "LSTM" else None
+    holes = c.get(7) if layer.keeps else None
     peephole = () if holes is None else pieces(row(holes, 0, d), 0, (hidden,) * 3)
-    r = row(c[2], 0, d)
-    return Direction(parts, r, w_bias, r_bias, h, cell, tuple(peephole), activations, hidden, c)
+    return Direction(
+        parts,
+        row(c[2], 0, d),
+        lambda states: layer.product(c, 2, d, states, None),
+        w_bias,
+        r_bias,
+        h,
+        cell,
+        tuple(peephole),
+        activations,
+        hidden,
+        c,
+    )
 
 
-def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[GraphNode, GraphNode]:
+def _start(
+    c: Call, layer: Layer, d: int, shape: tuple[int, int], by_batch: bool
+) -> tuple[GraphNode, GraphNode]:
     """The states [batch, hidden] in which direction d starts."""
 
     def state(n: int) -> GraphNode:
-        given = c.get(n) if n == 5 or c.op == "LSTM" else None
+        given = c.get(n) if n == 5 or layer.keeps else None
         if given is None:
             return constant(np.zeros(shape, c[0].dtype.numpy))
         return row(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given, 0, d)
@@ -193,15 +227,15 @@ def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[Gra
 
 
 def _walk(
-    step: Step, d: Direction, lengths: GraphNode | None, back: bool
+    layer: Layer, d: Direction, lengths: GraphNode | None, back: bool
 ) -> tuple[GraphNode, GraphNode, GraphNode]:
     """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early and give 0."""
     steps, batch, _ = d.gates.shape
-    keeps = d.call.op == "LSTM"  # a cell's state
+    keeps = layer.keeps
 
     def one(h: GraphNode, *rest: GraphNode) -> tuple[GraphNode, ...]:
         cell, gates = (rest[0] if keeps else d.c), rest[keeps]
-        new = step(d, gates, h, cell)[: 1 + keeps]
+        new = layer.step(d, gates, h, cell)[: 1 + keeps]
         if lengths is None:
             return new
         return tuple(ops.where(rest[-1], n, old) for n, old in zip(new, (h, cell), strict=False))
@@ -218,6 +252,8 @@ def _walk(
     return y, h, cell[0] if keeps else d.c
 
 
-converts("LSTM")(_recurrent(_lstm, 4))
-converts("GRU")(_recurrent(_gru, 3))
-converts("RNN")(_recurrent(_rnn, 1))
+LSTM = Layer(_lstm, 4, ("Sigmoid", "Tanh", "Tanh"), keeps=True)
+
+converts("LSTM")(recurrent(LSTM))
+converts("GRU")(recurrent(Layer(_gru, 3, ("Sigmoid", "Tanh"))))
+converts("RNN")(recurrent(Layer(_rnn, 1, ("Tanh",))))
