@@ -5,7 +5,8 @@
     python benchmarks/search_arms.py --drawn 500:600 --screen 96        which programs have something to find?
 
 Arms: `xgb` learns, `prior` does not, `ridge` is a linear model on the same features, `random` draws evenly.
-A random program counts if its space has 10,000 candidates. --screen names those of which so many trials by
+`xgb~` and `prior~` search with a prior whose constants and rates are each halved or doubled, by the seed. A
+random program counts if its space has 10,000 candidates. --screen names those of which so many trials by
 chance find 10 % over the default. --equal-time gives the other arms the first one's seconds, fits included.
 Winners are timed again side by side, each as two copies; a win counts only beyond what the copies of one
 winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the first arm needs to
@@ -19,6 +20,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -30,6 +32,7 @@ from contests.results import machine
 from replays.model_variants import Ridge
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
+from replays.wrong_prior import wrong_constants, wrong_rates
 from suite.programs.drawn import drawn, numbers_of
 
 from autotensor.base.deadline import Deadline
@@ -62,6 +65,7 @@ RESAMPLED = 10_000  # times, for the bounds of a mean
 AHEAD = 1.1  # of the default, what chance finds in a program that has something to find
 SCREENING = 7_001  # the seed of that search; no arm has it
 UNBOUNDED = 1_000_000  # trials
+WRONG = "~"  # behind an arm's name
 
 
 @dataclass(frozen=True)
@@ -118,18 +122,20 @@ def search(
                 best = curve[-1] if curve else float("inf")
                 curve.append(best if s is None else min(best, s))
 
+    kind, wrong = model.removesuffix(WRONG), model.endswith(WRONG)
     options = TuneOptions(
         trials=UNBOUNDED if seconds else trials,
         seed=seed,
-        model=ridge if model == "ridge" else model,
+        model=ridge if kind == "ridge" else kind,
         patience=False,
         warm_start=False,
     )
     began = time.perf_counter()
-    with measurer_of(target, busy) as measurer:
+    known = wrong_rates(rates, seed) if wrong else rates
+    with measurer_of(target, busy) as measurer, wrong_constants(seed) if wrong else nullcontext():
         until = Deadline.after(seconds)
         asked = TuningRun([Task(workload, target)], options, connect(":memory:"), until, hear, "hot")
-        report = tune(asked, measurer, rates)
+        report = tune(asked, measurer, known)
     (task,) = report.tasks
     assert task.best is not None
     wall = time.perf_counter() - began
