@@ -5,12 +5,13 @@
     python benchmarks/search_arms.py --drawn 500:600 --screen 96        which programs have something to find?
 
 Arms: `xgb` learns, `prior` does not, `ridge` is a linear model on the same features, `random` draws evenly.
-`xgb~` and `prior~` search with a prior whose constants and rates are each halved or doubled, by the seed. A
-random program counts if its space has 10,000 candidates. --screen names those of which so many trials by
-chance find 10 % over the default. --equal-time gives the other arms the first one's seconds, fits included.
-Winners are timed again side by side, each as two copies; a win counts only beyond what the copies of one
-winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the first arm needs to
-reach what each other one found in all of its own. Takes tasks × seeds × arms × trials × 0.2 s.
+`xgb~` and `prior~` search with a prior whose constants and rates are each halved or doubled, by the seed;
+`xgb/tiles` has the default's structure alone, `xgb/structure` every structure as rules fill it. A random
+program counts if its space has 10,000 candidates. --screen names those of which so many trials by chance find
+10 % over the default. --equal-time gives the other arms the first one's seconds, fits included. Winners are
+timed again side by side, each as two copies; a win counts only beyond what the copies of one winner differ by
+(A/A), everything else is a tie and counts half. Also: how many trials the first arm needs to reach what each
+other one found in all of its own. Takes tasks × seeds × arms × trials × 0.2 s.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from contests.results import machine
 from replays.model_variants import Ridge
+from replays.parts_of_space import only
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
 from replays.wrong_prior import wrong_constants, wrong_rates
@@ -122,7 +124,8 @@ def search(
                 best = curve[-1] if curve else float("inf")
                 curve.append(best if s is None else min(best, s))
 
-    kind, wrong = model.removesuffix(WRONG), model.endswith(WRONG)
+    named, _, part = model.partition("/")
+    kind, wrong = named.removesuffix(WRONG), named.endswith(WRONG)
     options = TuneOptions(
         trials=UNBOUNDED if seconds else trials,
         seed=seed,
@@ -132,7 +135,8 @@ def search(
     )
     began = time.perf_counter()
     known = wrong_rates(rates, seed) if wrong else rates
-    with measurer_of(target, busy) as measurer, wrong_constants(seed) if wrong else nullcontext():
+    constants = wrong_constants(seed) if wrong else nullcontext()
+    with measurer_of(target, busy) as measurer, constants, only(part):
         until = Deadline.after(seconds)
         asked = TuningRun([Task(workload, target)], options, connect(":memory:"), until, hear, "hot")
         report = tune(asked, measurer, known)
