@@ -86,7 +86,7 @@ class ObjectCache:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 if why := complaint(path.parent):
                     raise PermissionError(why)
-                with replacing(path, mode=0o600) as file:
+                with replacing(path, mode=0o600, lasting=False) as file:
                     file.write(hashlib.sha256(data).digest() + data)
             except OSError as error:
                 reason = error.strerror or str(error)

@@ -36,6 +36,13 @@ def test_keeps_across_instances(cache: ObjectCache, tmp_path: Path) -> None:
     assert cache.folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_entries_wait_for_no_disk(cache: ObjectCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their hashes say whether a power cut has damaged them."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("10 ms for each kernel"))
+    cache.put(KEY, b"code")
+    assert cache.get(KEY) == b"code"
+
+
 def test_every_flipped_byte_is_a_miss(cache: ObjectCache) -> None:
     cache.put(KEY, b"some code")
     path = only_file(cache)
