@@ -27,7 +27,7 @@ from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue
 from autotensor.frontends.onnx.function_definitions import definition
 from autotensor.frontends.onnx.node_call import Call, Value
-from autotensor.frontends.onnx.node_order import in_order, names_read
+from autotensor.frontends.onnx.node_order import dequantised, in_order, names_read
 from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded, plain_domain
 from autotensor.frontends.onnx.registry import converter_of, operators
 from autotensor.graph.build import constant
@@ -184,8 +184,10 @@ class Importer:
     ) -> tuple[Value, ...]:
         """The outputs of a graph, or of a subgraph of the node being imported."""
         frame = Frame(graph.node, (o.name for o in graph.output), self.frame)
+        in_bytes = dequantised(graph)  # what DequantizeLinear makes of 4 bits, it makes of bytes
         for tensor in graph.initializer:
-            frame.values[tensor.name] = constant(self.model.array(tensor), tensor.name)
+            array = self.model.array(tensor, tensor.name in in_bytes)
+            frame.values[tensor.name] = constant(array, tensor.name)
         if graph.sparse_initializer:
             raise Unsupported(f"graph {graph.name!r} has sparse initializers, which are not supported.")
         frame.values.update(inputs)

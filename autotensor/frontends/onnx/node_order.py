@@ -30,6 +30,17 @@ def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
             yield from (a.g, *a.graphs)
 
 
+def dequantised(graph: onnx.GraphProto) -> set[str]:
+    """Names that DequantizeLinear alone reads, as whole numbers or zero points."""
+    found: set[str] = set()
+    others = {o.name for o in graph.output}
+    for node in graph.node:
+        own = {*node.input[:1], *node.input[2:3]} if node.op_type == "DequantizeLinear" else set()
+        found |= own
+        others |= set(names_read(node)) - own
+    return found - others
+
+
 def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     """The nodes as they stand if none reads what one behind it makes; else each behind those that make what
     it reads, the earliest first. Nodes that read in a circle come last. Source: Kahn 1962."""

@@ -30,6 +30,7 @@ from autotensor.frontends.onnx.errors import Malformed
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: protobuf's limit
 MOST_AXES = 64  # of a tensor; NumPy's own limit
 _STANDARD = ("", "ai.onnx")
+FOUR_BITS = {"INT4": np.int8, "UINT4": np.uint8}  # two in a byte, and the type that holds one in a byte
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,16 @@ class Loaded:
         """Version by domain; the standard domain is ""."""
         return {plain_domain(i.domain): int(i.version) for i in self.proto.opset_import}
 
-    def array(self, tensor: onnx.TensorProto) -> Array:
-        """The values of a tensor of this model. Raises Malformed or Unsupported naming it."""
+    def array(self, tensor: onnx.TensorProto, in_bytes: bool = False) -> Array:
+        """The values of a tensor of this model. Raises Malformed or Unsupported naming it.
+
+        in_bytes: whole numbers of 4 bits are read, too, as bytes.
+        """
         where = f"tensor {tensor.name or '(unnamed)'!r}"
-        return checked_array(_array(tensor, self.directory, where), where)
+        values = _array(tensor, self.directory, where)
+        if in_bytes and (kind := type_name(tensor.data_type)) in FOUR_BITS:
+            return values.astype(FOUR_BITS[kind])
+        return checked_array(values, where)
 
 
 def plain_domain(domain: str) -> str:
@@ -166,7 +173,8 @@ def _external(
 ) -> Array:
     entries = {e.key: e.value for e in tensor.external_data}
     path = _beside(entries.get("location", ""), directory, where)
-    wanted = math.prod(dims) * dtype.itemsize
+    is_packed = type_name(tensor.data_type) in FOUR_BITS
+    wanted = (math.prod(dims) + 1) // 2 if is_packed else math.prod(dims) * dtype.itemsize
     offset = _number(entries.get("offset", "0"), where)
     length = _number(entries["length"], where) if "length" in entries else wanted
     size = path.stat().st_size
@@ -177,6 +185,10 @@ def _external(
         )
     if wanted == 0:
         return np.zeros(dims, dtype)
+    if is_packed:
+        packed = onnx.TensorProto(data_type=tensor.data_type, dims=dims)
+        packed.raw_data = np.fromfile(path, np.uint8, wanted, offset=offset).tobytes()
+        return np.asarray(numpy_helper.to_array(packed))
     little = dtype.newbyteorder("<") if dtype.kind in "iuf" else dtype
     values = np.memmap(path, dtype=little, mode="r", offset=offset, shape=tuple(dims))
     return np.array(values, dtype=dtype)  # a copy, because the file may change while it is mapped

@@ -25,6 +25,7 @@ from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common_subexpressions import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
+from autotensor.graph.rules.grouped_weights import grouped_weights
 from autotensor.graph.rules.integers import in_integers
 from autotensor.graph.rules.joint_attention import joint_products
 from autotensor.graph.rules.kept_layers import refuse_unknown
@@ -66,12 +67,15 @@ IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know fl
 
 IN_INTEGERS = Pass("in integers", in_integers)
 
+GROUPED_WEIGHTS = Pass("grouped weights", grouped_weights)
+
 IN_16_BITS = Pass("weights in 16 bits", in_16_bits)  # last: no other rule need know of it
 
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
     IN_INTEGERS,  # before constants are folded: weights are integers still
+    GROUPED_WEIGHTS,  # likewise
     Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers
@@ -124,10 +128,10 @@ def _in_halves(
 
 
 # where one plan serves all extents: how many rows a product has is known when it is called
-OPEN_PASSES = tuple(p for p in PASSES if p is not IN_16_BITS)
+OPEN_PASSES = tuple(p for p in PASSES if p not in (GROUPED_WEIGHTS, IN_16_BITS))
 
 # GPUs have units for products of 16-bit floats
-GPU_PASSES = tuple(p for p in PASSES if p not in (IN_FLOAT32, IN_16_BITS))
+GPU_PASSES = tuple(p for p in PASSES if p not in (IN_FLOAT32, GROUPED_WEIGHTS, IN_16_BITS))
 
 
 def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:

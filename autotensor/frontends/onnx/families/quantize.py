@@ -23,7 +23,7 @@ from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.quantized import wrong_scale
+from autotensor.operators.quantized import FINITE, NOT_ZERO, POSITIVE, wrong_scale
 
 SMALL = (8, 16)  # bits of the results of QuantizeLinear
 MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
@@ -62,10 +62,10 @@ def _of_rows(c: Call, v: GraphNode, axis: int, shape: Sequence[int]) -> GraphNod
     return along(c, v, max(len(shape) + axis, 0), shape) if v.ndim < 2 else v
 
 
-def checked(c: Call, scale: GraphNode) -> GraphNode:
+def checked(c: Call, scale: GraphNode, law: str = NOT_ZERO) -> GraphNode:
     """A scale. Raises Malformed where it is known to be none."""
     known = c.value_of(scale)
-    if known is not None and (said := wrong_scale(known)):
+    if known is not None and (said := wrong_scale(known, law)):
         raise c.malformed(said)
     return scale
 
@@ -73,10 +73,12 @@ def checked(c: Call, scale: GraphNode) -> GraphNode:
 Spread = Callable[[GraphNode], GraphNode]  # a scale or zero point, so that it broadcasts
 
 
-def real(c: Call, q: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread) -> GraphNode:
+def real(
+    c: Call, q: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread, law: str = NOT_ZERO
+) -> GraphNode:
     """The values of a quantised tensor, in the type of the scale."""
     more = () if zero is None else (spread(zero),)
-    return ops.dequantize(q, spread(checked(c, scale)), *more)
+    return ops.dequantize(q, spread(checked(c, scale, law)), *more)
 
 
 def quantised(
@@ -87,7 +89,7 @@ def quantised(
     if not (to.is_int and to.bits in SMALL):
         raise c.unsupported(f"quantising to {to}.")
     more = () if zero is None else (spread(zero),)
-    return ops.quantize(x, spread(checked(c, scale)), *more, dtype=str(to))
+    return ops.quantize(x, spread(checked(c, scale, POSITIVE)), *more, dtype=str(to))
 
 
 def on_axis(c: Call, axis: int, shape: Sequence[int], block: int = 0) -> Spread:
@@ -114,7 +116,8 @@ def quantize(c: Call) -> Value:
 @converts("DequantizeLinear", domain="com.microsoft")
 def dequantize(c: Call) -> Value:
     x, scale, zero = c[0], c[1], c.get(2)
-    y = real(c, x, scale, zero, on_axis(c, _axis(c, scale), x.shape, _block(c)))
+    law = FINITE if _block(c) else NOT_ZERO
+    y = real(c, x, scale, zero, on_axis(c, _axis(c, scale), x.shape, _block(c)), law)
     return as_type(y, c.dtype_attr("output_dtype", 0)) if c.attr("output_dtype", 0) else y
 
 

@@ -17,7 +17,7 @@ from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import Constant, GraphNode
-from autotensor.operators.quantized import wrong_scale
+from autotensor.operators.quantized import POSITIVE, wrong_scale
 
 SPACE = "quantized_decomposed"
 
@@ -26,7 +26,7 @@ def _scale(value: float | GraphNode, shape: tuple[int, ...]) -> GraphNode:
     """A scale that broadcasts. Raises GraphError for one that is known not to be positive and finite."""
     node = ops.reshape(value, shape=shape) if isinstance(value, GraphNode) else constant(np.float32(value))
     array = value.array if isinstance(value, Constant) else node.array if isinstance(node, Constant) else None
-    if array is not None and (said := wrong_scale(array)):
+    if array is not None and (said := wrong_scale(array, POSITIVE)):
         raise GraphError(f"{SPACE}: {said}")
     return as_type(node, "float32")
 
