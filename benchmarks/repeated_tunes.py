@@ -42,7 +42,7 @@ from autotensor.runtime.arrays import aligned_copy
 from autotensor.runtime.module import Module
 from autotensor.runtime.timing_lock import timing_lock
 from autotensor.schedule.trace import Trace
-from autotensor.te.reference import random_inputs
+from autotensor.search.measuring.checks import make_inputs
 from autotensor.te.workload import Workload
 from tuning_db import connect
 
@@ -147,7 +147,7 @@ def _input(like: Any, rng: np.random.Generator) -> Any:
 def tied(workload: Workload, mine: Trace, theirs: Trace, target: Target) -> bool:
     """Whether the 95 % interval of the median of `mine / theirs` lies within ± TIED."""
     dag = workload.dag
-    arrays = {n: aligned_copy(a) for n, a in random_inputs(dag, 0).items()}
+    arrays = {n: aligned_copy(a) for n, a in make_inputs(dag, "normal", 0).items()}
     bound = {n: a for n, a in arrays.items() if n in dag.constants}
     given = [a for n, a in arrays.items() if n not in bound]
     modules = [

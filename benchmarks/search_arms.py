@@ -48,6 +48,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, RoundDone
 from autotensor.search.loop import tune
 from autotensor.search.machine.calibration import calibrated
+from autotensor.search.measuring.checks import make_inputs
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.options import TuneOptions
@@ -55,7 +56,6 @@ from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
-from autotensor.te.reference import random_inputs
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate
 from tuning_db import connect
@@ -152,7 +152,7 @@ def compare(
     """Seconds of each winner, and the largest relative difference of two copies of one (A/A)."""
     dag = workload.dag
     # as in a model's arena: unaligned inputs cost some schedules a tenth
-    inputs = {n: aligned_copy(a) for n, a in random_inputs(dag, 0).items()}
+    inputs = {n: aligned_copy(a) for n, a in make_inputs(dag, "normal", 0).items()}
     bound = {n: a for n, a in inputs.items() if n in dag.constants}
     given = [a for n, a in inputs.items() if n not in bound]
     copies = [
