@@ -23,6 +23,8 @@ SPREAD = 0.1  # they have none of their own
 class TriedModel:
     """A booster that is fitted to all rows when it is first asked."""
 
+    learns = True
+
     def __init__(self) -> None:
         self._rows: list[tuple[Floats, Floats, Floats, str]] = []
         self._booster: Any = None
@@ -61,6 +63,8 @@ class Ridge(TriedModel):
     """A linear model on log(measured / prior), less its median in the workload."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        if not self._rows:
+            return PriorModel().predict(features, prior, group)
         from sklearn.linear_model import Ridge as Linear
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
