@@ -122,6 +122,10 @@ class Cpu:
     far: int = 2
     near_sums: int = 8 << 10  # bytes of sums that stay in L1 while rows pass by (chosen, 2026-11)
     near_rows: int = 16 << 10  # bytes that a block of rows may take: half of L1 (chosen, 2026-11)
+    # the same where all rows come from L2, or nearly: layer norms and softmax of rows of 192 to 1024 elements
+    # are 1.02 to 1.13 x as fast; from the last cache and memory 0.6 to 1.0 x (Zen 4, 2026-11)
+    near_rows_of_l2: int = 48 << 10
+    rows_of_l2: float = 2.0  # times L2: as large may be what all rows read and write (Zen 4, 2026-11)
     # share of time lost when a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
     spill: float = 0.05
     # times that a row of an operand must be used to repay packing it in every call (chosen, 2026-11)

@@ -32,7 +32,14 @@ from schedules.kit.flat_axes import fused_axes
 from schedules.kit.operand_roles import assign_roles
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.shared_steps import fused, in_vectors
-from schedules.kit.stage_analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
+from schedules.kit.stage_analysis import (
+    at_point,
+    contiguous_reduction,
+    is_constant,
+    lanes_of,
+    second_cache,
+    untouched,
+)
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
@@ -123,7 +130,10 @@ def _host(
     most_rows = min(last.extent, ROWS[-1])
     options = tuple(sorted({n for n in (*ROWS, most_rows) if n <= most_rows}))  # three results are one block
     points = prod(a.extent for a in op.axes[:rows])
-    most = cpu_of(target).near_rows
+    cpu = cpu_of(target)
+    # rows of one stage alone share nothing: as many blocks as there can be
+    near = len(stages) > 1 and _moved(stages) <= cpu.rows_of_l2 * second_cache(target) * target.num_cores
+    most = cpu.near_rows_of_l2 if near else cpu.near_rows
     fitting = [n for n in options if n * bytes_of_row <= most and points >= n * BLOCKS * target.num_cores]
     holes.append(Hole(f"{name}/rows", singles(options), (max(fitting, default=1),)))
     steps: list[Step] = [SplitStep(name, last.name, (Ref(holes[-1].name),))]
@@ -132,6 +142,13 @@ def _host(
     if is_worth_a_region(sum(cycles(s.op, lanes_of(s.op, target), target) for s in stages), target):
         steps.append(Parallel(name, outer))
     return steps, outer
+
+
+def _moved(stages: tuple[Stage, ...]) -> int:
+    """Bytes that these stages read and the last one writes; what the others make stays near."""
+    made = {b for s in stages[:-1] for b in s.op.buffers}
+    read = {load.buffer for s in stages for load in s.op.loads()}
+    return sum(int(b.bytes) for b in (read | {*stages[-1].op.buffers}) - made)
 
 
 def _row_points(op: StageOp, rows: int) -> int:
