@@ -16,8 +16,9 @@ import numpy as np
 
 from autotensor import te
 from autotensor.base.dtype import dtype_of
-from autotensor.base.functions import FUNCTIONS, erf, sigmoid
+from autotensor.base.functions import FUNCTIONS, erf, power, sigmoid
 from autotensor.ir.expr import Expr
+from autotensor.ir.semantics import converted
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import axis_of, broadcast, require, stage
 from autotensor.te import Tensor
@@ -29,6 +30,11 @@ def samples(low: float = -4.0, high: float = 4.0, *more: Case, **attrs: Any) -> 
     """Cases of a unary operator: a scalar and awkward sizes."""
     shapes: tuple[tuple[int, ...], ...] = ((), (1,), (7, 17), (2, 3, 33))
     return (*(Case((s,), attrs, low=low, high=high) for s in shapes), *more)
+
+
+def of_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The reference of a function of floats, which converts integers first."""
+    return lambda x, **attrs: reference(x.astype(np.float32) if x.dtype.kind in "iub" else x, **attrs)
 
 
 # -- unary ---------------------------------------------------------------------------------------------------
@@ -45,7 +51,7 @@ UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Cas
     ("identity", lambda v: v, np.copy, samples(-4, 4, INTEGER)),
     ("relu", lambda v: te.maximum(v, 0), lambda x: np.maximum(x, 0), samples(-4, 4, INTEGER)),
     ("relu6", lambda v: te.minimum(te.maximum(v, 0), 6), lambda x: np.clip(x, 0, 6), samples(-9, 9)),
-    ("silu", lambda v: v * te.sigmoid(v), lambda x: x * sigmoid(x), samples(-9, 9)),
+    ("silu", lambda v: v * te.sigmoid(v), of_floats(lambda x: x * sigmoid(x)), samples(-9, 9)),
     (
         "hardswish",
         lambda v: v * te.minimum(te.maximum(v + 3, 0), 6) / 6,
@@ -84,7 +90,8 @@ def _function(name: str) -> Callable[[Expr], Any]:
 
 for _name, _f in FUNCTIONS.items():
     if _f.arity == 1 and _name not in ("isinf", "rounded"):
-        unary(_name, _function(_name), _f.numpy, samples(*DOMAINS.get(_name, ())))
+        _reference = _f.numpy if _name in (*WHOLE, "abs") else of_floats(_f.numpy)
+        unary(_name, _function(_name), _reference, samples(*DOMAINS.get(_name, ())))
 
 
 # -- others --------------------------------------------------------------------------------------------------
@@ -104,27 +111,36 @@ def logical_not(x: Tensor) -> Tensor:
 @operator(
     "leaky_relu",
     kind=Kind.ELEMENTWISE,
-    reference=lambda x, alpha=0.01: np.where(x > 0, x, x * x.dtype.type(alpha)),
+    reference=of_floats(lambda x, alpha=0.01: np.where(x > 0, x, x * x.dtype.type(alpha))),
     cases=samples(alpha=0.2) + samples()[:1],
 )
 def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
     return stage(x.shape, lambda *i: te.select(x[i] > 0, x[i], x[i] * alpha), "leaky_relu")
 
 
+def _elu_reference(x: Array, alpha: float = 1.0) -> Array:
+    return np.where(x > 0, x, x.dtype.type(alpha) * np.expm1(np.minimum(x, 0)))
+
+
 @operator(
     "elu",
     kind=Kind.ELEMENTWISE,
-    reference=lambda x, alpha=1.0: np.where(x > 0, x, x.dtype.type(alpha) * np.expm1(np.minimum(x, 0))),
+    reference=of_floats(_elu_reference),
     cases=samples(alpha=0.7) + samples()[:1],
 )
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return stage(x.shape, lambda *i: te.select(x[i] > 0, x[i], te.expm1(x[i]) * alpha), "elu")
 
 
+def _hardsigmoid_reference(x: Array, alpha: float = 1 / 6, beta: float = 0.5) -> Array:
+    y: Array = np.clip(x * x.dtype.type(alpha) + x.dtype.type(beta), 0, 1)
+    return y
+
+
 @operator(
     "hardsigmoid",
     kind=Kind.ELEMENTWISE,
-    reference=lambda x, alpha=1 / 6, beta=0.5: np.clip(x * x.dtype.type(alpha) + x.dtype.type(beta), 0, 1),
+    reference=of_floats(_hardsigmoid_reference),
     cases=samples() + samples(alpha=0.2, beta=0.5)[2:],
 )
 def hardsigmoid(x: Tensor, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
@@ -144,7 +160,7 @@ def _gelu_reference(x: Array, approximate: str = "none") -> Array:
 @operator(
     "gelu",
     kind=Kind.ELEMENTWISE,
-    reference=_gelu_reference,
+    reference=of_floats(_gelu_reference),
     cases=samples() + samples(approximate="tanh"),
 )
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -193,7 +209,7 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tenso
 @operator(
     "cast",
     kind=Kind.ELEMENTWISE,
-    reference=lambda x, dtype, as_read=False: x.astype(dtype_of(dtype).numpy),
+    reference=lambda x, dtype, as_read=False: converted(x, dtype_of(dtype)),
     cases=(
         *samples(-90, 90, dtype="int32"),
         *samples(dtype="float64")[2:3],
@@ -242,7 +258,7 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
     ("divide", lambda a, b: a / b, _divide, pairs(0.5) + pairs(1, "int32")[1:2]),
     ("maximum", te.maximum, np.maximum, pairs() + INTEGERS),
     ("minimum", te.minimum, np.minimum, pairs() + INTEGERS),
-    ("power", te.pow, np.power, pairs(0.5) + pairs(0, "int32")[1:2]),
+    ("power", te.pow, power, pairs(0.5) + pairs(0, "int32")[1:2]),
     ("equal", lambda a, b: a.equal(b), np.equal, pairs(dtype="int32") + pairs()[1:2]),
     ("not_equal", lambda a, b: ~a.equal(b), np.not_equal, pairs(dtype="int32") + pairs()[1:2]),
     ("less", lambda a, b: a < b, np.less, pairs() + INTEGERS),

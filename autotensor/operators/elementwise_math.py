@@ -12,7 +12,7 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.elementwise import INTEGER, binary, pairs, samples, unary
+from autotensor.operators.elementwise import INTEGER, binary, of_floats, pairs, samples, unary
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import require, stage
 from autotensor.te import Tensor
@@ -29,7 +29,7 @@ def _sign(v: Expr) -> Any:
 
 
 unary("sign", _sign, np.sign, samples(-4, 4, INTEGER))
-unary("reciprocal", lambda v: te.const(1, v.dtype) / v, np.reciprocal, samples(0.5, 4))
+unary("reciprocal", lambda v: te.const(1, v.dtype) / v, of_floats(np.reciprocal), samples(0.5, 4))
 
 
 def _isinf_reference(x: Array, positive: bool = True, negative: bool = True) -> Array:
