@@ -37,13 +37,16 @@ class InstantModel:
         self._graph, self._target, self._db = graph, target, db
         self._lock = fork_locks.renewed(threading.Lock())
         self._process = 0  # the one that compiles; a forked child does it anew
+        self._ready: Function | None = None
         self._future()
 
     def __call__(self, *arrays: Any) -> Any:
         """The outputs: one array, or a tuple. Raises any error of compiling."""
+        if self._ready is not None:
+            return self._ready(*arrays)
         made = self._future()
         if not made.done():
-            answer = _in_background(lambda: _by_numpy(self._graph, arrays, made.done))
+            answer = _in_background(lambda: answer_by_numpy(self._graph, arrays, made.done))
             wait((made, answer), return_when=FIRST_COMPLETED)
             if answer.done() and answer.exception() is None and answer.result() is not None:
                 self._answered.set()
@@ -54,7 +57,8 @@ class InstantModel:
         """The compiled function, for which this waits. Raises any error of compiling."""
         made = self._future()
         self._answered.set()
-        return made.result()
+        self._ready = made.result()
+        return self._ready
 
     def _future(self) -> Future[Function]:
         if self._process != os.getpid():
@@ -85,7 +89,7 @@ def check_numerics(target: str | Target | None) -> None:
         )
 
 
-def _by_numpy(graph: Graph, arrays: tuple[Any, ...], is_late: Callable[[], bool]) -> Any:
+def answer_by_numpy(graph: Graph, arrays: tuple[Any, ...], is_late: Callable[[], bool]) -> Any:
     """The outputs, as a compiled function gives them: fresh arrays. None as soon as they are late."""
     values = bound(graph, arrays, {})
     for _ in evaluated(graph, values):
@@ -109,4 +113,4 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-__all__ = ["InstantModel", "check_numerics"]
+__all__ = ["InstantModel", "answer_by_numpy", "check_numerics"]

@@ -6,6 +6,10 @@ import pytest
 from onnx_suite import KINDS, failures, file_cases, listed, node_cases
 from tiers import counts
 
+from autotensor.api import from_onnx
+from autotensor.api.instant_models import answer_by_numpy
+from autotensor.graph.rules.narrow_floats import float32_inside
+
 PARTS = 64  # of the node tests, so that several processes share them
 SAMPLE = 29  # every so many-th node test is run by default; a prime, to meet all families
 
@@ -21,6 +25,22 @@ NEVER_LISTED = (
 
 def test_a_sample_of_the_node_tests():
     assert failures(node_cases()[::SAMPLE]) == []
+
+
+@pytest.fixture
+def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models give the answers that `instant=True` gives before anything is compiled."""
+
+    def function(instant, rounded, graph, **how):
+        ready = float32_inside(graph, rounded=rounded)
+        return lambda *arrays: answer_by_numpy(ready, arrays, lambda: False)
+
+    monkeypatch.setattr(from_onnx, "_compiled", function)
+
+
+@pytest.mark.usefixtures("numpy_alone")
+def test_numpy_passes_the_node_tests():
+    assert failures(node_cases()) == []
 
 
 @pytest.mark.onnx
