@@ -9,7 +9,7 @@ unroll a few vectors. Several rows at a time, stage by stage, have independent w
 the lanes of one row are joined, the next one is under way. All these numbers are holes.
 
 The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
-sum over the last axes). A stage joins the chain when all its readers are in it and its leading axes are the
+sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it and its leading axes are the
 last stage's rows. Products in front have register tiles and stay outside.
 """
 
@@ -48,16 +48,19 @@ from schedules.rules.one_pass import is_one_pass
 from schedules.rules.short_runs import has_short_runs
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
+MOST_LANES = 256  # of a loop in vectors; lowering refuses more
 ROWS = (1, 2, 4, 8)  # at a time
 UNROLLED = 8  # steps of a row reduction that are written out
 BLOCKS = 4  # of rows for each core, at least
 
 
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
+    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
         return ()
     if _is_better_alone(state, stage, target):
         return ()
+    if not stage.op.axes:
+        return _one_row(stage, target)
     found = _chain_of(state, stage, target)
     if found is None:
         return ()
@@ -71,6 +74,15 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         steps.extend(_loops(holes, producer, rows, target))
         steps.append(ComputeAt(producer.name, stage.name, at))
     return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
+
+
+def _one_row(stage: Stage, target: Target) -> tuple[Extension, ...]:
+    """A reduction to a single number, of all that there is: one row."""
+    op, holes = stage.op, list[Hole]()
+    if not contiguous_reduction(op) or op.points() < 2 * lanes_of(op, target):
+        return ()
+    steps = _loops(holes, stage, 0, target)
+    return (Extension(tuple(steps), tuple(holes), (stage.name,)),)
 
 
 def _is_better_alone(state: State, s: Stage, target: Target) -> bool:
@@ -181,7 +193,8 @@ def _reduction(
     steps, axis, extent = fused_axes(name, op, op.reduce_axes)
     if extent < 2:
         return []
-    options = tuple(n * lanes for n in VECTORS if n * lanes <= extent) or (1 << (extent - 1).bit_length(),)
+    most = min(extent, MOST_LANES)
+    options = tuple(n * lanes for n in VECTORS if n * lanes <= most) or (1 << (extent - 1).bit_length(),)
     own = max((w for w in options if w <= latency * lanes and 2 * w <= extent), default=options[0])
     holes.append(Hole(f"{name}/lanes", singles(options), (own,)))
     others = [a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(steps) - 1]]

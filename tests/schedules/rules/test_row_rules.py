@@ -74,6 +74,29 @@ def test_several_row_axes_and_several_reduced_ones() -> None:
     all_ways(of("max", (3, 5, 7), axis=(1, 2)))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("shape", [(1000,), (17, 33), (3, 5, 70), (2, 3), (1,)])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "mean"])
+def test_one_number_of_all(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    if name == "mean" and dtype == "int8":
+        return
+    all_ways(of(name, shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_place_of_one_number_of_all(name: str) -> None:
+    all_ways(of(name, (1000,), axis=0))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_number_of_all_is_reduced_in_vectors(threads: int) -> None:
+    """Also by one core of two, where dividing so little would not pay."""
+    dag, target = of("max", (24, 100)), parse(f"llvm -mcpu=x86-64-v4 -threads={threads}")
+    state = default_trace(dag, target).replay(dag)
+    (stage,) = [s for s in state.stages if s.op.is_reduction]
+    assert any(a.mark is Mark.VECTORIZED for a in stage.leaves)
+
+
 def norm(batch: int, rows: int, columns: int) -> ComputeDAG:
     x = te.placeholder((batch, rows, columns), name="x")
     i, j = te.reduce_axis(rows, "i"), te.reduce_axis(columns, "j")
