@@ -68,13 +68,13 @@ def _reference(
     """Scores, softmax and product, whole, in float64."""
     q, k, v = (x if layout == "BHND" else np.swapaxes(x, 1, 2) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = np.einsum("bhic,bhjc->bhij", q.astype(np.float64), k.astype(np.float64)) * factor
+    scores = q.astype(np.float64) @ np.swapaxes(k.astype(np.float64), 2, 3) * factor
     if mask is not None:
         scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf)
     e = np.exp(scores - scores.max(-1, keepdims=True))
-    y = np.einsum("bhij,bhjc->bhic", e / e.sum(-1, keepdims=True), v.astype(np.float64))
+    y = e / e.sum(-1, keepdims=True) @ v.astype(np.float64)
     return np.ascontiguousarray(y if layout == "BHND" else np.swapaxes(y, 1, 2)).astype(q.dtype)
 
 

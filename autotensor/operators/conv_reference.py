@@ -76,17 +76,17 @@ def transposed_reference(
     groups: int = 1,
     layout: str = "NCHW",
 ) -> Array:
-    """Every input element adds its multiple of the kernel to the output."""
+    """Every element of the kernel adds its products with x to the places that it reaches."""
     first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
     (sh, sw), (eh, ew) = (per_axis("conv", "steps", v, 2, 0) for v in (stride, output_padding))
     ph, pw = paddings("conv", padding, 2)
     (batch, cin, height, width), (outs, kh, kw) = first.shape, w.shape[1:]
     full = np.zeros((batch, outs * groups, (height - 1) * sh + kh + eh, (width - 1) * sw + kw + ew), x.dtype)
-    for g in range(groups):
-        ins = slice(g * (cin // groups), (g + 1) * (cin // groups))
-        for h, v in np.ndindex(height, width):
-            block = np.einsum("ni,iohw->nohw", first[:, ins, h, v], w[ins])
-            full[:, g * outs : (g + 1) * outs, h * sh : h * sh + kh, v * sw : v * sw + kw] += block
+    inputs = first.reshape(batch, groups, cin // groups, height * width)
+    for a, b in np.ndindex(kh, kw):
+        weights = np.swapaxes(w[:, :, a, b].reshape(groups, cin // groups, outs), 1, 2)
+        part = product(weights, inputs).reshape(batch, groups * outs, height, width)
+        full[:, :, a : a + (height - 1) * sh + 1 : sh, b : b + (width - 1) * sw + 1 : sw] += part
     y = full[:, :, ph[0] : full.shape[2] - ph[1], pw[0] : full.shape[3] - pw[1]]
     y = y if bias is None else y + bias.reshape(-1, 1, 1)
     return np.moveaxis(y, 1, -1) if layout == "NHWC" else y
