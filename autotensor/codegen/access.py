@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import pairwise
+from functools import lru_cache
 from math import prod
 
 from autotensor.ir.affine import Affine
@@ -66,6 +66,7 @@ def access_of(n: Load | Store) -> Access:
     return known(n.buffer, n.indices[0], n.mask)
 
 
+@lru_cache(maxsize=1 << 12)  # an unrolled tile reads and writes the same places again and again
 def load_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
     """How a load is made from a flat buffer."""
     mask, lanes = _without_true(mask), lanes_of(index)
@@ -85,9 +86,10 @@ def load_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access
         first = _aligned_vector(buffer, base, offsets)
     if first is None:
         kind, first = Kind.LANES, 0
-    return Access(kind, base.shift(first), tuple(o - first for o in offsets), mask)
+    return Access(kind, base.shift(first), tuple([o - first for o in offsets]) if first else offsets, mask)
 
 
+@lru_cache(maxsize=1 << 12)
 def store_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
     """How a store to a flat buffer is made. Lanes of registers are never scattered: they have no address."""
     mask, lanes = _without_true(mask), lanes_of(index)
@@ -102,7 +104,7 @@ def store_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Acces
 
 
 def _ascend(offsets: tuple[int, ...]) -> bool:
-    return all(b - a == 1 for a, b in pairwise(offsets))
+    return offsets == tuple(range(offsets[0], offsets[0] + len(offsets)))
 
 
 def _aligned_vector(buffer: Buffer, base: Affine, offsets: tuple[int, ...]) -> int | None:

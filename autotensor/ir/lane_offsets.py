@@ -56,7 +56,7 @@ def lanes_of(e: Expr) -> Lanes | None:
     """The form of an integer index; None where the distances between its lanes are not constants."""
     match e:
         case Ramp(base, stride, count):
-            return _spread(base, tuple(k * stride for k in range(count)))
+            return _spread(base, tuple(range(0, count * stride, stride)) if stride else (0,) * count)
         case Broadcast(a, count):
             return _spread(a, (0,) * count)
         case _ if e.dtype.lanes == 1:

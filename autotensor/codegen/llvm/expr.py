@@ -46,6 +46,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
+from autotensor.ir.visit import contains
 
 # x86's conversions of vectors of float32 to int32, by lanes
 _TRUNCATE = {
@@ -79,6 +80,10 @@ class Place:
     align: int
 
 
+# a pointer, whether steps to it stay inside its buffer, and a number that divides the elements to it
+Start = tuple[str, bool, int]
+
+
 class ValueWriter(FunctionWriter):
     """A writer of expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
 
@@ -90,6 +95,7 @@ class ValueWriter(FunctionWriter):
         self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
         self.bounds = Bounds({})  # of the variables around
         self.places: dict[Any, Place] = {}
+        self.starts: dict[Any, Start] = {}  # of addresses, by innermost scope, buffer and terms
         self.extremes = Extremes(self)
         self._reads: dict[Expr, frozenset[Any]] = {}
         self._loads: dict[Expr, tuple[Load, ...]] = {}
@@ -106,6 +112,8 @@ class ValueWriter(FunctionWriter):
     # -- where things are computed -----------------------------------------------------------------------
     def reads(self, e: Expr) -> frozenset[Any]:
         """The buffers that `e` loads."""
+        if not contains(e, Load):
+            return _NOTHING
         found = self._reads.get(e)
         if found is None:
             found = frozenset((e.buffer,)) if isinstance(e, Load) else _NOTHING
@@ -119,6 +127,8 @@ class ValueWriter(FunctionWriter):
     def loads(self, e: Expr) -> tuple[Load, ...]:
         """The distinct loads in `e`. Remembered for every part: an unrolled tile uses each operand in a
         whole row or column of sums."""
+        if not contains(e, Load):
+            return ()
         found = self._loads.get(e)
         if found is None:
             below = [load for c in children(e) if isinstance(c, Expr) for load in self.loads(c)]

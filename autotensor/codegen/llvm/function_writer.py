@@ -137,8 +137,8 @@ class FunctionWriter:
 
     def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str:
         """A call of a declared function, `@name(args)`."""
-        types = ", ".join(ty(t) for t, _ in args)
-        self.declared.setdefault(name, f"declare {ty(result)} @{name}({types})")
+        if name not in self.declared:
+            self.declared[name] = f"declare {ty(result)} @{name}({', '.join(ty(t) for t, _ in args)})"
         return self.op(f"call {ty(result)} @{name}({', '.join(f'{ty(t)} {v}' for t, v in args)})")
 
     # -- scopes ------------------------------------------------------------------------------------------

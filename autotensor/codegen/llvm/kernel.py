@@ -126,11 +126,11 @@ class Kernel(ValueWriter):
 
     def stores_in(self, s: Stmt) -> frozenset[Any]:
         """The buffers that a statement may change."""
+        if isinstance(s, Store):
+            return frozenset((s.buffer,))
         found = self._stores.get(s)
         if found is None:
             found = frozenset[Any]().union(*(self.stores_in(c) for c in children(s) if isinstance(c, Stmt)))
-            if isinstance(s, Store):
-                found |= {s.buffer}
             self._stores[s] = found
         return found
 

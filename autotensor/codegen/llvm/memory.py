@@ -15,7 +15,7 @@ from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.access import Access, Kind, load_access, store_access
-from autotensor.codegen.llvm.expr import ValueWriter
+from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
@@ -29,7 +29,25 @@ from autotensor.ir.stmt import Store
 
 def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
     """Pointer to an element, and the alignment that can be proved, in bytes."""
-    place = w.place(buffer)
+    place, constant = w.place(buffer), index.constant
+    key = (w.scopes[-1], place.pointer, constant >= 0, *index.terms.items())
+    start = w.starts.get(key) or _start(w, buffer, place, index, key)
+    pointer, safe, divisor = start
+    if constant:
+        last = (pointer, constant, safe)
+        pointer = w.known.get(last) or w.remember(
+            last, w.op(f"{_step(buffer, safe)} {pointer}, i64 {constant}"), w.depth
+        )
+    return pointer, gcd(place.align, gcd(divisor, constant) * buffer.dtype.bytes) or place.align
+
+
+def _step(buffer: Any, safe: bool) -> str:
+    """An instruction that goes on by elements; `safe`: it stays inside the buffer."""
+    return f"getelementptr {'inbounds ' if safe else ''}{mem(buffer.dtype)}, ptr"
+
+
+def _start(w: ValueWriter, buffer: Any, place: Place, index: Affine, key: Any) -> Start:
+    """Where a sum without its constant leads: the elements of a tile have that in common."""
     if buffer.scope is Scope.REGISTER and index.terms:
         at = " + ".join(f"{c}*{getattr(t, 'name', type(t).__name__)}" for t, c in index.terms.items())
         raise w.error(
@@ -38,31 +56,30 @@ def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
         )
     # Partial sums stay inside the object only when nothing is subtracted later.
     safe = index.constant >= 0 and all(c > 0 and w.bounds.at_least(t, 0) for t, c in index.terms.items())
-    gep = f"getelementptr {'inbounds ' if safe else ''}{mem(buffer.dtype)}, ptr"
-    pointer, reached = place.pointer, place.level
+    step, pointer, reached, lasts = _step(buffer, safe), place.pointer, place.level, True
     terms = sorted(
         ((w.level(t), bool(w.reads(t)), t, c) for t, c in index.terms.items()), key=_outermost_first
     )
     for level, loaded, term, c in terms:
         reached = max(reached, level)
-        key = (pointer, term, c, safe)
-        found = w.known.get(key)
+        known = (pointer, term, c, safe)
+        found = w.known.get(known)
         if found is None:
             saved = w.cur if loaded else w.at_head(reached)
-            step = w.index(term)
+            elements = w.index(term)
             if c != 1:
-                step = w.op(f"mul nsw i64 {step}, {c}")
-            found = w.op(f"{gep} {pointer}, i64 {step}")
+                elements = w.op(f"mul nsw i64 {elements}, {c}")
+            found = w.op(f"{step} {pointer}, i64 {elements}")
             w.cur = saved
-            if not loaded:
-                w.remember(key, found, reached)
+            if loaded:
+                lasts = False  # what memory holds may change
+            else:
+                w.remember(known, found, reached)
         pointer = found
-    if index.constant:
-        last = (pointer, index.constant, safe)
-        pointer = w.known.get(last) or w.remember(
-            last, w.op(f"{gep} {pointer}, i64 {index.constant}"), w.depth
-        )
-    return pointer, gcd(place.align, index.divisor * buffer.dtype.bytes) or place.align
+    start = (pointer, safe, index.shift(-index.constant).divisor)
+    if lasts:
+        w.starts[key] = start
+    return start
 
 
 # -- loads ------------------------------------------------------------------------------------------------
