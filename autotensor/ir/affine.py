@@ -117,6 +117,47 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
     return 0
 
 
+@lru_cache(maxsize=1 << 14)  # an unrolled loop simplifies its indices once for each copy
+def summands(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
+    """The parts of a sum as they are written, with their factors, and its constants together.
+
+    Products are parts but for those by a constant; a multiple of a sum of data is one, too: (x + y)*3 would
+    multiply twice.
+    """
+    parts: list[tuple[Expr, int]] = []
+    constant = _take_apart(e, 1, parts)
+    return tuple(parts), constant
+
+
+def _take_apart(e: Expr, k: int, parts: list[tuple[Expr, int]]) -> int:
+    """Adds the parts of `k * e` and returns its constant."""
+    match e:
+        case Const(value):
+            return k * int(value)
+        case Binary(Op.ADD, a, b):
+            return _take_apart(a, k, parts) + _take_apart(b, k, parts)
+        case Binary(Op.SUB, a, b):
+            return _take_apart(a, k, parts) + _take_apart(b, -k, parts)
+        case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a) if e.dtype == int64 or not is_sum(a):
+            return _take_apart(a, k * int(c), parts)
+        case Binary(Op.SHL, a) if (factor := factor_of(e)) is not None:
+            return _take_apart(a, k * factor, parts)
+        case Unary(Neg.NEG, a):
+            return _take_apart(a, -k, parts)
+    parts.append((e, k))
+    return 0
+
+
+def is_sum(e: Expr) -> bool:
+    """Whether `e` is a sum, difference, product, shift by a constant or negation of scalar integers."""
+    if isinstance(e, Binary):
+        op = e.op
+        if op is Op.ADD or op is Op.SUB or op is Op.MUL or (op is Op.SHL and factor_of(e) is not None):
+            return e.dtype.is_int and e.dtype.lanes == 1
+        return False
+    return isinstance(e, Unary) and e.op is Neg.NEG and e.dtype.is_int and e.dtype.lanes == 1
+
+
 def factor_of(shift: Expr) -> int | None:
     """The factor of a shift to the left; None if the shift is not constant, or shifts out all bits."""
     match shift:

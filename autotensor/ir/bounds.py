@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import gcd
+from typing import Any
 
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import (
@@ -69,9 +70,12 @@ def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
 
 
 class Bounds:
-    """Intervals and proofs under fixed ranges and facts; remembers what it computed."""
+    """Intervals and proofs under fixed ranges and facts; remembers what it computed.
 
-    __slots__ = ("_memo", "facts", "known", "truths")
+    It remembers the bounds inside it, too: passes go through the same loops several times.
+    """
+
+    __slots__ = ("_inside", "_memo", "facts", "known", "truths")
 
     def __init__(
         self,
@@ -83,6 +87,7 @@ class Bounds:
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
         self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
+        self._inside: dict[tuple[Any, ...], Bounds] = {}  # by what was asked for
 
     # -- intervals -------------------------------------------------------------------------------------------
     def at_least(self, e: Expr, least: int) -> bool:
@@ -281,6 +286,12 @@ class Bounds:
 
     def in_loop(self, var: Var, begin: Expr, extent: Expr) -> Bounds:
         """These bounds with the loop variable in begin … begin + extent - 1."""
+        found = self._inside.get((var, begin, extent))
+        if found is None:
+            found = self._inside[var, begin, extent] = self._in_loop(var, begin, extent)
+        return found
+
+    def _in_loop(self, var: Var, begin: Expr, extent: Expr) -> Bounds:
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
         inside = self.with_range(var, Interval(first.lo, last))
@@ -297,6 +308,12 @@ class Bounds:
 
     def assuming(self, cond: Expr, holds: bool = True) -> Bounds:
         """These bounds where `cond` is known to hold (or not to)."""
+        found = self._inside.get((cond, holds))
+        if found is None:
+            found = self._inside[cond, holds] = self._assuming(cond, holds)
+        return found
+
+    def _assuming(self, cond: Expr, holds: bool) -> Bounds:
         match cond:
             case Binary(Op.AND, a, b) if holds and cond.dtype.is_bool:
                 return self.assuming(a).assuming(b)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from autotensor.base.dtype import int64, wrap_int
-from autotensor.ir.affine import Affine, affine, factor_of
+from autotensor.ir.affine import Affine, affine, is_sum, summands
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Symbol, Unary, Var, const
 from autotensor.ir.laws.integer_laws import INT_LAWS, canonical_sum
@@ -103,10 +103,15 @@ class Simplifier:
 
     # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr) -> Any:
+        kind = e.__class__
+        if kind is Const:
+            return e
+        if kind is Var or kind is Symbol:
+            return self._var(e)  # type: ignore[arg-type]
         memo = self._memo
         done = memo.get(e)
         if done is None:
-            scope = self._scope_of(e)
+            scope = self if self._outer is None else self._scope_of(e)
             if scope is not self:
                 done = memo[e] = scope.expr(e)
                 return done
@@ -121,24 +126,21 @@ class Simplifier:
 
         Equal parts of many copies are simplified once.
         """
-        outer, own = self._outer, self._own
-        if outer is None or own is None:
-            return self
-        free = free_vars(e)
-        if own not in free:
-            return outer
-        value = self.values.get(own)
-        if value is None or outer._outer is None or outer._own in free or outer._own in free_vars(value):
-            return self
-        return outer._outer.replacing(own, value)
+        free, scope = free_vars(e), self
+        while (outer := scope._outer) is not None:
+            own = scope._own
+            if own not in free:
+                scope = outer
+                continue
+            value = scope.values.get(own)
+            beside = outer._outer  # the scope in which `own` alone would be replaced
+            if value is None or beside is None or outer._own in free or outer._own in free_vars(value):
+                break
+            scope = beside.replacing(own, value)
+        return scope
 
     def _expr(self, e: Expr) -> Expr:
-        kind = e.__class__
-        if kind is Const:
-            return e
-        if kind is Var or kind is Symbol:
-            return self._var(e)  # type: ignore[arg-type]
-        if (kind is Binary or kind is Unary) and is_sum(e):
+        if is_sum(e):
             terms: dict[Expr, int] = {}
             constant = self._gather(e, 1, terms)
             return self.sum_expr(Affine({t: k for t, k in terms.items() if k}, constant, e.dtype))
@@ -167,27 +169,23 @@ class Simplifier:
 
     def _gather(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
         """Adds k times the simplified `e` to `terms` and returns its constant part."""
-        if isinstance(e, Const):
-            return k * int(e.value)
-        if isinstance(e, Binary):
-            op, a, b = e.op, e.a, e.b
-            if op is Op.ADD:
-                return self._gather(a, k, terms) + self._gather(b, k, terms)
-            if op is Op.SUB:
-                return self._gather(a, k, terms) + self._gather(b, -k, terms)
-            if op is Op.MUL:
-                return self._gather_product(e, k, terms)
-            if op is Op.SHL and (factor := factor_of(e)) is not None:
-                return self._gather(a, k * factor, terms)
-        elif isinstance(e, Unary) and e.op is Neg.NEG:
-            return self._gather(e.a, -k, terms)
-        simple = self.expr(e)
-        if simple is not e and (is_sum(simple) or isinstance(simple, Const)):
-            return self._gather(simple, k, terms)
-        terms[simple] = terms.get(simple, 0) + k
-        return 0
+        parts, constant = summands(e)
+        constant *= k
+        for part, n in parts:
+            if isinstance(part, Binary) and part.op is Op.MUL:
+                constant += self._gather_product(part, k * n, terms)
+                continue
+            simple = self._var(part) if isinstance(part, Var) else self.expr(part)
+            if simple.__class__ is Const:
+                constant += k * n * int(simple.value)
+            elif simple is not part and is_sum(simple):
+                constant += self._gather(simple, k * n, terms)
+            else:
+                terms[simple] = terms.get(simple, 0) + k * n
+        return constant
 
     def _gather_product(self, e: Binary, k: int, terms: dict[Expr, int]) -> int:
+        """The same for a product of a sum of data, or of two factors that may turn out to be constant."""
         a, b = e.a, e.b
         if not isinstance(b, Const):
             a, b = (b, a) if isinstance(a, Const) else (self.expr(a), self.expr(b))
@@ -248,7 +246,8 @@ class Simplifier:
         holds = constant_bool(mask)
         if holds is False:
             return NOTHING
-        return Store(buffer, tuple(self.expr(i) for i in indices), self.expr(value), None if holds else mask)
+        places = tuple([self.expr(i) for i in indices])
+        return Store(buffer, places, self.expr(value), None if holds else mask)
 
     def loop_scope(self, loop: For) -> Simplifier | None:
         """The scope of a loop's body; None when the body never runs."""
@@ -303,13 +302,3 @@ class Simplifier:
         return (
             body if let.var in scope.values or body is NOTHING else Let(let.var, self.expr(let.value), body)
         )
-
-
-def is_sum(e: Expr) -> bool:
-    """Whether `e` is a sum, difference, product, shift by a constant or negation of scalar integers."""
-    if isinstance(e, Binary):
-        op = e.op
-        if op is Op.ADD or op is Op.SUB or op is Op.MUL or (op is Op.SHL and factor_of(e) is not None):
-            return e.dtype.is_int and e.dtype.lanes == 1
-        return False
-    return isinstance(e, Unary) and e.op is Neg.NEG and e.dtype.is_int and e.dtype.lanes == 1

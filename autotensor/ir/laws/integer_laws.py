@@ -29,7 +29,7 @@ Parts = tuple[Affine, Affine]
 # -- sums ----------------------------------------------------------------------------------------------------
 def canonical_sum(a: Affine, s: Simplifier) -> Expr:
     """The one spelling of a sum: recombined, terms in order of appearance, constant last."""
-    if len(a.terms) > 1:
+    if len(a.terms) > 1 and any(isinstance(t, Binary) for t in a.terms):  # quotients and remainders
         a = join_divmod(recombine(a), s)
     return to_expr(a)
 

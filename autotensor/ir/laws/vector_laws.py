@@ -51,12 +51,10 @@ def operator_of_broadcasts(e: Binary | Compare, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Unary, Cast, Call, Select, Load, when=vector)
+@rule(Unary, Cast, Call, Select, when=vector)
 def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
-    """f(Broadcast(x)) = Broadcast(f(x)); a load too, when it has no mask or one for all lanes."""
+    """f(Broadcast(x)) = Broadcast(f(x))."""
     lanes = e.dtype.lanes
-    if lanes == 1:
-        return None
     match e:
         case Unary(op, Broadcast(a, _)):
             return Broadcast(Unary(op, a), lanes)
@@ -67,11 +65,20 @@ def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
             return Broadcast(Call(name, scalars, dtype.element), lanes)
         case Select(Broadcast(c, _), Broadcast(x, _), Broadcast(y, _)):
             return Broadcast(Select(c, x, y), lanes)
-        case Load(buffer, indices, mask) if mask is None or isinstance(mask, Broadcast):
-            if all(i.dtype.lanes == 1 or isinstance(i, Broadcast) for i in indices):
-                scalars = tuple(i.a if isinstance(i, Broadcast) else i for i in indices)
-                return Broadcast(Load(buffer, scalars, None if mask is None else mask.a), lanes)
     return None
+
+
+@rule(Load, when=vector)
+def load_of_broadcasts(e: Load, s: Simplifier) -> Expr | None:
+    """The same for a load without a mask, or with one for all lanes."""
+    mask = e.mask
+    if mask is not None and not isinstance(mask, Broadcast):
+        return None
+    for i in e.indices:
+        if i.dtype.lanes > 1 and not isinstance(i, Broadcast):
+            return None
+    scalars = tuple(i.a if isinstance(i, Broadcast) else i for i in e.indices)
+    return Broadcast(Load(e.buffer, scalars, None if mask is None else mask.a), e.dtype.lanes)
 
 
 @rule(Binary, when=integer_vector)
@@ -153,7 +160,7 @@ def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:
 @rule(Load)
 def masked_load(e: Load, s: Simplifier) -> Expr | None:
     """A mask that always holds is none; one that never holds makes a load 0."""
-    value = constant_bool(e.mask)
+    value = None if e.mask is None else constant_bool(e.mask)
     if value is None:
         return None
     return Load(e.buffer, e.indices) if value else const(0, e.dtype)
@@ -162,6 +169,7 @@ def masked_load(e: Load, s: Simplifier) -> Expr | None:
 VECTOR_LAWS = (
     operator_of_broadcasts,
     function_of_broadcasts,
+    load_of_broadcasts,
     sum_of_ramps,
     flat_ramp,
     single_lane,
