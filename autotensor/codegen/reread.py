@@ -15,8 +15,9 @@ from autotensor.ir.affine import affine
 from autotensor.ir.bounds import interval, is_symbolic
 from autotensor.ir.expr import Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, Program, Role
-from autotensor.ir.node import Node, children
+from autotensor.ir.node import children
 from autotensor.ir.stmt import For, If, Stmt
+from autotensor.ir.visit import contains
 
 MANY = 8  # readings of an element by vectors; a copy reads and writes it once
 MUCH = 1 << 20  # bytes read in all; where it is less, looking at the address costs more than it saves
@@ -46,24 +47,33 @@ class _Reader:
         A loop whose extent is known at run time counts with the greatest, another one that is not a
         constant as one. The larger of two branches counts: a turn runs one of them.
         """
+        found: Counter[Buffer] = Counter()
+        self._add(s, turns, found)
+        return found
+
+    def _add(self, s: Stmt, turns: int, found: Counter[Buffer]) -> None:
         if isinstance(s, For) and (isinstance(s.extent, Const) or is_symbolic(s.extent)):
             turns *= interval(s.extent).hi or 1
         if isinstance(s, If):
+            test: Counter[Buffer] = Counter()
+            self._add_loads(s.cond, turns, test)
             branches = [self.of(b, turns) for b in (s.then, s.otherwise) if b is not None]
-            return reduce(or_, branches, self._in_expressions(s.cond, turns))
-        found: Counter[Buffer] = Counter()
+            found.update(reduce(or_, branches, test))
+            return
         for part in children(s):
-            found += self.of(part, turns) if isinstance(part, Stmt) else self._in_expressions(part, turns)
-        return found
+            if isinstance(part, Stmt):
+                self._add(part, turns, found)
+            elif isinstance(part, Expr):
+                self._add_loads(part, turns, found)
 
-    def _in_expressions(self, part: Node, turns: int) -> Counter[Buffer]:
-        found: Counter[Buffer] = Counter()
-        for x in self._reads(part) if isinstance(part, Expr) else ():
+    def _add_loads(self, e: Expr, turns: int, found: Counter[Buffer]) -> None:
+        for x in self._reads(e):
             found[x.buffer] += turns * x.dtype.lanes
-        return found
 
     def _reads(self, e: Expr) -> tuple[Load, ...]:
         """The distinct loads in `e` that read whole vectors of one line."""
+        if not contains(e, Load):
+            return ()
         found = self._vectors.get(e)
         if found is None:
             below = [x for c in children(e) if isinstance(c, Expr) for x in self._reads(c)]

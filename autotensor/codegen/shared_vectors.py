@@ -18,6 +18,7 @@ Both sides touch the same elements. A load by lanes costs one move per element, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -148,5 +149,5 @@ def _vectors(places: set[int], lanes: int) -> tuple[int, ...]:
 
 
 def _homes(places: tuple[int, ...], vectors: tuple[int, ...]) -> list[int]:
-    """Which of the vectors holds each place; the last one that starts at or before it."""
-    return [max(k for k, at in enumerate(vectors) if at <= p) for p in places]
+    """Which of the vectors, in ascending order, holds each place: the last that starts at or before it."""
+    return [bisect_right(vectors, p) - 1 for p in places]
