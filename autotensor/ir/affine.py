@@ -131,19 +131,22 @@ def summands(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
 
 def _take_apart(e: Expr, k: int, parts: list[tuple[Expr, int]]) -> int:
     """Adds the parts of `k * e` and returns its constant."""
-    match e:
-        case Const(value):
-            return k * int(value)
-        case Binary(Op.ADD, a, b):
+    if isinstance(e, Const):
+        return k * int(e.value)
+    if isinstance(e, Binary):
+        op, a, b = e.op, e.a, e.b
+        if op is Op.ADD:
             return _take_apart(a, k, parts) + _take_apart(b, k, parts)
-        case Binary(Op.SUB, a, b):
+        if op is Op.SUB:
             return _take_apart(a, k, parts) + _take_apart(b, -k, parts)
-        case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a) if e.dtype == int64 or not is_sum(a):
-            return _take_apart(a, k * int(c), parts)
-        case Binary(Op.SHL, a) if (factor := factor_of(e)) is not None:
+        if op is Op.MUL:
+            a, b = (b, a) if isinstance(a, Const) else (a, b)
+            if isinstance(b, Const) and (e.dtype == int64 or not is_sum(a)):
+                return _take_apart(a, k * int(b.value), parts)
+        elif op is Op.SHL and (factor := factor_of(e)) is not None:
             return _take_apart(a, k * factor, parts)
-        case Unary(Neg.NEG, a):
-            return _take_apart(a, -k, parts)
+    elif isinstance(e, Unary) and e.op is Neg.NEG:
+        return _take_apart(e.a, -k, parts)
     parts.append((e, k))
     return 0
 

@@ -87,7 +87,7 @@ class Bounds:
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
         self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
-        self._inside: dict[tuple[Any, ...], Bounds] = {}  # by what was asked for
+        self._inside: dict[tuple[Any, ...], Bounds] = {}  # by their ranges or conditions
 
     # -- intervals -------------------------------------------------------------------------------------------
     def at_least(self, e: Expr, least: int) -> bool:
@@ -100,6 +100,9 @@ class Bounds:
 
     def of(self, e: Expr) -> Interval:
         """The values of an integer or bool expression."""
+        if e.__class__ is Var:
+            seen = self.known.get(e)
+            return dtype_interval(e.dtype.element) if seen is None else seen
         found = self._memo.get(e)
         if found is None:
             self._memo[e] = dtype_interval(e.dtype.element)  # should a fact about e ask for e
