@@ -195,6 +195,11 @@ class Cpu:
     pad_cost: float = 0.05
     shallow: int = 64  # steps below which storing a result takes as long as computing it (Xeon, 2026-11)
 
+    # rows of a tile that adds up sums of groups: beyond 9 each takes longer, with one vector as with two. 64
+    # rows of 1024 x 1024 in 4 bits take 1.31 ms by tiles of 8 x 3 vectors, 1.45 of 9 x 2, 1.79 of 11 x 2,
+    # 2.49 of 13 x 2; 13 rows 0.27 and 0.49 (Zen 4, 2026-11)
+    nested_rows: int = 8
+
     # -- convolutions
     conv_step: float = 0.25  # cycles per reduction step besides FMAs and loads (Zen 4, 2026-11)
     # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)

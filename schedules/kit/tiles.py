@@ -48,8 +48,11 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
     return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target, roles.work)
 
 
-def best_tile(roles: Roles, target: Target) -> Option:
-    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
+def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option:
+    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2.
+
+    most_rows: of those of so many rows, if there are any.
+    """
     others = prod(a.extent for a in roles.others)
     cpu, l2 = cpu_of(target), second_cache(target)
     packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
@@ -71,7 +74,8 @@ def best_tile(roles: Roles, target: Target) -> Option:
         whole = cpu.pushed_out if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
         return share * even * fed * runs * whole, column * o[3] <= cpu.panel * l2, o[2]
 
-    return max(tiles_of(roles, target), key=quality)
+    options = tiles_of(roles, target)
+    return max([o for o in options if o[0] * o[1] <= most_rows] or options, key=quality)
 
 
 def steps_written(extent: int, target: Target, least: int = 1) -> tuple[tuple[int, ...], int]:

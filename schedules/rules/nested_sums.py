@@ -181,7 +181,8 @@ class _NestSketch(SketchWriter):
 
     def build(self) -> Extension:
         roles, anchor, part, packed = self.nest.roles, self.stage.name, self.nest.inner.name, self.nest.packed
-        tile, best = f"{anchor}/tile", best_tile(roles, self.target)
+        most_rows = cpu_of(self.target).nested_rows
+        tile, best = f"{anchor}/tile", best_tile(roles, self.target, most_rows)
         self.hole(tile, tiles_of(roles, self.target), best)
         if packed is not None:
             self.write(packed.algorithm)

@@ -9,8 +9,8 @@ unroll a few vectors. Several rows at a time, stage by stage, have independent w
 the lanes of one row are joined, the next one is under way. All these numbers are holes.
 
 The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
-sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it and its leading axes are the
-last stage's rows. Products in front have register tiles and stay outside.
+sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it
+and its leading axes are the last stage's rows. Products in front have register tiles and stay outside.
 """
 
 from __future__ import annotations

@@ -93,3 +93,11 @@ def test_inner_sum_that_others_read_is_left_alone():
     Y = te.compute((1, 64), lambda i, j: te.sum(B[i, j, g] * X2[i, j, g], axis=g), name="Y")
     V = te.compute((1, 64), lambda i, j: te.max(B[i, j, h], axis=h), name="V")
     assert not of_rule([A, X2, Y, V])
+
+
+@pytest.mark.parametrize("rows", [13, 64])
+def test_tiles_are_not_tall(rows):
+    """13 rows at once take twice as long as 8 and 5."""
+    (sketch,) = of_rule(scaled(rows, 1024, 32, 16, 4))
+    (tile,) = [h.default for h in sketch.holes if h.name.endswith("/tile")]
+    assert tile[1] <= 8
