@@ -65,17 +65,22 @@ def _reference(
     layout: str = "BHND",
     hidden: float = HIDDEN,
 ) -> Array:
-    """Scores, softmax and product, whole, in float64."""
+    """Head by head, whose scores are kept whole, in float64."""
     q, k, v = (x if layout == "BHND" else np.swapaxes(x, 1, 2) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = q.astype(np.float64) @ np.swapaxes(k.astype(np.float64), 2, 3) * factor
-    if mask is not None:
-        scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
-    if causal:
-        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf)
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    y = e / e.sum(-1, keepdims=True) @ v.astype(np.float64)
-    return np.ascontiguousarray(y if layout == "BHND" else np.swapaxes(y, 1, 2)).astype(q.dtype)
+    heads = q.shape[:2]
+    k, v = (np.broadcast_to(x, (*heads, *x.shape[2:])) for x in (k, v))
+    masks = None if mask is None else np.broadcast_to(mask, (*heads, q.shape[2], k.shape[2]))
+    y = np.empty((*heads, q.shape[2], v.shape[3]), q.dtype)
+    for at in np.ndindex(*heads):
+        scores = q[at].astype(np.float64) @ k[at].astype(np.float64).T * factor
+        if masks is not None:
+            scores = np.where(masks[at], scores, hidden) if masks.dtype == bool else scores + masks[at]
+        if causal:
+            scores = np.where(np.tri(*scores.shape) == 1, scores, -np.inf)
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        y[at] = e / e.sum(-1, keepdims=True) @ v[at].astype(np.float64)
+    return np.ascontiguousarray(y if layout == "BHND" else np.swapaxes(y, 1, 2))
 
 
 def _self_reference(
