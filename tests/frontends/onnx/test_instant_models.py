@@ -28,8 +28,18 @@ def small() -> Graph:
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiling begins with the model, and ends with the test."""
     monkeypatch.setattr(instant_models, "HEAD_START_S", 0.0)
+    yield
+    join()
+
+
+def join() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "autotensor-instant":
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -71,9 +81,7 @@ def test_what_is_compiled_answers_where_numpy_is_slower(monkeypatch: pytest.Monk
     y = f(X)
     assert f._future().done()
     compiled.set()
-    for thread in threading.enumerate():
-        if thread.name == "autotensor-instant":
-            thread.join(PATIENCE_S)
+    join()
     assert len(late) == 1  # it ends after the operator that it was at
     monkeypatch.undo()
     np.testing.assert_array_equal(y, at.compile_model(small(), target="llvm -threads=1")(X))
