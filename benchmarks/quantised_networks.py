@@ -2,6 +2,7 @@
 
     python benchmarks/quantised_networks.py timm/resnet18 transformers/bert --folder FILES
     python benchmarks/quantised_networks.py --draw timm=6,torchvision=4 --folder FILES --json FILE
+    python benchmarks/quantised_networks.py transformers/vit transformers/swin --shallow --folder FILES
 
 Networks of `architecture_frames.py`, with random weights, are exported to ONNX and quantised by
 onnxruntime.quantization: `static` (QDQ; activations uint8, weights int8 per channel, ranges from random
@@ -45,13 +46,13 @@ KINDS = ("static", "dynamic")
 # -- files -------------------------------------------------------------------------------------------------
 
 
-def files(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Array]]:
+def files(name: str, folder: Path, shallow: bool) -> tuple[dict[str, Path], dict[str, Array]]:
     """The network in floats and quantised, by kind, and inputs by name; made where they are not there."""
     library, _, own = name.partition("/")
-    place = folder / name.replace("/", "-")
+    place = folder / (name.replace("/", "-") + ("-shallow" if shallow else ""))
     if not (place / "done").exists():
         place.mkdir(parents=True, exist_ok=True)
-        given = exported(library, own, place / "float.onnx")
+        given = exported(library, own, place / "float.onnx", shallow)
         np.savez(place / "inputs.npz", **given)
         quantised(place, given, ("static", *(["dynamic"] if library == "transformers" else [])))
         (place / "done").touch()
@@ -60,14 +61,14 @@ def files(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Array]]:
         return found, dict(arrays)
 
 
-def exported(library: str, name: str, path: Path) -> dict[str, Array]:
+def exported(library: str, name: str, path: Path, shallow: bool) -> dict[str, Array]:
     """Writes a network's ONNX file; gives its inputs by name."""
     import onnx
     import torch
     from nets.architecture_frames import made
     from torch.utils._pytree import tree_flatten
 
-    module, args, kwargs = made(library, name, whole=True)
+    module, args, kwargs = made(library, name, whole=True, shallow=shallow)
     with torch.no_grad():
         program = torch.onnx.export(module, args, kwargs=kwargs, dynamo=True, verbose=False)
     onnx.save(program.model_proto, path)
@@ -144,9 +145,9 @@ def shares(plan: ModelPlan) -> Iterator[tuple[str, int, int]]:
 # -- one network -------------------------------------------------------------------------------------------
 
 
-def judged(name: str, folder: Path, rounds: int) -> dict[str, Any]:
+def judged(name: str, folder: Path, rounds: int, shallow: bool = False) -> dict[str, Any]:
     """A row: everything that the module's description lists, of each kind of file."""
-    made, given = files(name, folder)
+    made, given = files(name, folder, shallow)
     row: dict[str, Any] = {"name": name, "kinds": {}}
     plain = at.OnnxModel(made["float"], "llvm -threads=1", db=":memory:")
     row["multiply_adds"] = sum(n for _, n, _ in shares(_plan(made["float"])))
@@ -230,6 +231,7 @@ def main() -> None:
     parser.add_argument("--draw", default="", help="timm=6,torchvision=4: the first so many that go through")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, required=True, help="where files are kept")
+    parser.add_argument("--shallow", action="store_true", help="models of transformers have two layers")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="rows, one a line")
     options = parser.parse_args()
@@ -239,7 +241,7 @@ def main() -> None:
         if not options.names and not wanted[library]:
             continue
         try:
-            row = judged(name, options.folder, options.rounds)
+            row = judged(name, options.folder, options.rounds, options.shallow)
         except Exception as error:
             print(f"{name:36} {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue

@@ -69,10 +69,14 @@ def names(library: str) -> list[str]:
     return list(MODEL_MAPPING_NAMES)
 
 
-def made(library: str, name: str, *, whole: bool = False) -> Made:
-    """whole: models of transformers are as large as their configurations say. Raises Excluded."""
+def made(library: str, name: str, *, whole: bool = False, shallow: bool = False) -> Made:
+    """whole: models of transformers are as large as their configurations say; shallow: but of two layers.
+
+    Raises Excluded.
+    """
     torch.manual_seed(0)
-    how = {"timm": _timm, "torchvision": _torchvision, "transformers": partial(_transformers, whole=whole)}
+    of_transformers = partial(_transformers, whole=whole, shallow=shallow)
+    how = {"timm": _timm, "torchvision": _torchvision, "transformers": of_transformers}
     module, args, kwargs = how[library](name)
     _lively(module)
     return module, args, kwargs
@@ -178,11 +182,11 @@ def _torchvision(name: str) -> Made:
 # -- transformers ------------------------------------------------------------------------------------------
 
 
-def _transformers(name: str, *, whole: bool = False) -> Made:
+def _transformers(name: str, *, whole: bool = False, shallow: bool = False) -> Made:
     import transformers
 
     why = ""
-    for shrink in (_without_cache,) if whole else (shrunk, _shallow):
+    for shrink in (_shallow,) if shallow else (_without_cache,) if whole else (shrunk, _shallow):
         try:
             config = shrink(transformers.AutoConfig.for_model(name))
             _few_enough(lambda c=config: transformers.AutoModel.from_config(c))  # type: ignore[misc]
