@@ -9,7 +9,8 @@
     descend   best two so far ──single steps──▶ neighbours ──model──▶ batch           ┘ (`phases.py`)
 
 Once, the prior chooses drafts out of the whole space, or out of a sample that it bred. Only these drafts get
-features. A small part of every batch is drawn at random; in wide spaces, half of each of the first batches.
+features. A small part of every batch is drawn at random. In wide spaces half of each of the first batches are
+other structures as their rules fill them, or where there are too few, random.
 Some spaces are too large to be drafted well: those of the general rules and those of many stages. There,
 mutants and crossovers of the best candidates so far join the drafts. Structure is bred, too: the decisions of
 the best candidates are carried to other sketches, as steps of the descent, and crossed with the best
@@ -36,6 +37,7 @@ from autotensor.search.propose.policy import Described, Place, Policy, Told
 from autotensor.search.propose.population import (
     Ints,
     crossover,
+    encode,
     moves_of,
     mutate,
     neighbours,
@@ -53,7 +55,7 @@ GENERAL_RULES = frozenset({"tile_general", "fallback"})
 LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
 WIDE = 10_000  # candidates; layers of networks, where the prior is good, have fewer (chosen, 2026-11)
 BEGINNING = 2  # batches, to which the first model is fitted
-DRAFTED = "drafted"
+DRAFTED, STRUCTURE = "drafted", "structure"
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
@@ -75,6 +77,7 @@ class SearchOptions:
     transplants: int = 2  # candidates of a batch of the descent that carry decisions to other sketches
     random_share: float = 0.1  # of a batch, drawn without the model
     first_share: float = 0.5  # the same, for the first batches in wide spaces
+    structures: bool = True  # in place of these, structures as their rules fill them, while there are any
 
 
 class Tuner(Policy):
@@ -126,6 +129,8 @@ class Tuner(Policy):
         self._origins.clear()
         self._describe_missing([self._place_of(c) for c in out])  # candidates with the same loops are not new
         by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
+        if self.options.structures and self._begins():
+            by_chance -= self._structures(out, min(count, len(out) + by_chance))
         if phase(self._gains) is Phase.DESCEND:
             self._descend(out, count - by_chance)
         pool = self._pool(rng)
@@ -138,8 +143,22 @@ class Tuner(Policy):
 
     def _share_by_chance(self) -> float:
         """In wide spaces the prior's best resemble each other too much to show a model the prior's errors."""
-        begins = self._round <= BEGINNING and self.space >= WIDE
-        return self.options.first_share if begins else self.options.random_share
+        return self.options.first_share if self._begins() else self.options.random_share
+
+    def _begins(self) -> bool:
+        """Whether this is one of the first batches in a wide space."""
+        return self._round <= BEGINNING and self.space >= WIDE
+
+    def _structures(self, out: list[Candidate], count: int) -> int:
+        """Adds sketches of which nothing was proposed, as their rules fill them, and says how many: the most
+        promising first. The best by the prior often share one structure."""
+        tried, before = {n for n, _ in self._asked}, len(out)
+        untried = [(n, encode(s, s.defaults())) for n, s in enumerate(self.sketches) if n not in tried]
+        found = self._describe(untried, STRUCTURE)
+        for seconds, n, row in self._ranking(found) if found else ():
+            if found[n].look(row) not in self._looks:
+                self._take_row(found[n], row, seconds, out, count)
+        return len(out) - before
 
     def _descend(self, out: list[Candidate], count: int) -> None:
         """Fills the batch from the best so far: their decisions in other sketches, then small steps.

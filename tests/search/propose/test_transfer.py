@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from fakes import TARGET, FakeMeasurer, bowl, drive, task
 from runs import CONVOLUTION, PRODUCT, RATES, SMALL_PRODUCT, run
 from zoo import SMALL, batched, conv, gemm, rows
 
+from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.propose.transfer import MOST, refit, seeds, shape_of
 from autotensor.search.propose.tuner import Tuner
@@ -44,6 +46,16 @@ def best_rows(workload: Workload, count: int = 3) -> list[TrialRecord]:
     assert t.best is not None
     near = [t.best, *(c for c in t.ask(8) if c.sketch is t.best.sketch)]
     return [a_row(c, 1e-6 * (n + 1)) for n, c in enumerate(near[:count])]
+
+
+def apart(found: list[TrialRecord], sketches: Sequence[Sketch]) -> list[TrialRecord]:
+    """Those that become different candidates of these sketches."""
+    first: dict[str, TrialRecord] = {}
+    for row in found:
+        fitted = refit(row.trace, sketches)
+        assert fitted is not None
+        first.setdefault(fitted.key, row)
+    return list(first.values())
 
 
 def test_sizes_make_no_other_family() -> None:
@@ -105,6 +117,8 @@ def test_the_nearest_come_first_and_the_workload_itself_before_them() -> None:
     sketches = generate(PRODUCT.dag, TARGET)
     far = gemm(12, 1536, 16)
     known = [(w, best_rows(w)) for w in (far, OTHER, PRODUCT, CONVOLUTION)]
+    known[1] = OTHER, apart(best_rows(OTHER, 8), sketches)
+    assert len(known[1][1]) > 1
     found = seeds(PRODUCT, sketches, known)
     assert [c.made_by for c in found] == ["log", "log", "transfer", "transfer"]
     assert len(found) == MOST

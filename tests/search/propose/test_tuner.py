@@ -148,7 +148,7 @@ def test_of_wide_spaces_half_of_the_first_batches_is_by_chance(monkeypatch: pyte
         t, counts = tuner(unknown_reduction()), []
         for _ in range(4):
             asked = t.ask(8)
-            counts.append(sum(c.made_by == "random" for c in asked))
+            counts.append(sum(c.made_by in ("random", "structure") for c in asked))
             t.tell(asked, [bowl(c) for c in asked])
         return counts
 
@@ -156,6 +156,23 @@ def test_of_wide_spaces_half_of_the_first_batches_is_by_chance(monkeypatch: pyte
     assert drawn() == [1, 1, 1, 1]
     monkeypatch.setattr(tuning, "WIDE", 1000)
     assert drawn() == [4, 4, 1, 1]
+
+
+def test_the_first_batches_have_other_structures_as_rules_fill_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "WIDE", 1)
+    t = tuner(conv(16, 32, 32, 3))
+    made: list[Counter[str]] = []
+    seen: list[Candidate] = []
+    for _ in range(3):
+        asked = t.ask(8)
+        made.append(Counter(c.made_by for c in asked))
+        seen += [c for c in asked if c.made_by == "structure"]
+        t.tell(asked, [bowl(c) for c in asked])
+    assert [m["structure"] for m in made] == [4, 4, 0]
+    assert all(c.decisions == c.sketch.defaults() for c in seen)
+    assert len({c.sketch.hash for c in seen}) == len(seen)
+    assert t.sketches[0].hash not in {c.sketch.hash for c in seen}  # that one is the default
+    assert all(c.predicted is not None for c in seen)
 
 
 def test_every_sketch_is_as_likely_by_chance() -> None:
