@@ -100,7 +100,9 @@ def rewrite(root: N, rules: Rules, *, name: str, ctx: Any = None) -> N:
         memo[node] = new
         return new
 
-    return visit(root)  # type: ignore[no-any-return]
+    done = visit(root)
+    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    return done  # type: ignore[no-any-return]
 
 
 def fire(node: Node, rules: Rules, ctx: Any = None) -> Any:
@@ -127,7 +129,9 @@ def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
             memo[node] = done
         return done
 
-    return visit(root)  # type: ignore[no-any-return]
+    done = visit(root)
+    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    return done  # type: ignore[no-any-return]
 
 
 def transform(root: N, fn: Callable[[Any], Any]) -> N:
@@ -143,4 +147,6 @@ def transform(root: N, fn: Callable[[Any], Any]) -> N:
             memo[node] = done
         return done
 
-    return visit(root)  # type: ignore[no-any-return]
+    done = visit(root)
+    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    return done  # type: ignore[no-any-return]

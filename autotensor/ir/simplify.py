@@ -40,7 +40,9 @@ def simplify(node: N, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -
     True
     """
     s = Simplifier(bounds(ranges, assume))
-    return s.stmt(node) if isinstance(node, Stmt) else s.expr(node)  # type: ignore[return-value, arg-type]
+    done = s.stmt(node) if isinstance(node, Stmt) else s.expr(node)  # type: ignore[arg-type]
+    s.close()
+    return done  # type: ignore[return-value]
 
 
 class Simplifier:
@@ -100,6 +102,12 @@ class Simplifier:
                 return self
             found = self._inner[(cond, holds)] = type(self)(self.bounds.assuming(cond, holds), self.values)
         return found
+
+    def close(self) -> None:
+        """Frees all scopes inside. They refer to this one, so that only a collection of garbage would."""
+        for inner in self._inner.values():
+            inner.close()
+        self._inner.clear()
 
     # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr) -> Any:

@@ -39,9 +39,14 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
         case Alloc(_, body):
             return guards(body, known, unsafe)
         case _:
-            masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
-            own = [c for mask in masks for c in conjuncts(mask)]
-            return [(c, known) for c in (*own, *unsafe.get(s, ()))]
+            return [(c, known) for c in (*_of_masks(s), *unsafe.get(s, ()))]
+
+
+@lru_cache(maxsize=4096)
+def _of_masks(s: Stmt) -> tuple[Compare, ...]:
+    """The comparisons in the masks of a statement's loads."""
+    masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
+    return tuple(c for mask in masks for c in conjuncts(mask))
 
 
 def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
@@ -182,7 +187,13 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
                 other = (1.0 - often) * guarded_turns(otherwise, known.assuming(cond, False))
             return (not _is_long(then)) + often * guarded_turns(then, known.assuming(cond)) + other
         case _:
-            return len(collect(s, Select)) + sum(load.mask is not None for load in collect(s, Load))
+            return _choices(s)
+
+
+@lru_cache(maxsize=4096)
+def _choices(s: Stmt) -> int:
+    """Selects and masked loads of a statement."""
+    return len(collect(s, Select)) + sum(load.mask is not None for load in collect(s, Load))
 
 
 def share(cond: Expr, known: Bounds) -> float:

@@ -17,7 +17,10 @@ LIMIT = 4096  # iterations of one loop: beyond this the code no longer fits any 
 
 
 def unroll(body: Stmt) -> Stmt:
-    return _Unroller(bounds(NO_RANGES)).stmt(body)
+    unroller = _Unroller(bounds(NO_RANGES))
+    done = unroller.stmt(body)
+    unroller.close()
+    return done
 
 
 class _Unroller(Simplifier):
