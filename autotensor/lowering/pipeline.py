@@ -44,6 +44,7 @@ from autotensor.lowering.passes.protect_loads import protect
 from autotensor.lowering.passes.unclamp import unclamp
 from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
+from autotensor.lowering.passes.unswitch import unswitch
 from autotensor.lowering.passes.vectorize import vectorize
 from autotensor.schedule.state import State
 
@@ -93,6 +94,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
     Pass("unclamp", unclamp, when=is_cpu),  # before partition and protect: what it lays bare is guarded
     Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
+    Pass("unswitch", unswitch, when=is_cpu),  # after partition, which leaves whole loops; before protect
     Pass("partition blocks", _partition_blocks, when=on_cores),
     Pass("virtual threads", vthread, when=is_gpu),
     Pass("unify threads", unify, when=is_gpu),

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from schedules.placement.cost import Group, Plan, Steps, Tiling, cycles, evaluation
-from schedules.placement.reads import points_read
+from schedules.placement.cost import Group, Plan, Steps, Tiling, cycles
+from schedules.placement.sides import mean_evaluation
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS = (64, 128, 256, 512)
@@ -119,10 +119,9 @@ class Places:
     def _evaluations(self, inlined: frozenset[str]) -> Mapping[str, float]:
         """Cycles for a vector of each stored stage's elements; they are the same for all tiles."""
         if inlined not in self._each:
-            order = self.group.order
             self._each[inlined] = {
-                o.name: evaluation(self.group, o, inlined, points_read(o, inlined, order))
-                for o in order
+                o.name: mean_evaluation(self.group, o, inlined)
+                for o in self.group.order
                 if o.name not in inlined
             }
         return self._each[inlined]

@@ -33,9 +33,10 @@ from schedules.kit.stage_analysis import (
     second_cache,
     untouched,
 )
-from schedules.placement.cost import GATHER, Group, evaluation, weight
-from schedules.placement.reads import points_read
+from schedules.placement.cost import GATHER, Group, weight
+from schedules.placement.sides import mean_evaluation
 from schedules.registry import Extension
+from schedules.rules.pipeline import group_of
 
 HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
 # times as slow it may seem to inline a stage of several readers, whose rows share what they compute: the
@@ -71,13 +72,28 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     kept = Extension(stays=(stage.name,), onward=True)
     if target.kind == "llvm" and _is_table(op, consumers):
         return (kept, gone)
-    decided = len(consumers) == 1 and not summed  # by the rule of pipelines
+    decided = len(consumers) == 1 and not summed and _is_decided(state, consumers[0], stage, target)
     if target.kind != "llvm" or decided or any(is_constant(state, c) for c in summed):
         return (gone,)
     once, again = _stored(op, target), sum(_inlined(c.op, op, target) for c in consumers)
     if again <= once * (1.0 if summed else SURE):
         return (gone, kept) if once <= HOPELESS * again else (gone,)
     return (kept, gone) if again <= HOPELESS * once else (kept,)
+
+
+def _is_decided(state: State, consumer: Stage, stage: Stage, target: Target) -> bool:
+    """Whether there is nothing to weigh for the only reader, or the rule of pipelines has done so.
+
+    That rule looks at what is read at several points. A reader may have come to do so since, by stages that
+    were inlined into it: of a stage that each of them reads at its own point.
+    """
+    if len([r for r in reads(consumer.op) if r.load.buffer in stage.op.buffers]) < 2:
+        return True
+    first = State.initial(state.dag)
+    if not {consumer.name, stage.name} <= set(first.names):
+        return True
+    group = group_of(first, first.stage(consumer.name), target)
+    return group is not None and any(o.name == stage.name for o in group.order)
 
 
 def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
@@ -134,10 +150,7 @@ def _in_place(consumer: StageOp, op: StageOp, target: Target) -> float:
     """The same of a reader that evaluates each of its points once."""
     group = Group((op, consumer), lanes_of(consumer, target), target)
     gone, none = frozenset({op.name}), frozenset[str]()
-    inlined, read = (
-        evaluation(group, consumer, names, points_read(consumer, names, group.order))
-        for names in (gone, none)
-    )
+    inlined, read = (mean_evaluation(group, consumer, names) for names in (gone, none))
     return consumer.points() / group.lanes * (inlined - read)
 
 

@@ -83,6 +83,31 @@ def test_turned_twice_is_not_turned(between: bool) -> None:
     assert trace.to_python().count("compute_inline()") == 1 + between
 
 
+@pytest.mark.parametrize("directions", [1, 9])
+def test_what_comes_to_be_read_at_many_points_is_weighed(directions: int) -> None:
+    """A sum that stages read at their own point is read at a point for each, where one reader takes them all:
+    as the directions in which particles stream."""
+    f = te.placeholder((9, 64, 64), name="f")
+    total = te.compute((64, 64), lambda i, j: sum((f[k, i, j] for k in range(1, 9)), f[0, i, j]), name="total")
+    parts = [
+        te.compute((64, 64), lambda i, j, n=n: f[n, i, j] * total[i, j], name=f"part{n}")
+        for n in range(directions)
+    ]
+
+    def stream(k: Any, i: Any, j: Any) -> Any:
+        moved = [p[(i + n) % 64, j] for n, p in enumerate(parts)]
+        out = moved[-1]
+        for n, one in reversed([*enumerate(moved[:-1])]):
+            out = te.select(k.equal(n), one, out)
+        return out
+
+    dag = ComputeDAG.of([f, te.compute((directions, 64, 64), stream, name="out")])
+    trace = default_trace(dag, TARGET)
+    check(dag, trace)
+    inlined = trace.to_python().count("compute_inline()")
+    assert inlined == directions + (directions == 1)
+
+
 def test_a_long_chain_is_not_looked_through_again_for_every_load() -> None:
     """Each stage reads the one before at two places; looked through one by one, they would be 2^40 loads."""
     x = te.placeholder((ROWS, 200), name="x")

@@ -1,0 +1,104 @@
+"""unswitch: a choice that is the same for all turns of a loop is made in front of it.
+
+    for j in range(256):                                      if k == 0: for j in range(256): C[k, j] = A[j]
+      C[k, j] = select(k == 0, A[j], sqrt(B[j]))     ──▶      else:      for j in range(256): C[k, j] = sqrt(B[j])
+
+As vectors both sides of a Select are computed. Each loop here computes its own side, so that both together
+are about as much code as the one. Loops over sums stay as they are: `promote` knows their tiles by their form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
+from autotensor.ir.expr import Const, Expr, Load, Select, Symbol, Var
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.simplify import Simplifier
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import collect, contains, free_vars
+from autotensor.lowering.passes.loop_guards import share
+from autotensor.te.stage import evaluated
+
+SAVED = 4.0  # operations and loads that are not done, in the mean, for which a loop is worth a copy
+GROWTH = 1.25  # of those that are written, in both loops together
+
+Vars = frozenset[Var]
+N = TypeVar("N", bound=Node)
+
+
+def unswitch(body: Stmt) -> Stmt:
+    if not contains(body, Select):
+        return body
+    return _visit(body, bounds(NO_RANGES), frozenset())
+
+
+def _visit(s: Stmt, known: Bounds, outside: Vars) -> Stmt:
+    """outside: the variables that are bound around the statement."""
+    match s:
+        case For(var, begin, extent, kind, body, thread):
+            cond = None if kind is ForKind.PARALLEL else next(_choices(s, known, outside), None)
+            if cond is None:
+                more = set() if kind is ForKind.UNROLLED else {var}  # written out, its turns decide by themselves
+                inner = _visit(body, known.in_loop(var, begin, extent), outside | more)
+                return For(var, begin, extent, kind, inner, thread)
+            sides = ((known.assuming(cond, holds), _side(s, cond, holds)) for holds in (True, False))
+            return If(cond, *(_visit(Simplifier(k).stmt(side), k, outside) for k, side in sides))
+        case Let(var, value, body):
+            return Let(var, value, _visit(body, known.in_let(var, value), outside | {var}))
+        case If(cond, then, otherwise):
+            other = None if otherwise is None else _visit(otherwise, known.assuming(cond, False), outside)
+            return If(cond, _visit(then, known.assuming(cond), outside), other)
+        case Seq(stmts):
+            return seq(*(_visit(x, known, outside) for x in stmts))
+        case Alloc(buffer, body):
+            return Alloc(buffer, _visit(body, known, outside))
+        case _:
+            return s
+
+
+def _choices(loop: For, known: Bounds, outside: Vars) -> Iterator[Expr]:
+    """Conditions that the loop's turns share, of Selects in it that are worth a loop for each side."""
+    stores = collect(loop, Store)
+    if any(_is_update(x) for x in stores):
+        return
+    for store in stores:
+        for cond in dict.fromkeys(select.cond for select in collect(store.value, Select)):
+            names = free_vars(cond)
+            settled = bool(names) and all(v in outside or isinstance(v, Symbol) for v in names)
+            if settled and not contains(cond, Load) and _is_worth(store.value, cond, known):
+                yield cond
+
+
+def _side(node: N, cond: Expr, holds: bool) -> N:
+    """The statement or value where the condition is known: without the choices that it makes."""
+
+    def taken(n: Node) -> Node | None:
+        if not isinstance(n, Select) or n.cond is not cond:
+            return None
+        return n.then if holds else n.otherwise
+
+    return transform(node, taken)
+
+
+def _is_update(store: Store) -> bool:
+    return any(load.buffer is store.buffer for load in collect(store.value, Load))
+
+
+def _is_worth(value: Expr, cond: Expr, known: Bounds) -> bool:
+    """Whether far less is computed where the choice is made before, and hardly more is written."""
+    sides = (
+        Simplifier(known.assuming(cond, holds)).expr(_side(value, cond, holds)) for holds in (True, False)
+    )
+    whole, (then, otherwise) = _computed(value), map(_computed, sides)
+    often = share(cond, known)
+    saved = whole - often * then - (1.0 - often) * otherwise
+    return saved >= SAVED and then + otherwise <= GROWTH * whole
+
+
+def _computed(value: Expr) -> int:
+    """Distinct operations and loads; not the arithmetic of indices."""
+    operations = sum(not isinstance(e, Const | Var) for e in evaluated((value,)))
+    return operations + len(collect(value, Load))
