@@ -1,7 +1,7 @@
 """Choices that whole loops share are made in front of them (`unswitch`): a stage costs one side at a time.
 
-    out[k, i, j] = select(k == 0, f(i, j), select(k == 1, g(i, j), h(i, j)))     k of 9: 1/9, 1/9 and 7/9
-    out[i, j]    = select(i % 2 == 0, f(i, j), g(i, j))                          a half of each
+out[k, i, j] = select(k == 0, f(i, j), select(k == 1, g(i, j), h(i, j)))     k of 9: 1/9, 1/9 and 7/9
+out[i, j]    = select(i % 2 == 0, f(i, j), g(i, j))                          a half of each
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from schedules.rules import (
     recurrence,
     row_chain,
     shared_windows,
+    short_rows,
     short_runs,
     siblings,
     split_k,
@@ -89,6 +90,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which give loops to cheap stages
     SketchRule("inline", inline.inline, ANY),
+    # before all that look at one stage of a chain: those sum along rows, or tile them
+    SketchRule("short_rows", short_rows.short_rows),
     # before long_reduction, row_chain, columns and tile_cpu, which would write out every inner sum
     SketchRule("nested_sums", nested_sums.nested_sums),
     # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum

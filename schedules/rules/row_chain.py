@@ -98,15 +98,15 @@ def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[St
     reduction."""
     if stage.op.is_reduction:
         rows = len(stage.op.axes)
-        return rows, _chain(state, stage, rows, target)
+        return rows, chain_of_rows(state, stage, rows, target)
     for rows in range(len(stage.op.axes), 0, -1):
-        chain = _chain(state, stage, rows, target)
+        chain = chain_of_rows(state, stage, rows, target)
         if any(s.op.is_reduction for s in chain):
             return rows, chain
     return None
 
 
-def _chain(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, ...]:
+def chain_of_rows(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, ...]:
     """Stages that may be computed inside the rows of `out`, producers first."""
     inside = {out.name}
     found: list[Stage] = []

@@ -105,3 +105,22 @@ def test_every_lane_is_where_it_is_said_to_be_and_nothing_else_is_loaded(
             assert shared.is_square or len({v for v, _ in sources}) <= MOST_SOURCES
         assert not seen & shared.wanted.keys()
         seen |= shared.wanted.keys()
+
+
+@pytest.mark.parametrize(
+    ("step", "mixes", "groups"), [(4, False, 1), (5, False, 0), (7, True, 1), (8, True, 0)]
+)
+def test_more_vectors_are_mixed_where_one_instruction_does(step: int, mixes: bool, groups: int) -> None:
+    """Up to four, or to seven of sixteen."""
+    stmts = stores(*(strided(c, step, 16) for c in range(step)))
+    assert sum(map(len, shared_vectors(stmts, loads, mixes).values())) == groups
+
+
+def test_what_is_written_before_is_shared_and_what_is_written_behind_is_not() -> None:
+    near = Buffer("near", (64,), float32, Scope.LOCAL)
+    made = stores(*(strided(8 * c, 1) for c in range(3)), into=near)
+    turned = stores(*(Load(near, (Ramp(const(c), 3, 8),)) for c in range(3)))
+    groups = shared_vectors([*made, *turned], loads)
+    assert [(stmt, len(found)) for stmt, found in groups.items()] == [(turned[0], 1)]
+    assert not shared_vectors([*turned, *made], loads)
+    assert not shared_vectors([*made[:2], *turned, made[2]], loads)

@@ -162,7 +162,7 @@ class Kernel(ValueWriter):
             case Store():
                 memory.store(self, s)
             case Seq(stmts):
-                groups = shared_vectors(stmts, self.loads)
+                groups = shared_vectors(stmts, self.loads, mixes=self.registers == "v")
                 for part in stmts:
                     for shared in groups.get(part, ()):
                         memory.load_shared(self, shared)

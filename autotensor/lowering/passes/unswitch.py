@@ -1,10 +1,10 @@
 """unswitch: a choice that is the same for all turns of a loop is made in front of it.
 
-    for j in range(256):                                      if k == 0: for j in range(256): C[k, j] = A[j]
-      C[k, j] = select(k == 0, A[j], sqrt(B[j]))     ──▶      else:      for j in range(256): C[k, j] = sqrt(B[j])
+    for j in range(256):                                  if k == 0: for j in range(256): C[k, j] = A[j]
+      C[k, j] = select(k == 0, A[j], exp(B[j]))     ──▶   else:      for j in range(256): C[k, j] = exp(B[j])
 
 As vectors both sides of a Select are computed. Each loop here computes its own side, so that both together
-are about as much code as the one. Loops over sums stay as they are: `promote` knows their tiles by their form.
+are about as much code as the one. Loops over sums stay as they are: `promote` knows tiles by their form.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _visit(s: Stmt, known: Bounds, outside: Vars) -> Stmt:
         case For(var, begin, extent, kind, body, thread):
             cond = None if kind is ForKind.PARALLEL else next(_choices(s, known, outside), None)
             if cond is None:
-                more = set() if kind is ForKind.UNROLLED else {var}  # written out, its turns decide by themselves
+                more = (
+                    set() if kind is ForKind.UNROLLED else {var}
+                )  # written out, its turns decide by themselves
                 inner = _visit(body, known.in_loop(var, begin, extent), outside | more)
                 return For(var, begin, extent, kind, inner, thread)
             sides = ((known.assuming(cond, holds), _side(s, cond, holds)) for holds in (True, False))

@@ -88,7 +88,9 @@ def test_what_comes_to_be_read_at_many_points_is_weighed(directions: int) -> Non
     """A sum that stages read at their own point is read at a point for each, where one reader takes them all:
     as the directions in which particles stream."""
     f = te.placeholder((9, 64, 64), name="f")
-    total = te.compute((64, 64), lambda i, j: sum((f[k, i, j] for k in range(1, 9)), f[0, i, j]), name="total")
+    total = te.compute(
+        (64, 64), lambda i, j: sum((f[k, i, j] for k in range(1, 9)), f[0, i, j]), name="total"
+    )
     parts = [
         te.compute((64, 64), lambda i, j, n=n: f[n, i, j] * total[i, j], name=f"part{n}")
         for n in range(directions)

@@ -162,8 +162,8 @@ def test_a_running_sum_is_one_pass_also_in_front_of_something() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_a_short_axis_of_rows_is_one_block(n: int) -> None:
-    """Points of space, turned: no block of two has a rest of one."""
-    p, turn = te.placeholder((4000, n), name="p"), te.placeholder((n, n), name="turn")
+    """Points of space in longer records, turned: no block of two has a rest of one."""
+    p, turn = te.placeholder((4000, 100), name="p"), te.placeholder((n, n), name="turn")
     k = te.reduce_axis(n, "k")
     y = te.compute((4000, n), lambda i, j: te.sum(turn[j, k] * p[i, k], axis=k), name="y")
     dag = ComputeDAG.of([p, turn, y])

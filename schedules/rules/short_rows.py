@@ -1,0 +1,126 @@
+"""Chains over rows shorter than a vector: a vector holds one element of each of as many rows as it has lanes.
+
+    m[r] = max_k x[r, k];  e[r, k] = exp(x[r, k] - m[r]);  z[r] = Σ_k e[r, k];  p[r, k] = e[r, k] / z[r]
+
+    ──▶  parallel over blocks of 16 rows:
+           m[0:16], e[k, 0:16] for each k, z[0:16]          terms and elements written out
+           p of the block, as the vectors that it is in memory
+
+In vectors along a row of 5 elements most lanes were idle, and its sums were joined lane by lane. Code
+generation shuffles whole vectors of the operands into lanes (`shared_vectors.py`), and back where the last
+stage is stored. What stages hand on stays in registers, or in the nearest cache, with rows along memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.storage import Storage
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.te.dag import StageOp
+from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.sketch_writer import SketchWriter
+from schedules.kit.stage_analysis import Read, lanes_of, reads, untouched
+from schedules.registry import Extension
+from schedules.rules.row_chain import chain_of_rows
+
+WRITTEN = 128  # terms and elements of a row of all stages, which are written out
+BLOCKS = 2  # of rows, at least
+ALONE = 7  # terms of a sum by itself; of more, rows are summed in lanes as fast (Zen 4, 2026-11)
+STEP = 16  # elements from one row to the next, up to which operands are shuffled rather than gathered
+
+
+def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or not op.axes or not untouched(stage) or not isinstance(stage.place, Root):
+        return ()
+    if state.attached(stage.name) or op.is_open:
+        return ()
+    lanes = lanes_of(op, target)
+    for rows in range(1, len(op.axes) + 1):
+        if prod(a.extent for a in op.axes[rows:]) < lanes:
+            chain = chain_of_rows(state, stage, rows, target)
+            ops = (*(s.op for s in chain), op)
+            if _suits(ops, rows, lanes):
+                return (_ShortRows(ops, rows, lanes, target).build(), Extension(onward=True))
+            return ()
+    return ()
+
+
+def _suits(ops: Sequence[StageOp], rows: int, lanes: int) -> bool:
+    """Whether stages that are all computed row by row are better computed across rows."""
+    last = ops[-1]
+    row = last.axes[rows - 1]
+    if row.extent < BLOCKS * lanes or not any(o.is_reduction for o in ops):
+        return False
+    made = {b for o in ops for b in o.buffers}
+    points = [prod(a.extent for a in (*o.axes[rows:], *o.reduce_axes)) for o in ops]
+    short = all(prod(a.extent for a in o.axes[-1:] if o.axes[rows:]) < lanes for o in ops)
+    if not short or sum(points) > WRITTEN or any(b.dtype.bits < 32 for b in made):
+        return False
+    if len(ops) == 1 and not last.axes[rows:] and sum(points) > ALONE:
+        return False
+    taken = [
+        (r, tuple(a.name for a in o.axes[:rows])) for o in ops for r in reads(o) if r.load.buffer not in made
+    ]
+    across = bool(last.axes[rows:]) or any(r.strides.get(outer[-1], 0) > 1 for r, outer in taken)
+    return across and all(_is_near(r, outer) and r.load.dtype.bits >= 32 for r, outer in taken)
+
+
+def _is_near(r: Read, outer: Sequence[str]) -> bool:
+    """Whether an operand's elements of neighbouring rows are few apart, or it is the same for all rows: one
+    that many rows of several share is an operand of a product, which has register tiles."""
+    row = outer[-1]
+    return 0 <= r.strides.get(row, STEP + 1) <= STEP if r.uses(row) else not any(map(r.uses, outer))
+
+
+class _ShortRows(SketchWriter):
+    def __init__(self, ops: Sequence[StageOp], rows: int, lanes: int, target: Target) -> None:
+        super().__init__()
+        *self.chain, self.last = ops
+        self.rows, self.lanes, self.target = rows, lanes, target
+
+    def build(self) -> Extension:
+        op, chain = self.last, self.chain
+        if op.is_reduction:
+            self.write(CacheWrite(op.name, "local"))
+        block = self._host()
+        if op.is_reduction:
+            self._inside(f"{op.name}.local", op, block)
+        for o in reversed(chain):
+            self._inside(o.name, o, block)
+        return self.extension(op.name, *(o.name for o in chain))
+
+    def _host(self) -> str:
+        """The last stage's loops: blocks of rows, in each whole vectors of what it is in memory."""
+        op, lanes = self.last, self.lanes
+        names = [a.name for a in op.axes]
+        row, inner = names[self.rows - 1], op.axes[self.rows :]
+        self.split(op.name, row, lanes)
+        vector = f"{row}.1"
+        if inner:
+            vector = self.fuse(op.name, (vector, *names[self.rows :]))
+            self.split(op.name, vector, prod(a.extent for a in inner), lanes)
+            self.write(Unroll(op.name, f"{vector}.1"))
+            vector = f"{vector}.2"
+        self.write(Vectorize(op.name, vector))
+        block = self.fuse(op.name, (*names[: self.rows - 1], f"{row}.0"))
+        if is_worth_a_region(sum(cycles(o, lanes, self.target) for o in (*self.chain, op)), self.target):
+            self.write(Parallel(op.name, block))
+        return block
+
+    def _inside(self, name: str, op: StageOp, block: str) -> None:
+        """A stage of the block: terms and elements written out, rows in lanes and along memory."""
+        around, row, inner = op.axes[: self.rows - 1], op.axes[self.rows - 1], op.axes[self.rows :]
+        written = [a.name for a in (*inner, *op.reduce_axes)]
+        self.write(ComputeAt(name, self.last.name, block))
+        if inner:
+            self.write(Storage(name, tuple(a.name for a in (*around, *inner, row)), 0))
+        self.write(Reorder(name, (*(a.name for a in around), *written, row.name)))
+        self.write(*(Unroll(name, w) for w in written), Vectorize(name, row.name))
