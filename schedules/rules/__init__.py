@@ -29,6 +29,7 @@ from schedules.rules import (
     masked_operand,
     mirrored,
     narrow_groups,
+    narrow_places,
     nested_sums,
     one_pass,
     pipeline,
@@ -66,6 +67,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("factored", factored.factored),
     # before all other reductions, which would make the choice for every term
     SketchRule("masked_operand", masked_operand.masked_operand),
+    # before all other reductions, whose vectors have the lanes of the widest result
+    SketchRule("narrow_places", narrow_places.narrow_places),
     # before the next two, which take what it leaves
     SketchRule("neutral", one_pass.neutral),
     # these three before all other reductions, which would look at every term for every element

@@ -60,6 +60,23 @@ for j in vectorized(8):
     )
 
 
+def test_masks_of_what_has_a_name_are_guards_too() -> None:
+    """Reducers of several results name what they join."""
+    new = Var("new", A.dtype)
+    inside = Let(new, Load(A, (I * 8 + J,), I * 8 + J < 50), store(B, I * 8 + J, new))
+    assert (
+        text(partition(loop(I, 7, loop(J, 8, inside, VECTORIZED))))
+        == """\
+for i in range(6):
+  for j in vectorized(8):
+    new = A[i*8+j]
+    B[i*8+j] = new
+for j in vectorized(8):
+  new = (A[j+48] if j < 2)
+  B[j+48] = new"""
+    )
+
+
 def test_turns_in_which_nothing_happens_go() -> None:
     """A factor larger than the axis."""
     assert (

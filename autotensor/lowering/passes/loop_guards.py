@@ -13,6 +13,7 @@ from functools import lru_cache
 from autotensor.ir.affine import to_expr
 from autotensor.ir.bounds import NEGATED, Bounds, Interval
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Select, Var, compare, const
+from autotensor.ir.node import Node
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.index_limits import excess
@@ -29,7 +30,8 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
         case For(var, begin, extent, _, body):
             return guards(body, known.in_loop(var, begin, extent), unsafe)
         case Let(var, value, body):
-            return guards(body, known.in_let(var, value), unsafe)
+            masks = [(c, known) for c in _of_masks(value)]
+            return [*masks, *guards(body, known.in_let(var, value), unsafe)]
         case If(cond, then, otherwise):
             here = [] if _is_long(then) else [(c, known) for c in conjuncts(cond)]
             more = [] if otherwise is None else guards(otherwise, known, unsafe)
@@ -43,9 +45,9 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
 
 
 @lru_cache(maxsize=4096)
-def _of_masks(s: Stmt) -> tuple[Compare, ...]:
-    """The comparisons in the masks of a statement's loads."""
-    masks = dict.fromkeys(load.mask for load in collect(s, Load) if load.mask is not None)
+def _of_masks(node: Node) -> tuple[Compare, ...]:
+    """The comparisons in the masks of a statement's or value's loads."""
+    masks = dict.fromkeys(load.mask for load in collect(node, Load) if load.mask is not None)
     return tuple(c for mask in masks for c in conjuncts(mask))
 
 
@@ -175,7 +177,7 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
             times = 1 if kind is ForKind.VECTORIZED else LONG if most is None else most
             return times * guarded_turns(body, known.in_loop(var, begin, extent))
         case Let(var, value, body):
-            return guarded_turns(body, known.in_let(var, value))
+            return _choices(value) + guarded_turns(body, known.in_let(var, value))
         case Seq(stmts):
             return sum(guarded_turns(x, known) for x in stmts)
         case Alloc(_, body):
@@ -191,9 +193,9 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _choices(s: Stmt) -> int:
-    """Selects and masked loads of a statement."""
-    return len(collect(s, Select)) + sum(load.mask is not None for load in collect(s, Load))
+def _choices(node: Node) -> int:
+    """Selects and masked loads of a statement or value."""
+    return len(collect(node, Select)) + sum(load.mask is not None for load in collect(node, Load))
 
 
 def share(cond: Expr, known: Bounds) -> float:
