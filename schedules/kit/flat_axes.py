@@ -1,4 +1,4 @@
-"""Axes that lie behind one another in memory, walked as one."""
+"""Axes that lie behind one another in memory, walked as one; axes of one element at the end of a result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import reads
 
 
@@ -17,13 +18,28 @@ def fused_axes(name: str, op: StageOp, axes: tuple[IterDef, ...]) -> tuple[list[
     if not axes:
         return [], "", 1
     steps: list[Step] = []
-    fused, extent = axes[-1].name, axes[-1].extent
+    one, extent = axes[-1].name, axes[-1].extent
     for axis in reversed(axes[:-1]):
         if not all(_continues(r.strides, axis.name, axes[-1].name, extent) for r in reads(op)):
             break
-        steps.append(FuseStep(name, axis.name, fused))
-        fused, extent = fuse_name(axis.name, fused), extent * axis.extent
-    return steps, fused, extent
+        steps.append(FuseStep(name, axis.name, one))
+        one, extent = fuse_name(axis.name, one), extent * axis.extent
+    return steps, one, extent
+
+
+def long_axes(op: StageOp) -> tuple[IterDef, ...]:
+    """The axes of a stage up to the last one of more than one element: x[n, 1] is stored as x[n] is."""
+    units = 0
+    while units < len(op.axes) - 1 and op.axes[len(op.axes) - 1 - units].extent == 1:
+        units += 1
+    return op.axes[: len(op.axes) - units]
+
+
+def long_loops(name: str, op: StageOp) -> tuple[list[Step], list[str]]:
+    """The loops of a stage's axes, those of one element at the end joined to the one before: steps, names."""
+    kept = long_axes(op)
+    steps, last = fused(name, [a.name for a in op.axes[len(kept) - 1 :]])
+    return steps, [*(a.name for a in kept[:-1]), last]
 
 
 def _continues(strides: dict[str, int], outer: str, inner: str, extent: int) -> bool:

@@ -83,7 +83,7 @@ def _rows_are_pages(b: Buffer) -> bool:
 
 
 def _row_bytes(b: Buffer) -> int:
-    return b.shape[-1] * b.dtype.bytes
+    return next((n for n in reversed(b.shape) if n > 1), 1) * b.dtype.bytes
 
 
 def _loads(op: StageOp, seen: Reads, rows: int) -> int:

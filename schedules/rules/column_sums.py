@@ -21,7 +21,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
-from schedules.kit.flat_axes import fused_axes
+from schedules.kit.flat_axes import fused_axes, long_axes, long_loops
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import epilogue, lanes_of, reads, untouched
@@ -35,12 +35,12 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     op = stage.op
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not sums_columns(op):
         return ()
-    cpu, lanes, last = cpu_of(target), lanes_of(op, target), op.axes[-1]
+    cpu, lanes, last = cpu_of(target), lanes_of(op, target), long_axes(op)[-1]
     if last.extent < lanes:
         return ()
     after = epilogue(state, stage)
     host = after if after is not None else stage
-    outer = prod(a.extent for a in op.axes[:-1])
+    outer = op.points() // prod(a.extent for a in (last, *op.reduce_axes))
     vectors = powers(ceil(last.extent / lanes))
     wanted = min(
         cpu.near_sums // (lanes * sum(b.dtype.bytes for b in op.buffers)),
@@ -60,7 +60,7 @@ def sums_columns(op: StageOp) -> bool:
         return False
     long = [a.name for a in op.all_axes if a.extent > 1]
     return all(
-        r.strides.get(op.axes[-1].name) == 1
+        r.strides.get(long_axes(op)[-1].name) == 1
         and all(r.uses(a) for a in long)
         and all(d is not None and d.is_sum and len(d.steps) <= 1 for d in r.dims)
         for r in reads(op)
@@ -71,18 +71,18 @@ def _blocks(
     steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int, target: Target
 ) -> list[str]:
     """Blocks of columns, in parallel; the loops of the host that follow inside."""
-    name, axes = host.name, [a.name for a in host.op.axes]
+    name = host.name
+    joined, axes = long_loops(name, host.op)
     last = axes[-1]
-    steps.append(SplitStep(name, last, (Ref(block.name), lanes)))
+    steps += [*joined, SplitStep(name, last, (Ref(block.name), lanes))]
     together, outer = fused(name, (*axes[:-1], f"{last}.0"))
     steps += together
     steps += divided(name, outer, stage.op, lanes, target)
     if host is stage:
         return [outer, f"{last}.1", f"{last}.2"]
     steps.append(Vectorize(name, f"{last}.2"))
-    steps.append(ComputeAt(stage.name, name, outer))
-    steps.append(SplitStep(stage.name, stage.op.axes[-1].name, (lanes,)))
-    own = [a.name for a in stage.op.axes]
+    joined, own = long_loops(stage.name, stage.op)
+    steps += [ComputeAt(stage.name, name, outer), *joined, SplitStep(stage.name, own[-1], (lanes,))]
     return [*own[:-1], f"{own[-1]}.0", f"{own[-1]}.1"]
 
 

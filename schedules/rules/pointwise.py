@@ -5,6 +5,8 @@ K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors insi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotensor.base.target import Target
 from autotensor.ir.bounds import Interval, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Op, const
@@ -16,6 +18,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.flat_axes import long_axes, long_loops
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
@@ -40,18 +43,18 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     ):
         return ()
     lanes = lanes_of(op, target)
-    steps: list[Step] = []
     hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
-    axes = [a.name for a in op.axes]
-    extent = op.axes[-1].extent
-    if _is_one_row(state, op, lanes):
+    steps, axes = long_loops(stage.name, op)
+    extent = long_axes(op)[-1].extent
+    one_row = _is_one_row(state, op, lanes)
+    if one_row:
         extent = op.points()
-        steps, flat = fused(stage.name, axes)
-        axes = [flat]
+        steps, one = fused(stage.name, [a.name for a in op.axes])
+        axes = [one]
     last = axes[-1]
-    period = 0 if steps else _period(op, lanes)
+    period = 0 if one_row else _period(op, lanes)
     if period:
-        steps, extent = [SplitStep(stage.name, last, (period,))], period
+        steps, extent = [*steps, SplitStep(stage.name, last, (period,))], period
         axes, last = [*axes[:-1], f"{last}.0", f"{last}.1"], f"{last}.1"
     lanes = fitting(extent, lanes, target.lanes(32))
     if extent < lanes:
@@ -60,12 +63,13 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
-    seen = (points_read(op, (), (op,)) or {}) if len(axes) > 1 and not period else {}
-    if shares_rows(op, seen):
-        row = op.axes[-2]
+    flat = replace(op, axes=long_axes(op))
+    seen = (points_read(flat, (), (flat,)) or {}) if len(axes) > 1 and not period else {}
+    if shares_rows(flat, seen):
+        row = flat.axes[-2]
         producers = map(state.producer, op.reads())
         loaded = all(p is None or p.op.is_reduction for p in producers)
-        holes.append(rows_hole(op, seen, target, loaded))
+        holes.append(rows_hole(flat, seen, target, loaded))
         steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
         outer[-2], inner = f"{row.name}.0", [f"{row.name}.1", *inner]
         steps.append(Reorder(stage.name, (*outer, *inner)))
@@ -109,7 +113,7 @@ def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
 def _period(op: StageOp, lanes: int) -> int:
     """The length of runs along the last axis in which `j // d` stays and `j % d` grows by one, where they are
     longer than a vector and vectors would lie across their ends; 0 otherwise."""
-    last, known = op.axes[-1], bounds({a.var: Interval(0, a.extent - 1) for a in op.axes})
+    last, known = long_axes(op)[-1], bounds({a.var: Interval(0, a.extent - 1) for a in op.axes})
     found = {
         int(e.b.value)
         for load in op.loads()

@@ -69,7 +69,9 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int) -> bool:
     taken = [
         (r, tuple(a.name for a in o.axes[:rows])) for o in ops for r in reads(o) if r.load.buffer not in made
     ]
-    across = bool(last.axes[rows:]) or any(r.strides.get(outer[-1], 0) > 1 for r, outer in taken)
+    across = prod(a.extent for a in last.axes[rows:]) > 1 or any(
+        r.strides.get(outer[-1], 0) > 1 for r, outer in taken
+    )
     return across and all(_is_near(r, outer) and r.load.dtype.bits >= 32 for r, outer in taken)
 
 
