@@ -136,7 +136,9 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
         chains = []
     else:
         inner, chains = plan.vectors(after), []
-    plan.write(Reorder(op.name, (*outer, found.axis, found.term, *inner)))
+    # each vector at once with its term: what was before and is now is loaded and stored once
+    around, vector = (inner[:-1], inner[-1:]) if len(inner) > len(after) else ([], inner)
+    plan.write(Reorder(op.name, (*outer, found.axis, *around, found.term, *vector)))
     plan.write(*(Unroll(op.name, a) for a in chains))
     if outer:
         plan.marked([plan.fuse(op.name, outer)])
