@@ -6,8 +6,8 @@
               C[j], V[j]         = i64(C.narrow[j]), V.narrow[j]
 
 A vector of places then has as many lanes as one of values. It is exact: the reducer hands a place on as it
-is and compares it with others, and all terms fit. What it begins with may be an extreme of int64: then an
-extreme of 32 bits that is no term stands for it.
+is and compares it with others, and all terms fit. The first place may be an extreme of int64: then an extreme
+of 32 bits, which terms do not have, stands for it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _is_place(op: StageOp, term: Expr, first: Expr) -> bool:
 
 
 def _narrow(first: Expr) -> Const:
-    """What places begin with, or what stands for it."""
+    """The place to begin with, or the number that stands for it."""
     assert isinstance(first, Const)
     return Const(max(LEAST, min(int(first.value), MOST)), int32)
 

@@ -8,7 +8,7 @@
 
 In vectors along a row of 5 elements most lanes were idle, and its sums were joined lane by lane. Code
 generation shuffles whole vectors of the operands into lanes (`shared_vectors.py`), and back where the last
-stage is stored. What stages hand on stays in registers, or in the nearest cache, with rows along memory.
+stage is stored. Results between stages stay in registers, or in the nearest cache, with rows along memory.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _ShortRows(SketchWriter):
         return self.extension(op.name, *(o.name for o in chain))
 
     def _host(self) -> str:
-        """The last stage's loops: blocks of rows, in each whole vectors of what it is in memory."""
+        """The last stage's loops: blocks of rows, in each the vectors that lie in memory."""
         op, lanes = self.last, self.lanes
         names = [a.name for a in op.axes]
         row, inner = names[self.rows - 1], op.axes[self.rows :]

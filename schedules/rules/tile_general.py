@@ -1,12 +1,14 @@
 """General multi-level tiling: the fallback for reductions that have no register micro-kernel.
 
 Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions;
-the last spatial tile is vectorized when the stores are contiguous. Every tile size is a hole; tiles need not
-divide.
+the last spatial tile is vectorized when the stores are contiguous. Rows that are shorter than a vector fill
+one together. Every tile size is a hole; tiles need not divide.
 Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.mark import Vectorize
@@ -15,7 +17,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import lanes_of, untouched
@@ -28,8 +30,11 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     if not op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:
         return ()
     name = stage.name
-    lanes = min(lanes_of(op, target), op.axes[-1].extent)
-    steps: list[Step] = []
+    count = _in_a_register(op, lanes_of(op, target))
+    apart, filling = op.axes[:-count], op.axes[-count:]
+    extent = prod(a.extent for a in filling)
+    lanes = min(lanes_of(op, target), extent)
+    steps, last = fused(name, [a.name for a in filling])
     holes: list[Hole] = []
 
     def tile(axis: str, extent: int, wanted: int) -> None:
@@ -37,16 +42,15 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
         holes.append(Hole(f"{name}/{axis}", singles(choices), (nearest(choices, wanted),)))
         steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))
 
-    for a in op.axes[:-1]:
+    for a in apart:
         tile(a.name, a.extent, 1)
-    last = op.axes[-1].name
-    blocks = powers(max(1, -(-op.axes[-1].extent // lanes)))[:4]
+    blocks = powers(max(1, -(-extent // lanes)))[:4]
     holes.append(Hole(f"{name}/{last}", singles(blocks), (1,)))
     steps.append(SplitStep(name, last, (Ref(holes[-1].name), lanes)))
     for a in op.reduce_axes:
         tile(a.name, a.extent, 1)
-    outer = [*(f"{a.name}.0" for a in op.axes)]
-    inner = [*(f"{a.name}.1" for a in op.axes)]
+    outer = [*(f"{a.name}.0" for a in apart), f"{last}.0"]
+    inner = [*(f"{a.name}.1" for a in apart), f"{last}.1"]
     slow = [f"{a.name}.0" for a in op.reduce_axes]
     fast = [f"{a.name}.1" for a in op.reduce_axes]
     steps.append(Reorder(name, (*outer, *slow, *inner, *fast, f"{last}.2")))
@@ -57,3 +61,15 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     steps += divided(name, grid, op, 1, target)  # loads may be far apart: as if nothing were in vectors
     steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)
+
+
+def _in_a_register(op: StageOp, lanes: int) -> int:
+    """How many of the last axes a vector runs along: several rows are in a register that they fill.
+
+    4x4 matrices in registers of 16 lanes: 2; of 5x5: 1.
+    """
+    if op.is_open or lanes % op.axes[-1].extent:
+        return 1
+    points = [prod(a.extent for a in op.axes[-n:]) for n in range(1, len(op.axes) + 1)]
+    count = next((n for n, p in enumerate(points, 1) if p >= lanes), 1)
+    return count if points[count - 1] % lanes == 0 else 1

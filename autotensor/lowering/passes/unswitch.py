@@ -4,7 +4,8 @@
       C[k, j] = select(k == 0, A[j], exp(B[j]))     ──▶   else:      for j in range(256): C[k, j] = exp(B[j])
 
 As vectors both sides of a Select are computed. Each loop here computes its own side, so that both together
-are about as much code as the one. Loops over sums stay as they are: `promote` knows tiles by their form.
+are about as much code as the one. Loops over sums stay as they are: the form of their tiles counts later, in
+`promote`.
 """
 
 from __future__ import annotations
