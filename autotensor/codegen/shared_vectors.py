@@ -60,7 +60,7 @@ def shared_vectors(
     """The vectors that a sequence of stores shares, by the first store that reads them. `loads` gives those
     in a value; `mixes`: whether one instruction takes lanes of two vectors in any order.
 
-    A store to what is loaded must come before the load.
+    A store to a loaded buffer must come before the load.
     """
     stores = [s for s in stmts if isinstance(s, Store)]
     if len(stores) < len(stmts):
