@@ -290,8 +290,9 @@ class Kernel(ValueWriter):
         self.count += 1
         index = f"%i{self.count}"
         self.bind(s.var, index)
-        self.bounds = self.bounds.in_loop(s.var, s.begin, s.extent)
+        around, self.bounds = self.bounds, self.bounds.in_loop(s.var, s.begin, s.extent)
         self.stmt(s.body)
+        self.bounds = around  # the tail behind may have the same variable
         following = self.op(f"add nsw i64 {index}, 1")
         again = self.op(f"icmp slt i64 {following}, {end}")
         phi.append(f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
@@ -324,8 +325,9 @@ class Kernel(ValueWriter):
         self.bind(var, operand)
         if not self.reads(value):
             self.levels[var] = level
-        self.bounds = self.bounds.in_let(var, value)
+        around, self.bounds = self.bounds, self.bounds.in_let(var, value)
         self.stmt(body, top)
+        self.bounds = around
         self.close()
 
     def _alloc(self, buffer: Buffer, body: Stmt, top: bool) -> None:

@@ -20,7 +20,7 @@ from autotensor.codegen.llvm.assembly import asm_facts
 from autotensor.codegen.llvm.backend import Call, compile_kernels, emit_plan, module_text
 from autotensor.codegen.llvm.build import assemble, machine
 from autotensor.codegen.peak import measure_peak
-from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, cast, const, select
+from autotensor.ir.expr import Binary, Load, Op, Ramp, Symbol, Var, cast, const, select
 from autotensor.ir.func import PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Store, seq
 from autotensor.runtime.arrays import aligned_empty
@@ -49,6 +49,18 @@ class TestStatements:
             for j in range(8 - i, 8 - i + i - 2):
                 want[i, j] = 10 * i + j
         assert (got == want).all()
+
+    def test_what_holds_in_a_loop_does_not_hold_in_the_tail_behind_it(self) -> None:
+        y, count, n = buffer("y", 20), buffer("count", 1, dtype=int64), Symbol("n", int64, 1, 20)
+        left = n // 8 - 1 - I  # not negative in the first loop, whose variable the second one has, too
+        body = seq(
+            loop(I, n // 8, Store(y, (I,), index(left // 3))),
+            loop(I, n - n // 8, Store(y, (I,), index(left // 3)), begin=n // 8),
+        )
+        got = np.zeros(20, np.float32)
+        whole = Let(n, Load(count, (const(0),)), body)
+        run(program(whole, (count, Role.INPUT), (y, Role.OUTPUT)), np.array([20]), got)
+        assert got.tolist() == [(20 // 8 - 1 - i) // 3 for i in range(20)]
 
     @pytest.mark.parametrize("extent", [0, 1, 2])
     def test_short_loops(self, extent: int) -> None:
