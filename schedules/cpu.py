@@ -121,6 +121,9 @@ class Cpu:
     # times L2: an operand larger than that is worth copying, if used by enough rows (chosen, 2026-11)
     far: int = 2
     near_sums: int = 8 << 10  # bytes of sums that stay in L1 while rows pass by (chosen, 2026-11)
+    # terms of a sum by itself up to which short rows lie across lanes; more are as fast in lanes (Zen 4,
+    # 2026-11)
+    short_sum: int = 7
     near_rows: int = 16 << 10  # bytes that a block of rows may take: half of L1 (chosen, 2026-11)
     # the same where all rows come from L2, or nearly: layer norms and softmax of rows of 192 to 1024 elements
     # are 1.02 to 1.13 x as fast; from the last cache and memory 0.6 to 1.0 x (Zen 4, 2026-11)

@@ -18,15 +18,20 @@ from schedules.registry import Extension
 
 
 def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
-        return
-    if state.attached(stage.name) or read_by_choice(state, stage):
-        return
-    axis = axis_along_memory(op)
-    if axis is None or axis.extent < lanes_of(op, target):
-        return
-    if assign_roles(state, op, column_lanes(op, target), target) is not None:
+    if not lies_across(state, stage, target):
         return
     yield Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
     yield Extension(onward=True)
+
+
+def lies_across(state: State, stage: Stage, target: Target) -> bool:
+    """Whether a stage's result lies across its operands, and no product's tile suits it."""
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+        return False
+    if state.attached(stage.name) or read_by_choice(state, stage):
+        return False
+    axis = axis_along_memory(op)
+    if axis is None or axis.extent < lanes_of(op, target):
+        return False
+    return assign_roles(state, op, column_lanes(op, target), target) is None

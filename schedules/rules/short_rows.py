@@ -24,6 +24,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, lanes_of, reads, untouched
@@ -32,7 +33,6 @@ from schedules.rules.row_chain import chain_of_rows
 
 WRITTEN = 128  # terms and elements of a row of all stages, which are written out
 BLOCKS = 2  # of rows, at least
-ALONE = 7  # terms of a sum by itself; of more, rows are summed in lanes as fast (Zen 4, 2026-11)
 STEP = 16  # elements from one row to the next, up to which operands are shuffled rather than gathered
 
 
@@ -47,13 +47,13 @@ def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, .
         if prod(a.extent for a in op.axes[rows:]) < lanes:
             chain = chain_of_rows(state, stage, rows, target)
             ops = (*(s.op for s in chain), op)
-            if _suits(ops, rows, lanes):
+            if _suits(ops, rows, lanes, cpu_of(target).short_sum):
                 return (_ShortRows(ops, rows, lanes, target).build(), Extension(onward=True))
             return ()
     return ()
 
 
-def _suits(ops: Sequence[StageOp], rows: int, lanes: int) -> bool:
+def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> bool:
     """Whether stages that are all computed row by row are better computed across rows."""
     last = ops[-1]
     row = last.axes[rows - 1]
@@ -64,7 +64,7 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int) -> bool:
     short = all(prod(a.extent for a in o.axes[-1:] if o.axes[rows:]) < lanes for o in ops)
     if not short or sum(points) > WRITTEN or any(b.dtype.bits < 32 for b in made):
         return False
-    if len(ops) == 1 and not last.axes[rows:] and sum(points) > ALONE:
+    if len(ops) == 1 and not last.axes[rows:] and sum(points) > short_sum:
         return False
     taken = [
         (r, tuple(a.name for a in o.axes[:rows])) for o in ops for r in reads(o) if r.load.buffer not in made

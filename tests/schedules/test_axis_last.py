@@ -45,7 +45,13 @@ def is_turned(dag: ComputeDAG) -> bool:
 
 
 @pytest.mark.parametrize(
-    "dag", [batch_last(), batch_last(most=True), batch_last(rows=16, columns=24), largest()]
+    "dag",
+    [
+        batch_last(columns=23),
+        batch_last(columns=23, most=True),
+        batch_last(rows=16, columns=24),
+        largest(columns=23),
+    ],
 )
 def test_made_along_its_operands(dag: ComputeDAG) -> None:
     assert is_turned(dag)
