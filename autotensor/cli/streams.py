@@ -18,7 +18,7 @@ def prepare() -> None:
 
     A stream that was closed before the process began (`>&-`) becomes the null device. A character that the
     encoding lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else
-    as `\\uXXXX`. A byte of a file name that is not text is written so, too.
+    as `\\uXXXX`. Bytes of file names that are not text become `\\uXXXX`, too.
     """
     codecs.register_error(HANDLER, _plain)
     for name in ("stdout", "stderr"):

@@ -99,7 +99,7 @@ class Tiling:
         if steps is not None:
             at_once = windows(group.last, named, group.order, *steps)
             held = {name: float(prod(extents_of(b)) * sizes[name]) for name, b in at_once.items()}
-        each = {o.name: vectors(boxes[o.buffers[0].name], group.lanes) for o in group.order}
+        each = {o.name: vectors_in_box(o, boxes[o.buffers[0].name], group.lanes) for o in group.order}
         return Tiling(named, count, each, taken, held, steps)
 
 
@@ -160,6 +160,14 @@ def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads 
 @lru_cache(maxsize=4096)
 def _vectors_of(op: StageOp, lanes: int) -> int:
     return vectors([a.extent for a in op.axes], lanes)
+
+
+def vectors_in_box(op: StageOp, box: Sequence[int], lanes: int) -> int:
+    """The vectors of a part of a stage: a part of its rows is not next to the same part of others, as where
+    a reader turns them."""
+    if not box or box[-1] == op.axes[-1].extent:
+        return vectors(box, lanes)
+    return prod(box[:-1]) * ceil(box[-1] / lanes)
 
 
 def vectors(shape: Sequence[int], lanes: int) -> int:

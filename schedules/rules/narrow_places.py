@@ -24,7 +24,8 @@ def narrow_places(state: State, stage: Stage, target: Target) -> Iterator[Extens
         return
     narrow = Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
     onward = Extension(onward=True)
-    # the stage that widens would be computed with the reduction, where its result is turned: 3 times as slow
+    # Where a result is turned, narrow places come last: where the stage that widens is computed with the
+    # reduction, both have the lanes of the wide results (3 times as slow).
     across = lies_across(state, stage, target) or _is_turned(state, stage)
     yield from (onward, narrow) if across else (narrow, onward)
 

@@ -11,6 +11,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.te.dag import ComputeDAG
 from schedules.algorithms.axis_last import NAME, axis_along_memory
 from schedules.generate import default_trace, generate
+from schedules.placement.cost import vectors_in_box
 
 TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
 
@@ -81,3 +82,12 @@ def test_the_longest_axis_is_chosen() -> None:
     axis = axis_along_memory(op)
     assert axis is not None
     assert axis.name == "i"
+
+
+def test_a_turned_result_is_not_computed_in_slivers() -> None:
+    """Parts of rows lie apart: one element of each of 64 rows is 64 vectors."""
+    by_default = generate(largest(1000, 256, 32), TARGET)[0]
+    assert "pipeline" not in by_default.made_by
+    (op,) = largest(64, 3, 32).stages  # of rows of three elements
+    assert vectors_in_box(op, (64, 1), 8) == 64
+    assert vectors_in_box(op, (64, 3), 8) == 24

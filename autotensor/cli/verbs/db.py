@@ -294,8 +294,8 @@ def export_tuned(
 ) -> None:
     """Add a log's winners to the tuned schedules that ship with autotensor.
 
-    Each class of machines has a file; each workload and target has a line. A winner is added
-    only if it is surely faster than its default. Of two winners of a task, the one that gained more is kept.
+    Each class of machines has a file; each workload and target has a line. A winner is added if it is
+    surely faster than its default. Where a task has two winners, the one that gained more is kept.
     """
     from autotensor.api import shipping
 

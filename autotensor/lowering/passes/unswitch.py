@@ -42,10 +42,9 @@ def _visit(s: Stmt, known: Bounds, outside: Vars) -> Stmt:
         case For(var, begin, extent, kind, body, thread):
             cond = None if kind is ForKind.PARALLEL else next(_choices(s, known, outside), None)
             if cond is None:
-                more = (
-                    set() if kind is ForKind.UNROLLED else {var}
-                )  # written out, its turns decide by themselves
-                inner = _visit(body, known.in_loop(var, begin, extent), outside | more)
+                # turns that are written out decide by themselves
+                around = outside if kind is ForKind.UNROLLED else outside | {var}
+                inner = _visit(body, known.in_loop(var, begin, extent), around)
                 return For(var, begin, extent, kind, inner, thread)
             sides = ((known.assuming(cond, holds), _side(s, cond, holds)) for holds in (True, False))
             return If(cond, *(_visit(Simplifier(k).stmt(side), k, outside) for k, side in sides))

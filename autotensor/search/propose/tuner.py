@@ -76,8 +76,7 @@ class SearchOptions:
     descents: int = 2  # best measured candidates from which single steps are taken
     transplants: int = 2  # candidates of a batch of the descent that carry decisions to other sketches
     random_share: float = 0.1  # of a batch, drawn without the model
-    first_share: float = 0.5  # the same, for the first batches in wide spaces
-    structures: bool = True  # in place of these, structures as their rules fill them, while there are any
+    first_share: float = 0.5  # the same, for the first batches in wide spaces: structures first, then chance
 
 
 class Tuner(Policy):
@@ -129,7 +128,7 @@ class Tuner(Policy):
         self._origins.clear()
         self._describe_missing([self._place_of(c) for c in out])  # candidates with the same loops are not new
         by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
-        if self.options.structures and self._begins():
+        if self._begins():
             by_chance -= self._structures(out, min(count, len(out) + by_chance))
         if phase(self._gains) is Phase.DESCEND:
             self._descend(out, count - by_chance)
