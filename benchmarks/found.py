@@ -36,7 +36,7 @@ from replays.search_tasks import TASKS, chosen, family
 
 from autotensor.base.target import Target, parse
 from autotensor.search.machine.calibration import calibrated
-from autotensor.search.score.prior import Rates
+from schedules.prior.rates import Rates
 from tuning_db import connect
 
 TRIAL_S = 0.15  # of searching, as a guess

@@ -25,11 +25,11 @@ from replays.histories import History, Told, rates_in
 from replays.histories import read as read_histories
 from stopping import replayed
 
-from autotensor.search.machine.rates import Rates
 from autotensor.search.propose.allocation import Standing
 from autotensor.search.propose.stopping import outlook
 from autotensor.search.score.roofline import lower_bound
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 from tuning_db import connect
 
 WITHIN = (0.05, 0.02, 0.01)

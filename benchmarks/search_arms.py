@@ -53,11 +53,11 @@ from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
-from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate
+from schedules.prior.rates import Rates
 from tuning_db import connect
 
 ROUNDS = 41  # of the final comparison

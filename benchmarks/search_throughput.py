@@ -34,10 +34,11 @@ from autotensor.search.propose.tuner import Tuner
 from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.features import features
-from autotensor.search.score.prior import Rates, predict
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 from tuning_db import connect
 from tuning_db.records import Status
 

@@ -18,10 +18,10 @@ from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.search.fleet.engine import Engine
 from autotensor.search.fleet.machine_class import MachineClass, class_here
-from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
+from schedules.prior.rates import Rates
 from schedules.registry import BROUGHT
 from tuning_db import TrialStore
 from tuning_db.records import Calibration

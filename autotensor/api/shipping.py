@@ -24,12 +24,12 @@ from autotensor.resolve import race_order, relative_time, safe_default
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import retell
 from autotensor.search.machine.calibration import rates_of
-from autotensor.search.machine.rates import as_timed
 from autotensor.search.propose.policy import Policy
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.machines import identity
+from schedules.prior.rates import as_timed
 from schedules.records import SCHEDULES, TunedClass, TunedRecord, merged, read_class, to_text
 from schedules.shipped import COST_MODEL, classes
 from tuning_db import TrialStore

@@ -28,8 +28,8 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
     # here: a run that the log holds whole ends before, without the search and what measures
     from autotensor.search import loop
     from autotensor.search.machine.calibration import calibrated, known_rates
-    from autotensor.search.machine.rates import Rates
     from autotensor.search.measuring.measurer import LocalMeasurer, check_measurable
+    from schedules.prior.rates import Rates
 
     until, store, target = run.deadline, run.store, run.tasks[0].target
     if measurer is not None:

@@ -87,7 +87,7 @@ def _bandwidths(values: Mapping[str, float], teams: list[int], kind: str, title:
 
 def _kernels(values: Mapping[str, float], target: Target) -> Iterator[str]:
     from autotensor.search.machine.calibration import kernels_of
-    from autotensor.search.machine.rates import LEVELS
+    from schedules.prior.rates import LEVELS
 
     steps = kernels_of(values, target).steps
     if not steps:

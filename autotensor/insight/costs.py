@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from autotensor.insight.explained_schedule import Subject
 from autotensor.schedule.loop_picture import LoopPicture
-from autotensor.search.score.prior import Terms, predict
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task
+from schedules.prior.predict import predict
+from schedules.prior.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import decisions_of
 from autotensor.search.machine.calibration import known_rates
-from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.propose.population import Population, encode
 from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
+from schedules.prior.rates import Rates
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 

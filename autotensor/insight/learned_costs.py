@@ -19,8 +19,8 @@ from autotensor.schedule.loop_picture import LoopPicture
 from autotensor.search.knowledge import Knowledge, known_trials
 from autotensor.search.score.boosted.xgb_model import MIN_ROWS, XGBModel
 from autotensor.search.score.features import NAMES, features
-from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
+from schedules.prior.predict import predict
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 

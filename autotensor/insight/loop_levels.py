@@ -6,7 +6,7 @@
 
 A cache keeps the operands of the outermost loop whose operands fit into it together. Whenever that loop
 begins again, they are loaded again, except those that are the same as the last time. These are the bytes
-whose time the prior predicts (`search/score/prior.py`), by the same functions.
+whose time the prior predicts (`schedules/prior/predict.py`), by the same functions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
-from autotensor.search.score.prior import brought, entered, full_sizes, kept, moved
-from autotensor.search.score.register_tile import full
+from schedules.prior.predict import brought, entered, full_sizes, kept, moved
+from schedules.prior.register_tile import full
 
 Floats = npt.NDArray[np.float64]
 

@@ -28,12 +28,12 @@ from autotensor.search.machine.machine_entry import (
     know_machine,
     work_here,
 )
-from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.measure_request import MeasureResult, Who
 from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
+from schedules.prior.rates import Rates
 from tuning_db import TrialStore
 from tuning_db.records import (
     Claim,

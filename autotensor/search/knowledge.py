@@ -19,12 +19,12 @@ from autotensor.base.target import Target
 from autotensor.resolve import Metric, median_s
 from autotensor.search.journal import Journal
 from autotensor.search.lessons import teach
-from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.transfer import seeds
 from autotensor.search.score.cost_model import CostModel
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates, as_timed
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 

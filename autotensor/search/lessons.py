@@ -21,13 +21,13 @@ from autotensor.base.target import Target
 from autotensor.resolve import Metric
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.search.journal import retell
-from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.provenance import code_here
 from autotensor.search.metric import figure_of
 from autotensor.search.propose.policy import Policy
 from autotensor.search.score.cost_model import CostModel, Prediction, PriorModel
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates
 from tuning_db.records import TrialRecord
 
 Floats = npt.NDArray[np.float64]

@@ -62,12 +62,12 @@ from autotensor.search.report import (
 from autotensor.search.run import TuningRun
 from autotensor.search.run_identity import final_reasons, key_options
 from autotensor.search.score.cost_model import CostModel
-from autotensor.search.score.prior import Rates
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 from tuning_db.records import TrialRecord
 
 RACE_S = 0.8  # roughly, what a final race takes besides its timing

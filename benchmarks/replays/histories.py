@@ -18,13 +18,13 @@ from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.search.journal import retell
 from autotensor.search.machine.calibration import calibrated, rates_of
-from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.allocation import seconds_of
 from autotensor.search.propose.phases import relative_gain
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates, as_timed
 from tuning_db import RACES, TrialStore
 from tuning_db.records import Status, TrialRecord
 

@@ -32,12 +32,12 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Hole, Sketch
 from autotensor.schedule.step import from_json as step_from_json
 from autotensor.schedule.step import to_json as step_to_json
-from autotensor.search.machine.rates import MicroKernels, Rates
 from autotensor.search.measuring.measure_request import Measurer
 from autotensor.search.propose.population import sample
 from autotensor.search.task import Candidate, Task
 from replays.search_tasks import workload
 from schedules.generate import generate, structure
+from schedules.prior.rates import MicroKernels, Rates
 from tuning_db.records import Status
 
 FORMAT = 1

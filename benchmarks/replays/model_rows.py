@@ -20,12 +20,12 @@ from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.search.journal import decisions_of, retell
 from autotensor.search.machine.calibration import rates_of
-from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.score.features import NAMES, SCHEMA
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates, as_timed
 from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Session, TrialRecord
 

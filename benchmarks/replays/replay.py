@@ -25,10 +25,10 @@ from autotensor.search.propose.population import sample
 from autotensor.search.propose.transfer import MOST, OF_ONE, refit, shape_of
 from autotensor.search.propose.tuner import SearchOptions, Tuner
 from autotensor.search.score.cost_model import CostModel
-from autotensor.search.score.prior import predict
 from autotensor.search.task import Candidate
 from replays.measured_space import Space
 from schedules.generate import structure
+from schedules.prior.predict import predict
 
 BATCH = 8  # as the tuner's own
 TAUGHT = 64  # trials of every other space that a warm log holds

@@ -31,10 +31,10 @@ from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
-from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from replays.search_tasks import workload
 from schedules.generate import default_trace
+from schedules.prior.rates import Rates
 from tuning_db import connect
 
 FIRST = 8  # trials of the first winner after the default

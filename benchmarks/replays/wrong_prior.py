@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from autotensor.base.target import Target
-from autotensor.search.machine.rates import Rates
-from autotensor.search.score import prior
 from schedules.cpu import Cpu, cpu_of
+from schedules.prior import predict
+from schedules.prior.rates import Rates
 
 CONSTANTS = tuple(f.name for f in fields(Cpu) if f.name.startswith("prior_"))
 
@@ -41,9 +41,9 @@ def wrong_constants(seed: int) -> Iterator[None]:
             cpu, **{name: type(getattr(cpu, name))(getattr(cpu, name) * f) for name, f in drawn.items()}
         )
 
-    right = prior.cpu_of
-    prior.cpu_of = wrong  # type: ignore[assignment]
+    right = predict.cpu_of
+    predict.cpu_of = wrong  # type: ignore[assignment]
     try:
         yield
     finally:
-        prior.cpu_of = right
+        predict.cpu_of = right

@@ -10,7 +10,7 @@ from autotensor.models import MODELS
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import PriorModel, RandomModel
-from autotensor.search.score.prior import Rates
+from schedules.prior.rates import Rates
 
 HEAVY = 2  # of small_cnn's tasks, a convolution with thousands of candidates
 RATES = Rates(1e11, (5e10, 4e10, 1.5e10), 2e10)

@@ -32,12 +32,12 @@ from autotensor.models import MODELS
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.step import to_json
 from autotensor.schedule.trace import Trace
-from autotensor.search.machine.rates import Rates
 from autotensor.search.propose.population import sample
 from autotensor.search.score.features import features
-from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate, structure
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 
 GOLDEN = Path(__file__).parent / "golden"
 COLUMNS = ("trace", "sketches", "ir", "source", "features")

@@ -9,9 +9,9 @@ from autotensor.base.target import Target
 from autotensor.insight.loop_levels import BODY, LevelTable, heaviest, level_table
 from autotensor.schedule import Schedule
 from autotensor.schedule.loop_picture import picture
-from autotensor.search.machine.rates import Rates
-from autotensor.search.score.prior import stage_terms
 from autotensor.te.dag import ComputeDAG
+from schedules.prior.predict import stage_terms
+from schedules.prior.rates import Rates
 
 # one row of A and a block of B fit into L1, all of B into L2
 TARGET = Target("llvm", num_cores=1, vector_bytes=32, cache_bytes=(8 << 10, 64 << 10, 1 << 20))

@@ -14,9 +14,9 @@ from entry_points import installed
 
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target, parse
-from autotensor.search.machine.rates import Rates
 from schedules import cpu
 from schedules.cpu import NEOVERSE, RECORDS, V2, XEON, ZEN3, ZEN4, ZEN5, Cpu, Winograd, cpu_of, distance
+from schedules.prior.rates import Rates
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(cpu.__file__).read_text()

@@ -15,9 +15,9 @@ from autotensor.search.loop import tune
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun, silent
-from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates
 from tuning_db import TrialStore, connect
 
 RATES = replace(Rates.guess(TARGET), guessed=False)  # as if they were measured: they bound a search

@@ -8,9 +8,10 @@ from fakes import TARGET
 from autotensor.search.propose.population import sample
 from autotensor.search.score.cost_model import Floats
 from autotensor.search.score.features import NAMES, features
-from autotensor.search.score.prior import Rates, predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 
 RATES = Rates.guess(TARGET)
 

@@ -12,7 +12,7 @@ from autotensor.search.journal import decisions_of
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.features import NAMES
-from autotensor.search.score.prior import Rates
+from schedules.prior.rates import Rates
 from tuning_db import SessionKind, StoreError, connect
 
 pa = pytest.importorskip("pyarrow")

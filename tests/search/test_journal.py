@@ -21,8 +21,8 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace
+from schedules.prior.rates import Rates
 from tuning_db import TrialStore, connect
 from tuning_db.records import Machine, Sample, Status, TrialRecord, Verification
 from tuning_db.store import SqlStore

@@ -19,8 +19,8 @@ from autotensor.search.loop import tune
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
-from autotensor.search.score.prior import Rates
 from autotensor.te.workload import Workload
+from schedules.prior.rates import Rates
 from tuning_db import connect
 
 

@@ -16,8 +16,8 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.runtime.place import here
 from autotensor.search.knowledge import known_trials
-from autotensor.search.machine.rates import Rates
 from autotensor.search.score.boosted.xgb_model import XGBModel
+from schedules.prior.rates import Rates
 from tuning_db import SessionKind, TrialStore, connect
 
 pytestmark = [pytest.mark.opencl, pytest.mark.timeout(600)]

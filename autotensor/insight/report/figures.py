@@ -22,7 +22,7 @@ from autotensor.insight.report.tally import GONE, Cell, Failure, Noise, failures
 from autotensor.insight.report.task_figures import Source, TaskFigures, task_figures
 from autotensor.insight.search_history import Fall, Point, fall
 from autotensor.search.machine.calibration import known_rates
-from autotensor.search.machine.rates import Rates
+from schedules.prior.rates import Rates
 from tuning_db import TrialStore
 from tuning_db.exchange.tried import Tried
 from tuning_db.records import Machine, Run

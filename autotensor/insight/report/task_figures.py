@@ -20,11 +20,11 @@ from autotensor.base.target import Target
 from autotensor.insight.report.run_rows import RunRows
 from autotensor.insight.search_history import UNNAMED, History, Point
 from autotensor.resolve import DEFAULT, IN_MODEL, LEAST_GAIN_APART, race_order, relative_time
-from autotensor.search.machine.rates import Rates
 from autotensor.search.score.roofline import lower_bound, products_of_integers
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status, TrialRecord
 from tuning_db.records import Workload as WorkloadRow

@@ -47,7 +47,7 @@ from autotensor.search.machine.probes import (
     measure_rates,
     others_cores,
 )
-from autotensor.search.machine.rates import LEVELS, REGION_S, MicroKernels, Rates
+from schedules.prior.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
 from tuning_db.records import Calibration
 from tuning_db.values import now

@@ -27,8 +27,8 @@ from autotensor.runtime.timing_lock import timing_by
 from autotensor.search.machine.calibration import FMA_STEPS, Probe, rate_probes
 from autotensor.search.machine.microkernels import MicroTile, measure_microkernels, tiles
 from autotensor.search.machine.probes import cpu_times, measure_rates, others_cores
-from autotensor.search.machine.rates import LEVELS
 from schedules.cpu import PAGE
+from schedules.prior.rates import LEVELS
 
 Pass = Mapping[str, float]  # one figure by the name of each probe
 

@@ -28,8 +28,8 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.trace import Trace
 from autotensor.search.machine.probes import measure_rates
-from autotensor.search.machine.rates import LEVELS, MicroKernels
 from autotensor.te.dag import ComputeDAG
+from schedules.prior.rates import LEVELS, MicroKernels
 
 MOST_VECTORS = 6
 ROWS = {  # with so many vectors the rows that are measured; the others lie between

@@ -29,10 +29,10 @@ from autotensor.schedule.sketch import Sketch
 from autotensor.search.propose.population import Ints, encode, sample
 from autotensor.search.propose.stopping import Outlook
 from autotensor.search.score.cost_model import CostModel, Prediction
-from autotensor.search.score.prior import Rates
 from autotensor.search.score.scoring import Scoring
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
+from schedules.prior.rates import Rates
 
 Floats = npt.NDArray[np.float64]
 # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key

@@ -46,8 +46,8 @@ from autotensor.search.propose.population import (
 )
 from autotensor.search.propose.stopping import Outlook, outlook
 from autotensor.search.score.cost_model import CostModel, Floats, Prediction
-from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
+from schedules.prior.rates import Rates
 from tuning_db.records import Parent
 
 # rules for any computation; their spaces are too large and too even to be drafted well

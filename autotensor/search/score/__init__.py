@@ -1,1 +1,1 @@
-"""How fast a candidate will be, before it is measured: priors, their terms, features, cost models."""
+"""How fast a candidate will be, before it is measured: features, roofline, models that correct the prior."""

@@ -18,10 +18,10 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.formulas import elementwise
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
-from autotensor.search.score.prior import Terms
-from autotensor.search.score.register_tile import added, full, shape_of
 from autotensor.te.tensor import AxisKind
 from schedules.cpu import PAGE
+from schedules.prior.register_tile import added, full, shape_of
+from schedules.prior.terms import Terms
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import State
-from autotensor.search.machine.rates import Rates
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
+from schedules.prior.rates import Rates
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:

@@ -25,7 +25,8 @@ from autotensor.schedule.loop_picture import appearance, looks, picture
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import Ref, State
 from autotensor.search.score.features import columns, matrix_of
-from autotensor.search.score.prior import Rates, predict
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -23,8 +23,8 @@ from search.fakes import FakeMeasurer
 
 from autotensor.base.target import host, parse
 from autotensor.schedule.trace import Trace
-from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace, generate
+from schedules.prior.rates import Rates
 
 ASKED = Asked(24, 0, 2, "fast", "source")  # a seed whose first batch does not find its best
 TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")

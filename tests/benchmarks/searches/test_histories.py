@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from replays.histories import History, retold
 from scheduler import POLICIES, arm_of, bound_of, compare
 from search.fakes import TARGET, task
-from search.zoo import conv, gemm
 from stopping import RULES, Replayed, holders_of, left_after, score
+from zoo import conv, gemm
 
-from autotensor.search.machine.rates import Rates
 from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.score.roofline import lower_bound
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 from tuning_db.records import Status, TrialRecord, Verification
 
 PRODUCT = task(gemm(96, 192, 64))

@@ -15,8 +15,8 @@ from replays.search_tasks import workload
 from search.fakes import FakeMeasurer, bowl
 
 from autotensor.base.target import parse
-from autotensor.search.score.prior import Rates
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 
 TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
 

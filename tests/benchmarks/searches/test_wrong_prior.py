@@ -5,22 +5,22 @@ from __future__ import annotations
 from replays.wrong_prior import CONSTANTS, wrong_constants, wrong_rates
 
 from autotensor.base.target import parse
-from autotensor.search.machine.rates import Rates
-from autotensor.search.score import prior
 from schedules.cpu import cpu_of
+from schedules.prior import predict
+from schedules.prior.rates import Rates
 
 
 def test_the_priors_constants_are_wrong_inside_the_block_and_right_behind_it():
     target = parse("llvm -mcpu=x86-64-v3")
     right = cpu_of(target)
     with wrong_constants(3):
-        wrong = prior.cpu_of(target)
+        wrong = predict.cpu_of(target)
         ratios = {
             getattr(wrong, n) / getattr(right, n) for n in CONSTANTS if isinstance(getattr(right, n), float)
         }
         assert ratios == {0.5, 2.0}
         assert cpu_of(target) == right  # schedules keep theirs
-    assert prior.cpu_of(target) == right
+    assert predict.cpu_of(target) == right
 
 
 def test_rates_are_halved_and_doubled():

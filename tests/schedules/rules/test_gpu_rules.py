@@ -17,12 +17,12 @@ from autotensor.schedule.loop_picture import picture
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.trace import Trace
-from autotensor.search.machine.rates import Rates
 from autotensor.search.propose.population import sample
-from autotensor.search.score.prior import predict
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate, structure
 from schedules.kit.gpu_threads import powers_of_two
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 
 TARGETS = ("opencl -device=gpu", "cuda -arch=sm_80", "cuda -arch=sm_90")
 

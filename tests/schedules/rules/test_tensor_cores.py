@@ -12,11 +12,11 @@ from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.loop_picture import picture
-from autotensor.search.machine.rates import Rates
 from autotensor.search.propose.population import sample
-from autotensor.search.score.prior import predict
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate, structure
+from schedules.prior.predict import predict
+from schedules.prior.rates import Rates
 
 TARGET = parse("cuda -arch=sm_80")
 

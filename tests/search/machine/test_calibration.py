@@ -18,7 +18,7 @@ from autotensor.search.machine.calibration import (
     rates_of,
     team_sizes,
 )
-from autotensor.search.machine.rates import REGION_S, MicroKernels
+from schedules.prior.rates import REGION_S, MicroKernels
 from tuning_db import connect
 from tuning_db.records import Calibration
 from tuning_db.values import now

@@ -20,10 +20,10 @@ from autotensor.search.propose.population import encode
 from autotensor.search.propose.tuner import Tuner, is_general
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import CostModel, PriorModel, RandomModel
-from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
+from schedules.prior.rates import Rates
 
 RATES = Rates.guess(TARGET)
 PRODUCT = gemm(96, 192, 64)

@@ -10,9 +10,9 @@ from zoo import SMALL
 
 from autotensor.search.propose.population import Population, sample
 from autotensor.search.score.features import NAMES, features
-from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
+from schedules.prior.predict import predict
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.name)

@@ -8,12 +8,12 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.search.machine.rates import Rates
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import generate
+from schedules.prior.rates import Rates
 
 TARGET = parse("llvm -mcpu=znver3 -threads=1")
 RATES = Rates.guess(TARGET)

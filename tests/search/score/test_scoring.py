@@ -12,13 +12,13 @@ from zoo import SMALL, gemm
 
 from autotensor.base.target import Target, host, parse
 from autotensor.schedule.loop_picture import appearance, looks
-from autotensor.search.machine.rates import MicroKernels, Rates
 from autotensor.search.propose.population import Population, sample
 from autotensor.search.score.features import features
-from autotensor.search.score.prior import predict
 from autotensor.search.score.scoring import Scoring
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import generate, structure
+from schedules.prior.predict import predict
+from schedules.prior.rates import MicroKernels, Rates
 
 TARGETS = tuple(map(parse, ("llvm -mcpu=x86-64-v3 -threads=2", "llvm -mcpu=x86-64-v4", "cuda -arch=sm_80")))
 MEASURED = MicroKernels(16, {(2, 1): (2.0, 3.0, 4.0), (6, 1): (6.0, 6.5, 8.0), (6, 4): (24.0, 26.0, 40.0)})

@@ -12,11 +12,11 @@ from zoo import conv, gemm, scheduled
 from autotensor.base.target import Target
 from autotensor.schedule.loop_picture import picture
 from autotensor.search.machine.calibration import rates_of
-from autotensor.search.machine.rates import MicroKernels, Rates
-from autotensor.search.score.prior import predict, stage_terms
 from autotensor.te.workload import Workload
 from schedules.cpu import RECORDS, ZEN4, cpu_of, register
 from schedules.generate import generate
+from schedules.prior.predict import predict, stage_terms
+from schedules.prior.rates import MicroKernels, Rates
 
 TARGET = Target(
     "llvm",

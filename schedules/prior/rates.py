@@ -2,7 +2,7 @@
 tiles.
 
     Rates.guess(target)         plausible, when nothing was measured
-    calibrate.calibrated(…)     measured
+    calibration.calibrated(…)   measured
 
 A register tile of `rows` broadcast elements × `vectors` does rows·vectors fused multiply-adds in each step of
 the reduction; `MicroKernels` says how long a step takes, with the vectors coming from L1, L2 or L3.

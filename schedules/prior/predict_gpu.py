@@ -23,10 +23,10 @@ from autotensor.base.target import Target
 from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, products_a_cycle
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.loop_picture import LoopPicture, StagePicture
-from autotensor.search.machine.rates import Rates
-from autotensor.search.score.register_tile import added, full, tile_of
-from autotensor.search.score.terms import Terms
 from autotensor.te.thread import VTHREAD
+from schedules.prior.rates import Rates
+from schedules.prior.register_tile import added, full, tile_of
+from schedules.prior.terms import Terms
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ Per stage, the time is the larger of computing and moving:
     moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth
 
 Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
-the learned model (`cost_model.py`) corrects it.
+a learned model (`autotensor/search/score/cost_model.py`) corrects it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Number
 from autotensor.schedule.formulas import elementwise
 from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
-from autotensor.search.machine.rates import LEVELS, Rates
-from autotensor.search.score.prior_gpu import predict_gpu
-from autotensor.search.score.register_tile import Tile, added, dot_of, full, is_product, tile_of, ways
-from autotensor.search.score.terms import Terms
 from schedules.cpu import Cpu, cpu_of
+from schedules.prior.predict_gpu import predict_gpu
+from schedules.prior.rates import LEVELS, Rates
+from schedules.prior.register_tile import Tile, added, dot_of, full, is_product, tile_of, ways
+from schedules.prior.terms import Terms
 
 Floats = npt.NDArray[np.float64]
 LEAST_GAIN = 0.1  # of an instruction of which nothing is known (chosen, 2026-11)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotensor.base.target import host
-from autotensor.search.machine.rates import MicroKernels, Rates
+from schedules.prior.rates import MicroKernels, Rates
 
 KERNELS = MicroKernels(16, {(2, 1): (4.0, 5.0, 6.0), (6, 1): (8.0, 9.0, 10.0), (6, 4): (24.0, 24.5, 25.0)})
 
