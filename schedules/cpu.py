@@ -135,9 +135,9 @@ class Cpu:
     least_reuse: int = 8
     # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96
-    # tiles of rows that do not, where its lines compete for a set, or are on many pages (64 x 64 x 8192 1.2 x
-    # as fast by copies, Zen 5, 2026-11; 80 x 1024 x 1024 2.5 x, 512 x 512 x 512 1.15 x, 24 x 512 x 512, which
-    # are four tiles, 0.93 x, Zen 3, 2026-11)
+    # tiles of rows that do not repay it, where a panel's lines compete for one set of a cache or lie on many
+    # pages; more tiles do (64 x 64 x 8192 1.2 x as fast by copies, Zen 5, 2026-11; 80 x 1024 x 1024 2.5 x,
+    # 512 x 512 x 512 1.15 x; 24 x 512 x 512, which are four tiles, 0.93 x, Zen 3, 2026-11)
     crowded_tiles: int = 4
     crowded_share: float = 0.25  # of L2 that such a panel may take: 16 x 1024 x 8192 0.65 x (Zen 3, 2026-11)
     near_pages: int = 64  # whose addresses a core finds without asking its second table (Zen 3, 2026-11)

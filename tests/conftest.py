@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not in sys.path]
@@ -27,6 +28,10 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     folder = tempfile.mkdtemp(prefix=f"{worker}-")  # short: paths of sockets have at most 107 characters
     os.chmod(folder, 0o1777)  # as /tmp: servers run as another user
     os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+# A busy machine is slow at anything, at making up inputs too.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 Golden = Callable[[str], None]
 

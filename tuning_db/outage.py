@@ -50,7 +50,7 @@ class Outage:
         return self._since.setdefault("away", now) is now
 
     def end(self, began: float) -> None:
-        """A transaction that began then has succeeded; one from before the outage says nothing of its end."""
+        """Ends the outage after a transaction that succeeded, unless it `began` before the outage did."""
         if began > self._since.get("away", math.inf) + ENDING_S:
             self._since.clear()
 
@@ -64,7 +64,10 @@ class Patience:
         self.pause_s = FIRST_S
 
     def wait(self, error: BaseException, tell: bool) -> bool:
-        """Sleeps a while; False when it has been long enough. tell: says that it waits, the first time."""
+        """Sleeps a while; gives False, without sleeping, when all the time is up.
+
+        tell: the first wait is logged.
+        """
         now = time.monotonic()
         if not self.until:
             self.until = now + AWAY_S

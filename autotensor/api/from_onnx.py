@@ -137,7 +137,7 @@ class OnnxModel:
         return self._run(*(self._checked(n, given[n]) for n in self.input_names))
 
     def wait(self) -> None:
-        """Until all is compiled that calls have met. Raises any error of compiling."""
+        """Waits until everything that calls have needed so far is compiled. Raises any error of compiling."""
         for part in tuple(self._instant or ()):
             part.compiled()
 
@@ -147,7 +147,7 @@ class OnnxModel:
         return self._run.specialisations
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled is the model; what was compiled of it is compiled again where it is called next."""
+        """A pickle holds the model, not what was compiled of it: that is compiled again at the next call."""
         target, db, *flags = self._how
         if not isinstance(db, str | os.PathLike | None):
             raise InputError(
@@ -186,7 +186,7 @@ def _unpickled(
 def _compiled(
     instant: WeakSet[InstantModel] | None, rounded: bool, graph: Graph, **how: Any
 ) -> Function | InstantModel:
-    """A part of a model as a function. instant: the set of those that answer at once, to which it goes."""
+    """A part of a model as a function. instant: if given, the function answers at once and joins this set."""
     if rounded:
         from autotensor.graph.rules.narrow_floats import float32_inside
 

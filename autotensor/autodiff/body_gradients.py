@@ -114,7 +114,7 @@ class _Backward:
         self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
         self.live = set(self.targets)  # buffers that depend on a target
         known = -1
-        while known < len(self.live):  # what a recurrence depends on, its steps do from the first on
+        while known < len(self.live):  # a state that depends on a target in one step does in all
             known = len(self.live)
             for s, given in (pair for part in self.parts for pair in _given(part)):
                 if any(b in self.live for b in s.reads()):

@@ -182,7 +182,7 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none
     lead = index.shape[:-1]
 
     def spread(k: Any) -> tuple[Any, ...]:
-        """The axes of `lead` that number k is at."""
+        """The place of update number k along each of the axes `lead`."""
         out: list[Any] = []
         below = size(lead)
         for n in lead:

@@ -52,6 +52,11 @@ class Sketch:
         text = json.dumps([[to_json(s) for s in self.steps], [[h.name, h.options] for h in self.holes]])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @cached_property
+    def text(self) -> str:
+        """The steps with their holes, as a trace's JSON."""
+        return Trace(self.steps).to_json()
+
     @property
     def size(self) -> int:
         """Number of candidates."""

@@ -184,8 +184,8 @@ def refs(s: Step) -> tuple[Ref, ...]:
             for v in value:
                 visit(v)
 
-    for f in dataclasses.fields(s):
-        visit(getattr(s, f.name))
+    for name in _arguments(type(s)):
+        visit(getattr(s, name))
     return tuple(found)
 
 
@@ -205,7 +205,7 @@ def fill(s: Step, values: Mapping[str, tuple[int, ...]]) -> Step:
 
     if not refs(s):
         return s
-    return type(s)(*(visit(getattr(s, f.name)) for f in dataclasses.fields(s)))
+    return type(s)(*(visit(getattr(s, name)) for name in _arguments(type(s))))
 
 
 def quoted(names: tuple[str, ...]) -> str:

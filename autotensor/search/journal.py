@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from autotensor.base.machine import environment_versions
 from autotensor.resolve import Metric, median_s
 from autotensor.schedule.sketch import Sketch
-from autotensor.schedule.trace import Trace
 from autotensor.search.events import Waiting
 from autotensor.search.machine.lease import leased, surely_gone
 from autotensor.search.machine.machine_entry import (
@@ -105,7 +104,7 @@ class Journal:
     def _write_down(self, sketches: Sequence[Sketch]) -> None:
         """Stores the texts of sketches, so that the traces of their candidates need not be stored."""
         new = {s.hash: s for s in sketches if s.hash not in self._texts}
-        self.store.put_sketches([SketchRecord(h, Trace(s.steps).to_json()) for h, s in new.items()])
+        self.store.put_sketches([SketchRecord(h, s.text) for h, s in new.items()])
         self._texts |= new.keys()
 
     def finish(

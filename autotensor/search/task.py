@@ -14,6 +14,7 @@ from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace, hash_of
 from autotensor.te.workload import Workload
 from tuning_db.records import Parent
+from tuning_db.templates import fill
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Candidate:
 
     @cached_property
     def trace_text(self) -> str:
-        """The trace as JSON."""
-        return self.trace.to_json()
+        """The trace as JSON: what `trace.to_json()` gives, from the sketch's text."""
+        return fill(self.sketch.text, self.decisions)
 
     @cached_property
     def trace_hash(self) -> str:

@@ -8,8 +8,8 @@
               C.plain[i, j] = Σ_k A.to_uint8[i, k] * W[k, j]
               C[i, j]       = C.plain[i, j] - z' * C.sums[j] - y * C.sums1[i] + K * z' * y
 
-Flipping the highest bit of a signed byte adds 128 to it, of an unsigned one takes 128 away; z' is z moved as
-far. Sums of 32 bits wrap, so that all of it is exact. `narrow_products` leaves bytes, of which one operand
+Flipping the highest bit adds 128 to a signed byte and takes 128 from an unsigned one; z' is z moved by the
+same 128. Sums of 32 bits wrap, so all of it is exact. `narrow_products` leaves bytes, of which one operand
 ends up signed and the other unsigned; `narrow_products_16` widens both to 16 bits, for vpmaddwd.
 Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference" (CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
@@ -51,7 +51,7 @@ class Factor:
 
 
 def factors(op: StageOp) -> tuple[Factor, Factor] | None:
-    """The operand that the last axis has no say in, and the one that it walks; None for other sums."""
+    """The operand that does not depend on the last axis, and the one that does; None for other sums."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return None
     if op.buffers[0].dtype != int32:

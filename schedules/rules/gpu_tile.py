@@ -6,8 +6,8 @@
     shared     … k.0 ─ copy A[tile, k.1], B[k.1, tile] to shared memory, all threads together ─ k.1 ─ …
 
 Two structures, the one that shares operands first. Padding in front of the product is written straight into
-shared memory, or computed beforehand. Any reduction is tiled like this whose last axis runs along memory,
-pooling too; without reuse there are no rows.
+shared memory, or computed beforehand. Any reduction whose last axis runs along memory is tiled like
+this, pooling too; a thread has several rows only if they share an operand.
 Source: multi-level tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
 """
 

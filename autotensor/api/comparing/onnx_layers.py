@@ -97,7 +97,7 @@ def layers_of(model: Loaded) -> Layers:
 
 
 def _in_floats(n: onnx.NodeProto) -> onnx.NodeProto | None:
-    """The node that makes floats of the bytes that this one gives; None where it gives none."""
+    """The node that turns this one's bytes into floats; None if its result is not bytes."""
     at = SCALE_AT.get(n.op_type)
     if at is None or len(n.input) <= at or not n.input[at]:
         return None

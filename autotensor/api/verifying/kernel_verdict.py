@@ -1,4 +1,4 @@
-"""Whether a kernel's results are right: as the search judges candidates, and no roundings held against it."""
+"""Whether a kernel's results are right: judged as the search judges candidates, with room for roundings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judged(
     return worst
 
 
-SWINGS = 8  # of inputs, by one rounding each; the chance that none shows how a result swings is tiny
+SWINGS = 8  # draws; in each, every input is moved by one rounding
 SWING_ROOM = 8.0  # a kernel rounds more often than once: as many times as `te.tolerance` allows a body
 
 

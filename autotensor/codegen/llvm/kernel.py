@@ -55,9 +55,9 @@ def kernel_text(
     """The LLVM function of one kernel.
 
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
-    instruction; the text is right without it, too. registers: LLVM's word for those of vectors, where it
-    makes branches of choices between them; "" elsewhere. overlapping: parameters that may lie in the same
-    bytes, a result over the input whose elements it replaces; all others share nothing.
+    instruction; the text is right without it, too. registers: LLVM's constraint for vector registers, on
+    targets where it would turn a choice between vectors into a branch; "" elsewhere. overlapping: parameters
+    that may lie in the same bytes: a result over the input whose elements it replaces.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
@@ -103,7 +103,7 @@ class Kernel(ValueWriter):
         self.workspace_top = 0
         self._stores: dict[Stmt, frozenset[Any]] = {}
         self.heavy = heavy(func.body)
-        self.part: Part | None = None  # of the parallel loop around, if its inner loop is cut, too
+        self.part: Part | None = None  # of the parallel loop around this place, if its inner loop is cut, too
         for k, buffer in enumerate(func.params):
             align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes
             self.places[buffer] = Place(f"%p{k}", 0, align)

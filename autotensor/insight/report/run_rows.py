@@ -35,8 +35,10 @@ class RunRows:
 
 
 def find_run(store: TrialStore, name: str | None) -> Run:
-    """The run with this key, beginning of a key, or model; the last one that began where several have the
-    model. None: the last run. Raises InputError when there is none, and when several keys begin so."""
+    """The run with this key, this beginning of a key, or this model (the latest, if several runs have it).
+
+    None: the latest run. Raises InputError when no run fits, and when several keys begin so.
+    """
     began = [s.run_key for s in store.sessions(SessionKind.SEARCH)]
     known = {r.key: r for r in store.runs()}
     order = [known[key] for key in dict.fromkeys(reversed(began))]  # the last first

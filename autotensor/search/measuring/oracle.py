@@ -56,7 +56,9 @@ def oracle_trace(dag: ComputeDAG, long_points: int = LONG_POINTS) -> Trace:
 
 
 def _outer(stage: StageOp) -> int:
-    """How many outer spatial axes have CHUNKS iterations together; all of them if none have, 0 if one in all.
+    """How many outer spatial axes are needed for CHUNKS iterations; all, if even they have fewer.
+
+    0 for a stage of one point.
 
     >>> from autotensor import te
     >>> x = te.compute((1, 224, 3), lambda n, h, c: te.const(0.0), name="x")

@@ -1,4 +1,4 @@
-"""Drafts: of whole spaces, the candidates that the prior promises most of, and some by chance.
+"""Drafts: the candidates of whole spaces that are fastest by the prior, and some drawn at random.
 
 every sketch ──all of it, or a sample that the prior breeds from──▶ prior ──best of all together──▶ drafts
 """
@@ -26,10 +26,10 @@ def draft(
     keep: int,
     spread: int,
 ) -> list[tuple[int, Ints]]:
-    """Number of the sketch and rows of option numbers [candidates, holes], of those sketches that have any.
+    """The drafts of each sketch that has any: its number, and rows of option numbers [candidates, holes].
 
-    looked_at: candidates of one sketch, at most; smaller ones are looked at whole. keep: the best by the
-    prior, of all together. spread: drawn by chance in addition, each sketch the same number.
+    looked_at: candidates of one sketch that are scored at most. keep: how many of the best of all sketches
+    are drafts. spread: how many more are drawn at random, the same number from each sketch.
     """
     pops, priors = [], []
     for space in spaces:

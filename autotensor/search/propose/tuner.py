@@ -170,6 +170,8 @@ class Tuner(Policy):
         self._take_steps(others, TRANSPLANTED, out, min(count, len(out) + self.options.transplants))
         near = [(t.sketch, t.row, t) for t in best]
         for _ in range(REACH):
+            if len(out) >= count:
+                return
             near = self._neighbours(near)
             self._take_steps(near, NEIGHBOUR, out, count)
 
@@ -210,7 +212,7 @@ class Tuner(Policy):
 
     def _parents(self, place: Place) -> tuple[Parent, ...]:
         how, parents = self._origins.get(place, ("", ()))
-        return tuple(Parent(self._filled(p.sketch, p.row).trace.hash, how) for p in parents)
+        return tuple(Parent(self._filled(p.sketch, p.row).trace_hash, how) for p in parents)
 
     def _filled(self, sketch: int, row: Ints) -> Candidate:
         s = self.sketches[sketch]

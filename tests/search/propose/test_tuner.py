@@ -22,7 +22,7 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import CostModel, PriorModel, RandomModel
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
-from schedules.generate import default_trace
+from schedules.generate import default_trace, generate
 from schedules.prior.rates import Rates
 
 RATES = Rates.guess(TARGET)
@@ -35,6 +35,14 @@ def tuner(
 ) -> Policy:
     policy = Uniform if random else Tuner
     return policy(task(workload), model or XGBModel(seed), RATES, seed=seed)
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=str)
+def test_the_text_of_a_candidate_is_that_of_its_trace(workload: Workload) -> None:
+    for sketch in generate(workload.dag, TARGET):
+        c = Candidate(sketch, sketch.defaults())
+        assert c.trace_text == c.trace.to_json()
+        assert c.trace_hash == c.trace.hash
 
 
 def failing_bowl(c: Candidate) -> float | None:

@@ -13,7 +13,7 @@ from tables import described, table
 from zoo import gemm
 
 from autotensor.base.errors import InputError
-from autotensor.search.score.boosted.ensemble import centred, fit
+from autotensor.search.score.boosted.ensemble import centred
 from autotensor.search.score.boosted.xgb_model import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
 from autotensor.search.score.cost_model import PRIOR_SPREAD, PriorModel
 from autotensor.search.score.features import NAMES, SCHEMA
@@ -98,8 +98,10 @@ def test_fast_rows_weigh_more() -> None:
     assert levels["b"] == pytest.approx(np.log(3.0))
 
 
-def test_predictions_do_not_depend_on_when_they_were_asked_for() -> None:
+@pytest.mark.parametrize("in_flight", [0, 40])
+def test_predictions_do_not_depend_on_when_they_were_asked_for(in_flight: int) -> None:
     patient, curious = XGBModel(3), XGBModel(3)
+    patient.rows_in_flight = curious.rows_in_flight = in_flight
     probe, prior, _ = table(50, seed=9)
     for n in range(9):
         rows = table(7, seed=n, failing=0.2)
@@ -113,26 +115,33 @@ def test_predictions_do_not_depend_on_when_they_were_asked_for() -> None:
     assert late.valid.tolist() == early.valid.tolist()
 
 
-def test_the_more_rows_are_in_flight_the_rarer_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def rows_known(model: XGBModel, batches: int) -> list[int]:
+    """The numbers of rows that its ensembles were fitted to while so many batches of eight arrive."""
+    known: list[int] = []
+    for n in range(batches):
+        model.learn(*table(8, seed=n), "w")
+        ensemble = model.ensemble("w")
+        if ensemble is not None and ensemble.rows not in known:
+            known.append(ensemble.rows)
+    return known
+
+
+def test_the_more_rows_are_in_flight_the_rarer_the_fits() -> None:
     """A fit that is younger than half of what is in flight would have been as old when the answer comes."""
-    fitted: list[int] = []
-
-    def counted(x, *rest):
-        fitted.append(len(x))
-        return fit(x, *rest)
-
-    monkeypatch.setattr("autotensor.search.score.boosted.xgb_model.fit", counted)
     alone, fleet = XGBModel(), XGBModel()
-    fleet.rows_in_flight = 160
-    for model, wanted in (
-        (alone, [16, 32, 48, 64, 80, 96, 112, 128, 144, 160]),
-        (fleet, [16, 32, 64, 80, 160]),
-    ):
-        fitted.clear()
-        for n in range(20):
-            model.learn(*table(8, seed=n), "w")
-            model.ensemble("w")
-        assert fitted == wanted
+    fleet.rows_in_flight = 48  # a step of 24
+    assert rows_known(alone, 12) == [16, 32, 48, 64, 80, 96]
+    assert rows_known(fleet, 38) == [16, 24, 48, 72, 96, 120, 144, 168, 192, 240]
+
+
+def test_in_a_fleet_a_fit_is_used_a_step_after_its_last_row() -> None:
+    model = XGBModel()
+    model.rows_in_flight = 48
+    for n in range(7):
+        model.learn(*table(8, seed=n), "w")
+        assert n < 5 or model.ensemble("w").rows == 24  # that of 48 rows has begun
+    model.learn(*table(16, seed=7), "w")
+    assert model.ensemble("w").rows == 48
 
 
 def test_of_features_that_never_change_it_says_the_same_as_of_others() -> None:

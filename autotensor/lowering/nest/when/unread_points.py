@@ -2,9 +2,9 @@
 
     C = max_j select(j <= i, S[j, i], -inf)      ──▶     if j <= i: S[j, i] = …
 
-The condition is common to all reads of a stage, over the stage's own axes: reads under it go through the
-Select, those under none of it come from points that are not needed themselves. Other points keep the previous
-contents of memory: a Select drops them. The pragma `skip_unread` turns it on.
+The condition is over the stage's own axes. Every read of the stage is in a branch of a Select under it, or is
+at a point of the reader that is not needed itself. Points that are left out keep the previous contents of
+memory, and the Select drops them. The pragma `skip_unread` turns it on.
 
     C = select(harm[] == 0, P[i, j], E[i, j])            ──▶     if not harm[] == 0: E[i, j] = …
 
@@ -27,15 +27,15 @@ Exprs = tuple[Expr, ...]
 
 
 def needed(state: State, stage: Stage) -> Exprs:
-    """Conditions over the axes of a stage outside of which its values have no use; () without the pragma."""
+    """Conditions over a stage's axes: only where they hold are its values used. () without the pragma."""
     return tuple(c for c in _common(state, stage) if not is_data(c)) if _asked(stage) else ()
 
 
 def wanted_at_all(state: State, stage: Stage) -> Exprs:
-    """Conditions of data for a stage to be computed at all; () without the pragma, its own or of a stage
-    inside it.
+    """Conditions on data: only if they hold is the stage computed at all.
 
-    A stage inside another one's loops has none: they would be tested in every turn.
+    () unless the stage, or one inside it, has the pragma. () also for a stage inside another one's loops,
+    where they would be tested in every iteration.
     """
     if not isinstance(stage.place, Root) or not any(map(_asked, (stage, *state.attached(stage.name)))):
         return ()
@@ -76,7 +76,7 @@ def _common(state: State, stage: Stage) -> Exprs:
 
 
 def _implied(conditions: Iterable[Expr]) -> Exprs:
-    """The conditions, comparisons by less or less-equal; behind each by less, what is weaker than it."""
+    """The conditions, with comparisons as `<` or `<=`; after each `a < b` also the weaker `a <= b`."""
     found: dict[Expr, None] = {}
     for c in conditions:
         match c:
@@ -91,8 +91,10 @@ def _or_equal(c: Expr) -> Expr | None:
 
 
 def _axes_read(stage: Stage, reader: Stage, read: Read) -> Mapping[Var, Expr] | None:
-    """The stage's axes by the reader's variables that index them; None where a read says more than axes, or
-    decides an address."""
+    """The stage's axes by the reader's variables that index them.
+
+    None where an index is not a plain variable, or where the value read is part of an address.
+    """
     if any(any_node(i, lambda n: n is read.load) for load in reader.op.loads() for i in load.indices):
         return None
     axes: dict[Var, Expr] = {}

@@ -13,6 +13,7 @@ predicts the prior.
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from schedules import shipped
 
 MIN_ROWS = 16  # fewer samples say nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
+GROWTH = 4  # where answers are late, a fit is renewed when there is a fourth more rows
 MAX_ROWS = 4000  # the newest rows of a run that are kept, so that a refit takes less than a second
 
 
@@ -47,6 +49,9 @@ class XGBModel:
     """Fits lazily to the first n rows, n being a multiple of REFIT, so that predictions depend on the rows
     and their order only, never on the time of the call. The last prediction for a read-only array of features
     is kept, one for each group.
+
+    In a fleet the process that fits also keeps all workers busy. So there fits are rarer (`fit_when_late`),
+    and each begins in a thread of its own: the ensemble of n rows is used from n + step rows on.
     """
 
     learns = True
@@ -65,6 +70,8 @@ class XGBModel:
         self._ensemble = start
         self._elsewhere: Ensemble | None = None  # the same, for workloads without rows
         self._said: dict[str, _Said] = {}  # by group
+        self._fits: ThreadPoolExecutor | None = None  # one thread, in a fleet
+        self._begun: tuple[int, Future[Ensemble | None]] = (0, Future())  # rows, and the fit to them
 
     @staticmethod
     def load(path: Path, seed: int = 0) -> XGBModel:
@@ -103,20 +110,42 @@ class XGBModel:
         """The ensemble for a workload ("": for an unknown one); None with too few rows and no start."""
         wanted = self._rows_to_know()
         if wanted >= MIN_ROWS and wanted != self._fitted:
-            self._ensemble = fit(*self._newest(wanted), self.seed, self.start) or self._ensemble
+            self._ensemble = self._fit(wanted) or self._ensemble
             self._elsewhere, self._fitted = None, wanted
+        self._begin_next()
         if self._ensemble in (None, self.start) or (group and group in self._ensemble.levels):
             return self._ensemble
         if self._elsewhere is None:  # computed on first use, because every task soon has rows of its own
             self._elsewhere = self._ensemble.at(trust(*self._newest(self._fitted), self.seed, self.start))
         return self._elsewhere
 
+    @property
+    def _step(self) -> int:
+        return max(REFIT, self.rows_in_flight // 2)
+
     def _rows_to_know(self) -> int:
         """Number of rows to fit to: the last multiple of the step; before the first, a power of two."""
-        step = max(REFIT, self.rows_in_flight // 2)
-        if self._count >= step:
-            return self._count - self._count % step
-        return 1 << (self._count.bit_length() - 1) if self._count else 0
+        step = self._step
+        if self._count < step:
+            return 1 << (self._count.bit_length() - 1) if self._count else 0
+        if step > REFIT:
+            return fit_when_late(max(step, self._count - step), step)
+        return self._count - self._count % step
+
+    def _begin_next(self) -> None:
+        """In a fleet: begins the fit that is used a step later."""
+        step = self._step
+        if step == REFIT or self._count < 2 * step:
+            return
+        coming = fit_when_late(self._count, step)
+        if coming not in (self._fitted, self._begun[0]):
+            self._fits = self._fits or ThreadPoolExecutor(1, "autotensor fit")
+            self._begun = coming, self._fits.submit(fit, *self._newest(coming), self.seed, self.start)
+
+    def _fit(self, count: int) -> Ensemble | None:
+        if count == self._begun[0]:
+            return self._begun[1].result()
+        return fit(*self._newest(count), self.seed, self.start)
 
     def _newest(self, count: int) -> tuple[npt.NDArray[np.float32], Floats, Floats, npt.NDArray[np.str_]]:
         """Features, prior, seconds and groups of the first `count` rows, less those that are too old."""
@@ -130,6 +159,18 @@ class XGBModel:
         ensemble = self.ensemble()
         if ensemble is not None:
             save(ensemble, path)
+
+
+def fit_when_late(count: int, step: int) -> int:
+    """Rows of the last fit before there were more than `count`: every step, later every fourth more rows.
+
+    >>> [fit_when_late(n, 80) for n in (80, 159, 400, 700, 800, 2000)]
+    [80, 80, 400, 640, 800, 1760]
+    """
+    n = step
+    while (later := n + step * max(1, n // (GROWTH * step))) <= count:
+        n = later
+    return n
 
 
 def started(seed: int = 0, target: Target | None = None) -> XGBModel:
