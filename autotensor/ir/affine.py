@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import gcd
 
 from autotensor.base.dtype import DType, int64, wrap_int
-from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const
+from autotensor.ir.expr import Binary, Cast, Cmp, Compare, Const, Expr, Load, Neg, Op, Unary, Var, const
 from autotensor.ir.visit import contains, free_vars
 
 _LARGE = 1 << 63
@@ -115,6 +115,31 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
             return gather(a, k, terms)
     terms[e] = terms.get(e, 0) + k
     return 0
+
+
+@lru_cache(maxsize=1024)
+def excess(cond: Compare) -> Affine | None:
+    """A sum that is at most 0 exactly when the comparison holds; None unless it is one of sums."""
+    if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
+        return None
+    match cond.op:
+        case Cmp.LT:
+            return affine(cond.a - cond.b + 1)
+        case Cmp.LE:
+            return affine(cond.a - cond.b)
+        case Cmp.GT:
+            return affine(cond.b - cond.a + 1)
+        case Cmp.GE:
+            return affine(cond.b - cond.a)
+        case _:
+            return None
+
+
+def without_limits(e: Expr) -> Expr:
+    """An index without the constants between which it is kept: `i + 1` of `max(min(i + 1, 9), 0)`."""
+    while isinstance(e, Binary) and e.op in (Op.MIN, Op.MAX) and isinstance(e.b, Const):
+        e = e.a
+    return e
 
 
 @lru_cache(maxsize=1 << 14)  # an unrolled loop simplifies its indices once for each copy

@@ -433,6 +433,15 @@ def all_of(*conditions: Any) -> Expr:
     return TRUE if out is None else out
 
 
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The conditions that a conjunction joins."""
+    match cond:
+        case Binary(Op.AND, a, b):
+            return [*conjuncts(a), *conjuncts(b)]
+        case _:
+            return [cond]
+
+
 def any_of(*conditions: Any) -> Expr:
     """True when some condition is."""
     out: Expr | None = None

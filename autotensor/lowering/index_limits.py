@@ -9,30 +9,11 @@ Where `partition` cuts loops, and ends of loops that depend on loops outside, co
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from functools import lru_cache
 
-from autotensor.ir.affine import Affine, affine, to_expr
+from autotensor.ir.affine import Affine, excess, to_expr
 from autotensor.ir.bounds import Bounds, Interval, bounds
 from autotensor.ir.expr import Cmp, Compare, Expr, Var, compare, const
 from autotensor.ir.visit import free_vars
-
-
-@lru_cache(maxsize=1024)
-def excess(cond: Compare) -> Affine | None:
-    """A sum that is at most 0 exactly when the comparison holds; None unless it is one of sums."""
-    if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
-        return None
-    match cond.op:
-        case Cmp.LT:
-            return affine(cond.a - cond.b + 1)
-        case Cmp.LE:
-            return affine(cond.a - cond.b)
-        case Cmp.GT:
-            return affine(cond.b - cond.a + 1)
-        case Cmp.GE:
-            return affine(cond.b - cond.a)
-        case _:
-            return None
 
 
 def weakest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
@@ -91,14 +72,14 @@ def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | N
 def _without(total: Affine, inside: Set[Var], known: Bounds, always: bool) -> Affine | None:
     """The sum with terms of `inside` at their greatest (always) or least; None where those are unknown."""
     gone = {t: k for t, k in total.terms.items() if free_vars(t) & inside}
-    bound = _extreme(gone, known, always)
+    bound = extreme(gone, known, always)
     if bound is None:
         return None
     left = {t: k for t, k in total.terms.items() if t not in gone}
     return Affine(left, total.constant + bound, total.dtype)
 
 
-def _extreme(terms: Mapping[Expr, int], known: Bounds, always: bool) -> int | None:
+def extreme(terms: Mapping[Expr, int], known: Bounds, always: bool) -> int | None:
     """The greatest (always) or the least value of a sum; None where it is unknown."""
     total = 0
     for term, k in terms.items():

@@ -38,6 +38,7 @@ from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.inside_extents import inside_extents
 from autotensor.lowering.passes.join_lanes import join
+from autotensor.lowering.passes.named_limits import name_limits
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
 from autotensor.lowering.passes.protect_loads import protect
@@ -92,6 +93,7 @@ def _partition_blocks(body: Stmt) -> Stmt:
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
+    Pass("name limits", name_limits, when=is_cpu),  # before unclamp: what has a name tells something
     Pass("unclamp", unclamp, when=is_cpu),  # before partition and protect: what it lays bare is guarded
     Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
     Pass("unswitch", unswitch, when=is_cpu),  # after partition, which leaves whole loops; before protect

@@ -35,6 +35,7 @@ from autotensor.ir.expr import (
     Unary,
     Var,
     all_of,
+    conjuncts,
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, map_children
@@ -84,7 +85,7 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
     (body,) = op.bodies
     known = {a.var for a in op.axes if a.name in solved}
     assert isinstance(body, Select)
-    left = [c for c in _conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
+    left = [c for c in conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
     return (Select(all_of(*left), body.then, body.otherwise) if left else body.then,)
 
 
@@ -285,7 +286,7 @@ def carried(op: StageOp) -> StageOp:
 def _under_condition(op: StageOp) -> list[Expr]:
     """The conditions without which a term of one value changes nothing; none for another form."""
     found = _conditions(op) if len(op.bodies) == 1 else set()
-    return [part for cond in found for part in _conjuncts(cond)]
+    return [part for cond in found for part in conjuncts(cond)]
 
 
 def _conditions(op: StageOp) -> set[Expr]:
@@ -298,14 +299,6 @@ def _conditions(op: StageOp) -> set[Expr]:
             return set()
         found.add(body.cond)
     return found
-
-
-def _conjuncts(cond: Expr) -> list[Expr]:
-    match cond:
-        case Binary(Op.AND, a, b):
-            return [*_conjuncts(a), *_conjuncts(b)]
-        case _:
-            return [cond]
 
 
 def _sides(cond: Expr) -> list[tuple[Expr, Expr]]:

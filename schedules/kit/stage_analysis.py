@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.target import Target
+from autotensor.ir.affine import affine, excess, without_limits
 from autotensor.ir.bounds import is_data
-from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
+from autotensor.ir.expr import Binary, Call, Compare, Const, Expr, Load, Op, Select, Var, conjuncts
 from autotensor.ir.node import children
 from autotensor.ir.visit import any_node, contains, free_vars
 from autotensor.schedule.extents import Access, access
@@ -42,6 +43,15 @@ class Read:
     def from_data(self) -> bool:
         """Whether an index comes from memory."""
         return any(contains(i, Load) for i in self.load.indices)
+
+    def begins_by_data(self, axis: str) -> bool:
+        """Whether data say where it begins, and from there it runs along memory: V[p[i] + k]."""
+        *outer, last = self.load.indices
+        found = affine(without_limits(last))
+        if found is None or any(v.name == axis for i in outer for v in free_vars(i)):
+            return False
+        along = {t: k for t, k in found.terms.items() if any(v.name == axis for v in free_vars(t))}
+        return [*along.values()] == [1] and all(isinstance(t, Var) for t in along)
 
     @property
     def walkers(self) -> dict[int, str]:
@@ -88,16 +98,37 @@ def contiguous_reduction(op: StageOp) -> bool:
     """Whether the last reduction axis runs along memory in every operand that uses it.
 
     An operand whose places data say runs along nothing; it may come with others, unless one of these runs
-    along the last axis of the result.
+    along the last axis of the result. Where data say no more than where it begins, it runs from there.
     """
     if not op.reduce_axes:
         return False
     last = op.reduce_axes[-1].name
     using = [r for r in reads(op) if r.uses(last)]
-    plain = [r for r in using if last in r.strides or not r.from_data]
+    begun = [r for r in using if last not in r.strides and r.begins_by_data(last)]
+    plain = [r for r in using if last in r.strides or not r.from_data or r in begun]
     if len(plain) < len(using) and any(r.strides.get(a.name) == 1 for r in using for a in op.axes[-1:]):
         return False
-    return bool(plain) and all(r.strides.get(last) == 1 for r in plain)
+    return bool(plain) and all(r in begun or r.strides.get(last) == 1 for r in plain)
+
+
+def ends_by_data(op: StageOp) -> bool:
+    """Whether data say how many terms a reduction has: Σ_k select(k < n[i], x[i, k], 0)."""
+    if op.combiner is None or len(op.bodies) != 1 or not op.reduce_axes:
+        return False
+    last = op.reduce_axes[-1].name
+    match op.bodies[0]:
+        case Select(cond, _, otherwise) if otherwise is op.combiner.identity[0]:
+            return any(_is_end(c, last) for c in conjuncts(cond) if isinstance(c, Compare))
+    return False
+
+
+def _is_end(cond: Compare, axis: str) -> bool:
+    """Whether a comparison with data fails from some value of the axis on."""
+    total = excess(cond) if contains(cond, Load) else None
+    if total is None:
+        return False
+    along = {t: k for t, k in total.terms.items() if any(v.name == axis for v in free_vars(t))}
+    return all(isinstance(t, Var) and k > 0 for t, k in along.items()) and len(along) == 1
 
 
 def is_expensive(op: StageOp) -> bool:

@@ -30,6 +30,7 @@ from schedules.rules import (
     mirrored,
     narrow_groups,
     narrow_places,
+    narrow_sums,
     nested_sums,
     one_pass,
     pipeline,
@@ -79,6 +80,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("dots", dots.dots),
     # behind dots, which are faster, and before windows, which take sums as they are
     SketchRule("float_sums", float_sums.float_sums),
+    # behind dots and float_sums, which take products of bytes as they are, and before all that give loops
+    SketchRule("narrow_sums", narrow_sums.narrow_sums),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it recognises the whole computation by all its stages

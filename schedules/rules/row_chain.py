@@ -35,6 +35,7 @@ from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import (
     at_point,
     contiguous_reduction,
+    ends_by_data,
     is_constant,
     lanes_of,
     second_cache,
@@ -51,6 +52,7 @@ VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 MOST_LANES = 256  # of a loop in vectors; lowering refuses more
 ROWS = (1, 2, 4, 8)  # at a time
 UNROLLED = 8  # steps of a row reduction that are written out
+MANY = 8  # turns, at least, of a loop that ends where data say (2026-11)
 BLOCKS = 4  # of rows for each core, at least
 
 
@@ -195,11 +197,14 @@ def _reduction(
         return []
     most = min(extent, MOST_LANES)
     options = tuple(n * lanes for n in VECTORS if n * lanes <= most) or (1 << (extent - 1).bit_length(),)
-    own = max((w for w in options if w <= latency * lanes and 2 * w <= extent), default=options[0])
+    ends = ends_by_data(op)
+    turns = MANY if ends else 2
+    own = max((w for w in options if w <= latency * lanes and turns * w <= extent), default=options[0])
     holes.append(Hole(f"{name}/lanes", singles(options), (own,)))
     others = [a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(steps) - 1]]
     steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))
     steps.append(Reorder(name, (*spatial, f"{axis}.1", *others, f"{axis}.0")))
-    steps.append(Pragma(name, f"{axis}.1", "auto_unroll_max_step", str(UNROLLED)))
+    if not ends:  # a loop that is written out does not end before its last turn
+        steps.append(Pragma(name, f"{axis}.1", "auto_unroll_max_step", str(UNROLLED)))
     steps.append(Vectorize(name, f"{axis}.1"))
     return steps

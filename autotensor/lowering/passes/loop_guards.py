@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from autotensor.ir.affine import to_expr
+from autotensor.ir.affine import excess, to_expr
 from autotensor.ir.bounds import NEGATED, Bounds, Interval
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Op, Select, Var, compare, const
+from autotensor.ir.expr import (
+    Binary,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Var,
+    compare,
+    conjuncts,
+    const,
+)
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import collect, free_vars
-from autotensor.lowering.index_limits import excess
 from autotensor.lowering.passes.protect_loads import in_bounds
 
 LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
@@ -33,7 +45,7 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
             masks = [(c, known) for c in _of_masks(value)]
             return [*masks, *guards(body, known.in_let(var, value), unsafe)]
         case If(cond, then, otherwise):
-            here = [] if _is_long(then) else [(c, known) for c in conjuncts(cond)]
+            here = [] if _is_long(then) else [(c, known) for c in comparisons(cond)]
             more = [] if otherwise is None else guards(otherwise, known, unsafe)
             return [*here, *guards(then, known, unsafe), *more]
         case Seq(stmts):
@@ -48,7 +60,7 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
 def _of_masks(node: Node) -> tuple[Compare, ...]:
     """The comparisons in the masks of a statement's or value's loads."""
     masks = dict.fromkeys(load.mask for load in collect(node, Load) if load.mask is not None)
-    return tuple(c for mask in masks for c in conjuncts(mask))
+    return tuple(c for mask in masks for c in comparisons(mask))
 
 
 def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
@@ -91,7 +103,7 @@ def _protecting(select: Select, known: Bounds) -> list[Compare]:
     def is_unsafe(side: Expr) -> bool:
         return not all(in_bounds(load, known) for load in collect(side, Load))
 
-    found = conjuncts(select.cond) if is_unsafe(select.then) else []
+    found = comparisons(select.cond) if is_unsafe(select.then) else []
     match select.cond:
         case Compare(op, a, b) if is_unsafe(select.otherwise):
             return [*found, Compare(NEGATED[op], a, b)]
@@ -115,7 +127,7 @@ def _of_vectors(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[Compa
 
 def _mostly(cond: Expr, known: Bounds) -> Iterator[Compare]:
     """The comparison, or its opposite if that holds more often."""
-    for c in conjuncts(cond):
+    for c in comparisons(cond):
         yield c if _share(c, known) >= 0.5 else Compare(NEGATED[c.op], c.a, c.b)
 
 
@@ -126,14 +138,14 @@ def _mostly_beside(dividend: Expr, n: int, known: Bounds) -> Iterator[Compare]:
         return
     multiple = hi // n * n
     late = hi - multiple + 1 > multiple - lo
-    yield from conjuncts(compare(Cmp.GE if late else Cmp.LT, dividend, const(multiple, dividend.dtype)))
+    yield from comparisons(compare(Cmp.GE if late else Cmp.LT, dividend, const(multiple, dividend.dtype)))
 
 
 def _but_for_one(a: Expr, b: Expr, known: Bounds) -> Iterator[Compare]:
     """Two that are equal at one end of their ranges only: how they compare everywhere else."""
     for op, outside in ((Cmp.GT, Cmp.LT), (Cmp.LT, Cmp.GT)):
         if known.decide(compare(outside, a, b)) is False:
-            yield from conjuncts(compare(op, a, b))
+            yield from comparisons(compare(op, a, b))
             return
 
 
@@ -200,7 +212,7 @@ def _choices(node: Node) -> int:
 
 def share(cond: Expr, known: Bounds) -> float:
     """About the share of the variables' values for which the condition holds."""
-    shares = [_share(c, known) for c in conjuncts(cond)]
+    shares = [_share(c, known) for c in comparisons(cond)]
     return min(shares, default=0.5)
 
 
@@ -217,11 +229,6 @@ def _is_long(s: Stmt) -> bool:
     return _turns(s) >= LONG
 
 
-def conjuncts(cond: Expr) -> list[Compare]:
-    match cond:
-        case Binary(Op.AND, a, b):
-            return [*conjuncts(a), *conjuncts(b)]
-        case Compare():
-            return [cond]
-        case _:
-            return []
+def comparisons(cond: Expr) -> list[Compare]:
+    """The comparisons among the conditions that a conjunction joins."""
+    return [c for c in conjuncts(cond) if isinstance(c, Compare)]

@@ -18,11 +18,11 @@ are cut first, if that leaves half of the guarded turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
+from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds, is_data
 from autotensor.ir.expr import (
     Binary,
     Cmp,
@@ -46,7 +46,7 @@ from autotensor.lowering.index_limits import end, holds, may_hold
 from autotensor.lowering.passes.loop_guards import (
     LONG,
     Unsafe,
-    conjuncts,
+    comparisons,
     guarded_turns,
     guards,
     guards_of_loads,
@@ -73,12 +73,16 @@ class _Budget:
     copies: _Copies
     unsafe: Unsafe
     lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
+    data: frozenset[Var] = frozenset()  # variables that memory tells
     least: float = 0.0  # guarded turns of a loop worth cutting
     inner: bool = False  # a loop stays whole where cutting one inside settles its guards for most turns
     times: float = 1.0
 
     def within(self, times: float) -> _Budget:
         return replace(self, times=self.times * times)
+
+    def naming(self, var: Var, value: Expr) -> _Budget:
+        return replace(self, data=self.data | {var}) if is_data(value) else self
 
     def allows(self, body: Stmt, known: Bounds) -> bool:
         """Whether a copy is left, and a loop around `body` is worth it."""
@@ -131,10 +135,11 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             return _visit_open(s, known, budget)
         case Let(var, value, body):
             inside = known.in_let(var, value)
+            budget = budget.naming(var, value)
             tested = _tested(var, body, inside, budget)
             if tested is not None:
                 return Let(var, value, tested)
-            whole = known.of(value) if value.dtype.is_int else Interval(None, None)
+            whole = known.of(value) if value.dtype.is_int and not is_data(value) else Interval(None, None)
             if budget.allows(body, inside) and whole.lo is not None and whole.hi is not None:
                 main = _main_range(var, whole, body, inside, budget)
                 if main is not None:
@@ -307,10 +312,12 @@ def _open_parts(
     """
     assert whole.lo is not None
     assert whole.hi is not None
-    if whole.hi - whole.lo + 1 < LONG:
+    turns = whole.hi - whole.lo + 1
+    if turns < (2 if budget.data else LONG):
         return None
     loops, lets = collect(loop.body, For), collect(loop.body, Let)
-    inside = frozenset(s.var for s in loops) | frozenset(s.var for s in lets)
+    # lanes around the loop count as well: it ends for all of them together
+    inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     found = [
         (cond, stop)
         for cond, inner in guards(loop.body, known, budget.of_loads(loop.body))
@@ -324,7 +331,7 @@ def _open_parts(
     free = reduce(lambda a, b: Binary(Op.MIN, a, b), ends) if ends else until
     middle = _within(free, begin, until, known)
     outside = free_vars(middle) | free_vars(until)
-    if not outside or outside & budget.lanes:
+    if not outside or outside & budget.lanes or (turns < LONG and not outside & budget.data):
         return None
     parts = []
     if middle is not begin:
@@ -359,7 +366,7 @@ def _from(loop: For, begin: Expr, after: Expr, known: Bounds) -> For:
     return For(loop.var, begin, extent, loop.kind, loop.body, loop.thread)
 
 
-def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | None:
+def _last(s: Stmt, var: Var, inside: Set[Var], known: Bounds) -> Expr | None:
     """Where the statement ends to do anything, as `var` grows; None when nothing outside the loop tells."""
     match s:
         case For(other, begin, extent, _, body):
@@ -369,7 +376,7 @@ def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | No
         case Alloc(_, body):
             return _last(body, var, inside, known)
         case If(cond, then, None):
-            ends = [end(c, var, inside, known, always=False) for c in conjuncts(cond)]
+            ends = [end(c, var, inside, known, always=False) for c in comparisons(cond)]
             here = next((e for e in ends if e is not None), None)
             return _last(then, var, inside, known) if here is None else here
         case Seq(stmts):
@@ -423,7 +430,7 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
             return _active(body, var, whole, known)
         case If(cond, then, None):
             inner = _active(then, var, whole, known)
-            for c in conjuncts(cond):
+            for c in comparisons(cond):
                 if var in free_vars(c) and inner is not None:
                     may = may_hold(c, var, known)
                     met = inner.meet(may)

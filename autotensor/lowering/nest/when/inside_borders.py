@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Set
 
 from autotensor.ir.bounds import Interval, prove
-from autotensor.ir.expr import Expr, Select, Var, all_of
+from autotensor.ir.expr import Expr, Select, Var, all_of, conjuncts
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import If, Stmt
 from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.index_limits import strongest
 from autotensor.lowering.nest.loops import Loops
-from autotensor.lowering.nest.when.skipped_terms import conjuncts
 
 
 def inside_borders(loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt) -> Stmt:

@@ -28,6 +28,7 @@ from autotensor.ir.expr import (
     Var,
     all_of,
     compare,
+    conjuncts,
     const,
 )
 from autotensor.ir.rewrite import substitute
@@ -95,15 +96,6 @@ def neutral_terms(body: Expr, combiner: Combiner, usable: Callable[[Expr], bool]
 
     bare = under(body, lambda v: isinstance(v, Const) and v == identity)
     return tuple(dict.fromkeys(conditions)), bare
-
-
-def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions that a conjunction joins."""
-    match cond:
-        case Binary(Op.AND, a, b):
-            return [*conjuncts(a), *conjuncts(b)]
-        case _:
-            return [cond]
 
 
 def _plain(cond: Expr) -> bool:

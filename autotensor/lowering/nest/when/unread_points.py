@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from autotensor.ir.bounds import is_data
-from autotensor.ir.expr import Cmp, Compare, Const, Expr, Load, Neg, Unary, Var
+from autotensor.ir.expr import Cmp, Compare, Const, Expr, Load, Neg, Unary, Var, conjuncts
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.nest.guards import Read, reads
-from autotensor.lowering.nest.when.skipped_terms import conjuncts
 from autotensor.schedule.state import Root, Stage, State
 
 Exprs = tuple[Expr, ...]

@@ -1,0 +1,25 @@
+"""Sums of integers that fit into a narrower type are made there: their vectors have more lanes.
+
+The stage that widens the results is an epilogue as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.base.target import Target
+from autotensor.schedule.algorithm import ALGORITHMS
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.narrow_sums import NAME
+from schedules.kit.stage_analysis import untouched
+from schedules.registry import Extension
+
+
+def narrow_sums(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if ALGORITHMS.get(NAME).stages(state, stage) is None:
+        return
+    yield Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name, f"{stage.name}.narrow"))
+    yield Extension(onward=True)
