@@ -315,8 +315,8 @@ XEON = replace(
     # rows of 3072 steps 1.12 x (Sapphire Rapids, 2026-11)
     panel_wait=0.25,
     # one core 806, 96 and 253 G operations/s where FMAs do 214; vdpbf16ps takes two cycles (Emerald Rapids,
-    # 2026-11)
-    dots=(("vpdpb", 3.8), ("vpmaddwd", 1.2), ("vdpbf16ps", 0.45)),
+    # 2026-11); tiles by Intel's manual, 2048 and 1024 a cycle
+    dots=(("vpdpb", 3.8), ("vpmaddwd", 1.2), ("vdpbf16ps", 0.45), ("tdpbusd", 32.0), ("tdpbf16ps", 16.0)),
 )
 # Mean loss of Winograd's choice against the best option that was measured, weights warm, seven layers of 56,
 # 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2 cores: 4 % (10 % while blocks by columns were counted

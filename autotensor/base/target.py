@@ -19,8 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from autotensor.base.control_group import cpu_quota
 from autotensor.base.errors import TargetError
+from autotensor.base.granted.control_group import cpu_quota
+from autotensor.base.granted.tile_permission import TILES, may_use_tiles
 from autotensor.base.plugins import OWN, known_kinds, plugin
 from autotensor.base.processor_features import (
     FAMILIES,
@@ -315,6 +316,8 @@ def host() -> Target:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
+    if any(features.get(name) for name in TILES) and not may_use_tiles():
+        features.update(dict.fromkeys(TILES, False))  # what the system keeps from us is as good as not there
     width, registers = vector_limits(frozenset(name for name, has in features.items() if has))
     return Target(
         kind="llvm",

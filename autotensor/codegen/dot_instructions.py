@@ -20,6 +20,8 @@ from autotensor.base.dtype import DType
 from autotensor.base.registry import Registry
 from autotensor.base.target import Target, features_of
 
+TILE_REGISTERS = 8  # of AMX
+
 # (writer, Dot, registers of its sums and operands) → the register of the result
 Spelling = Callable[[Any, Any, str, str, str], str]
 
@@ -76,6 +78,6 @@ def available(target: Target | None) -> tuple[DotInstruction, ...]:
 
 
 def whole(target: Target) -> tuple[DotInstruction, ...]:
-    """Those of a target whose sums fill its vector registers."""
-    fill = (dot for dot in available(target) if dot.rows == 1)
-    return tuple(dot for dot in fill if dot.columns * dot.sums.dtype.bytes == target.vector_bytes)
+    """Those of a target whose sums fill its registers, of vectors or of tiles."""
+    width = target.vector_bytes
+    return tuple(d for d in available(target) if d.rows > 1 or d.columns * d.sums.dtype.bytes == width)

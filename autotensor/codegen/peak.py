@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 
 from autotensor.base.dtype import DType, float32
-from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target, host
 from autotensor.codegen.dot_instructions import DotInstruction
 from autotensor.codegen.yardstick import Yardstick, load
@@ -23,6 +22,7 @@ from autotensor.ir.stmt import Alloc, ForKind, Let, Stmt, Store, for_range, seq
 
 # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
 _CHAINS = {16: 12, 32: 24}
+_TILES = 4  # the same in tiles, of which eight are registers
 _TURNS = 8  # after which operands are the same again
 _UNROLL = 4  # so that the loop itself costs nothing
 
@@ -76,42 +76,39 @@ def fma_yardstick(
 def dot_yardstick(
     dot: DotInstruction, threads: int = 1, *, target: Target | None = None, steps: int = 20_000
 ) -> Yardstick:
-    """Every thread adds `steps` dots to each of its vectors of sums; the amount is operations of all.
-
-    Raises CodegenError for an instruction of tiles, which a vector register does not hold.
-    """
+    """Every thread adds `steps` dots to each of its vectors or tiles of sums; the amount is operations of
+    all."""
     target = target or host()
-    if dot.rows > 1:
-        raise CodegenError(f"there is no yardstick for {dot.name}: its operands are tiles.")
-    chains = _CHAINS.get(target.vector_registers, 12)
+    chains = _CHAINS.get(target.vector_registers, 12) if dot.rows == 1 else _TILES
     groups = _TURNS + _UNROLL * chains
     rng = np.random.default_rng(0)
-    sizes = zip((groups * dot.depth, dot.columns * dot.depth), dot.types[1:], strict=True)
+    sizes = zip((groups * dot.rows * dot.depth, dot.columns * dot.depth), dot.types[1:], strict=True)
     operands = tuple(rng.integers(1, 3, n).astype(t.numpy) for n, t in sizes)
-    result = np.zeros(threads * chains * dot.columns, dot.sums.dtype.numpy)
-    amount = 2.0 * threads * chains * dot.columns * dot.depth * steps
+    sums = dot.rows * dot.columns
+    result = np.zeros(threads * chains * sums, dot.sums.dtype.numpy)
+    amount = 2.0 * threads * chains * sums * dot.depth * steps
     program = _dot_program(dot, threads, chains, groups, steps)
     return load(program, target, threads, amount, (*operands, result))
 
 
 def _dot_program(dot: DotInstruction, threads: int, chains: int, groups: int, steps: int) -> Program:
-    """Every thread: `chains` independent vectors, each `steps` times v = dot(v, x[…], y).
+    """Every thread: `chains` independent sums, each `steps` times v = dot(v, x[…], y).
 
-    Each step reads a group of its own from L1, so that no product is computed once for several.
+    Each step reads an operand of its own from L1, so that no product is computed once for several.
     """
-    x_in, y_in = (
-        Buffer("x", (groups * dot.depth,), dot.a.dtype),
-        Buffer("y", (dot.columns * dot.depth,), dot.b.dtype),
-    )
-    out = Buffer("z", (threads * chains * dot.columns,), dot.sums.dtype)
-    y = Var("y0", y_in.dtype.with_lanes(y_in.size))
+    left, lanes = dot.rows * dot.depth, dot.rows * dot.columns
+    x_in = Buffer("x", (groups * left,), dot.a.dtype)
+    y_in = Buffer("y", (dot.columns * dot.depth,), dot.b.dtype)
+    out = Buffer("z", (threads * chains * lanes,), dot.sums.dtype)
+    kept = Var("y0", y_in.dtype.with_lanes(y_in.size))
+    y: Expr = Load(y_in, (Ramp(const(0), 1, y_in.size),))
 
     def step(sums: Expr, number: int, turn: Var) -> Expr:
-        group = Load(x_in, (Ramp((turn % _TURNS + number) * dot.depth, 1, dot.depth),))
-        return Dot(sums, group, y, 1, dot.group, dot.name)
+        group = Load(x_in, (Ramp((turn % _TURNS + number) * left, 1, left),))
+        return Dot(sums, group, kept if dot.rows == 1 else y, dot.rows, dot.group, dot.name)
 
-    known = ((y, Load(y_in, (Ramp(const(0), 1, y_in.size),))),)
-    return _kernel((x_in, y_in), out, known, _team(out, threads, chains, dot.columns, steps, step))
+    known = ((kept, y),) if dot.rows == 1 else ()
+    return _kernel((x_in, y_in), out, known, _team(out, threads, chains, lanes, steps, step, dot.rows > 1))
 
 
 def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) -> Program:
@@ -124,14 +121,21 @@ def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) ->
 
 
 def _team(
-    out: Buffer, threads: int, chains: int, lanes: int, steps: int, step: Callable[[Expr, int, Var], Expr]
+    out: Buffer,
+    threads: int,
+    chains: int,
+    lanes: int,
+    steps: int,
+    step: Callable[[Expr, int, Var], Expr],
+    tiles: bool = False,
 ) -> tuple[Var, int, Stmt]:
     """A loop over threads: its variable, its extent and what each of them does."""
     acc = Buffer("acc", (chains * lanes,), out.dtype, Scope.REGISTER)
     thread, turn = Var("thread"), Var("step")
     at = [(Ramp(const(c * lanes), 1, lanes),) for c in range(chains)]
     vector = out.dtype.with_lanes(lanes)
-    start = seq(*(Store(acc, a, const(float(c), vector)) for c, a in enumerate(at)))
+    # LLVM would compute equal sums once, but for those of tiles, which begin with zeros
+    start = seq(*(Store(acc, a, const(0.0 if tiles else float(c), vector)) for c, a in enumerate(at)))
     numbered = enumerate(at * _UNROLL)  # step number n of a turn
     body = seq(*(Store(acc, a, step(Load(acc, a), n, turn)) for n, a in numbered))
     end = seq(

@@ -1,9 +1,8 @@
 """AMX: tdpbusd and tdpbf16ps add the product of two tiles of 16 rows of 64 bytes to 16 x 16 sums of 32 bits.
 
-Rows of the left tile follow one another in memory, so a schedule packs it. The contents of a tile travel as a
-vector between instructions; LLVM configures the tiles. tdpbf16ps takes denormals for zeros and gives none.
-No rule uses them, and they have run on no machine yet. Loading them requests tiles from Linux
-(`runtime/linking/tile_permission.py`).
+Rows of an operand may be any distance apart in memory, and tiles may have fewer rows and groups. Kernels
+number their registers themselves (`codegen/llvm/tiles.py`). tdpbf16ps takes denormals for zeros and gives
+none. Linux grants tiles on request (`base/granted/tile_permission.py`).
 Source: Intel Architecture Instruction Set Extensions, "TDPBUSD", "TDPBF16PS".
 """
 
@@ -24,4 +23,4 @@ for name, left, right, sums, group, feature in (
         return te.sum(A[i, k * group + q].astype(sums) * B[k, j, q].astype(sums), axis=[k, q])  # noqa: B023
 
     C = te.compute((16, 16), product)
-    dot(f"x86.{name}", C, needs=("amx-tile", feature), write=call_on_tiles(f"llvm.x86.{name}.internal"))
+    dot(f"x86.{name}", C, needs=("amx-tile", feature), write=call_on_tiles(f"llvm.x86.{name}"))

@@ -42,6 +42,7 @@ from autotensor.lowering.passes.named_limits import name_limits
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
 from autotensor.lowering.passes.protect_loads import protect
+from autotensor.lowering.passes.tile_sums import tile_sums
 from autotensor.lowering.passes.unclamp import unclamp
 from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
@@ -105,6 +106,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("open guards", open_guards, when=is_gpu),
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("inside extents", inside_extents),  # after protect, whose masks it trusts
+    Pass("tile sums", tile_sums, when=is_cpu),  # before flatten: a tile's rows and columns are two indices
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
     Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize: as long as there are loops

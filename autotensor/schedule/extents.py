@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
+from autotensor.codegen.dot_instructions import DOTS
 from autotensor.ir.affine import Affine, affine, to_expr
-from autotensor.ir.expr import Expr, Op, Var, binary, const
+from autotensor.ir.expr import Expr, Op, Var, binary, const, minimum
 from autotensor.ir.func import Scope
 from autotensor.schedule.index_regions import (
     Access,
@@ -106,7 +107,7 @@ def derive(
                 later = needed(state, stage, stage.place, out, False, ahead=1)
                 out.windows[stage.name] = window_of(stage, box, later)
                 box = out.windows[stage.name].computed()
-            out.boxes[stage.name] = box
+            out.boxes[stage.name] = _of_whole_tiles(stage, box) if symbolic else box
             out.early[stage.name] = _early(state, stage, stage.place, out) if out.windows else 0
             out.of.update(_loops(stage, [s.extent for s in box], decided))
         else:
@@ -134,6 +135,21 @@ def _computed_at(state: State, stage: Stage, place: At) -> str | None:
             return stage.name
         stage = state.stage(stage.place.stage)
     return None
+
+
+def _of_whole_tiles(stage: Stage, box: tuple[Span, ...]) -> tuple[Span, ...]:
+    """The box, moved inside the tensor where an instruction of tiles computes it: its tiles are whole, so the
+    last box and the one before may have rows in common. Columns may stick out."""
+    marked = next((a for a in stage.leaves if a.thread in DOTS and DOTS.get(a.thread).rows > 1), None)
+    if marked is None:
+        return box
+    columns = marked.name.partition(".")[0]
+    return tuple(
+        span
+        if axis.name == columns or span.base is None
+        else replace(span, base=minimum(span.base, const(axis.extent - int(span.extent))))
+        for axis, span in zip(stage.op.axes, box, strict=True)
+    )
 
 
 def root_extents(stage: Stage, values: Values) -> dict[tuple[str, str], Number]:

@@ -20,6 +20,7 @@ from autotensor.schedule.state import State
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT
+from schedules.kit.matrix_tiles import groups_at_once
 from schedules.kit.operand_roles import Roles, assign_roles, dimension
 from schedules.kit.stage_analysis import Read, constants, packable
 
@@ -34,17 +35,19 @@ class DotUse:
     roles: Roles  # the panel is packed; depth in groups
     gain: float  # operations a second over those of FMAs in float32, as the processor's record has it
 
+    groups: int = 1  # that a turn of the reduction's loop takes
+
     @property
     def ragged(self) -> bool:
-        """Whether the last group is not whole."""
-        return self.extent % self.dot.group != 0
+        """Whether the last turn takes less."""
+        return self.extent % (self.dot.group * self.groups) != 0
 
 
 def dot_uses(state: State, op: StageOp, target: Target) -> tuple[DotUse, ...]:
     """Those that fit, the fastest first."""
     if not available(target) or not is_sum_of_products(op):
         return ()
-    found = (_use(state, op, dot, target) for dot in available(target) if dot.rows == 1)
+    found = (_use(state, op, dot, target) for dot in available(target))
     return tuple(sorted((use for use in found if use is not None), key=lambda use: -use.gain))
 
 
@@ -78,9 +81,24 @@ def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotU
     axis = next((a for a in op.reduce_axes if standing.strides.get(a.name) == 1), None)
     if axis is None or axis.extent < dot.group or not _can_pack(state, panel, roles, axis.name):
         return None
-    groups = ceil(axis.extent / dot.group) * (roles.depth // axis.extent)
-    roles = replace(roles, packed=(panel,), direct=(), turned=(), depth=groups, work=PRODUCT)
-    return DotUse(dot, axis.name, axis.extent, roles, gain(dot, target))
+    groups = ceil(axis.extent / dot.group)
+    depth = groups * (roles.depth // axis.extent)
+    roles = replace(roles, packed=(panel,), direct=(), turned=(), depth=depth, work=PRODUCT)
+    known = gain(dot, target)
+    if dot.rows > 1:
+        if op.is_open or not roles.rows or axis.extent % dot.group:
+            return None
+        most = dot.depth // dot.group
+        step = groups_at_once(groups, most)
+        roles = replace(roles, at_once=dot.rows, ragged=groups % step != 0)
+        known *= _filled(roles.inner, dot.rows) * groups / (most * ceil(groups / step))
+        return DotUse(dot, axis.name, axis.extent, roles, known, step)
+    return DotUse(dot, axis.name, axis.extent, roles, known)
+
+
+def _filled(extent: int, most: int) -> float:
+    """The share of tiles that an extent fills."""
+    return extent / (most * ceil(extent / most))
 
 
 def _can_pack(state: State, panel: Read, roles: Roles, axis: str) -> bool:

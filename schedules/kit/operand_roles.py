@@ -38,6 +38,8 @@ class Roles:
     row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
     depth: int  # steps of the reduction
     work: BodyWork = PRODUCT  # of a step
+    at_once: int = 1  # rows that an instruction of tiles takes at most
+    ragged: bool = False  # whether its last step is smaller
 
     @property
     def outer(self) -> int:

@@ -16,6 +16,7 @@ from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of, spread_cycles
 from schedules.kit.body_work import PRODUCT, BodyWork
+from schedules.kit.matrix_tiles import best_matrix_tile, matrix_tiles
 from schedules.kit.operand_roles import Roles
 from schedules.kit.stage_analysis import lanes_of, second_cache
 
@@ -45,6 +46,8 @@ def column_lanes(op: StageOp, target: Target) -> int:
 
 
 def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
+    if roles.at_once > 1:
+        return matrix_tiles(roles)
     return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target, roles.work)
 
 
@@ -53,6 +56,8 @@ def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option
 
     most_rows: of those of so many rows, if there are any.
     """
+    if roles.at_once > 1:
+        return best_matrix_tile(roles, target)
     others = prod(a.extent for a in roles.others)
     cpu, l2 = cpu_of(target), second_cache(target)
     packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))

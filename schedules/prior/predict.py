@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
+from autotensor.codegen.dot_instructions import TILE_REGISTERS, DotInstruction
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Number
 from autotensor.schedule.formulas import elementwise
@@ -26,10 +27,21 @@ from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
 from schedules.cpu import Cpu, cpu_of
 from schedules.prior.predict_gpu import predict_gpu
 from schedules.prior.rates import LEVELS, Rates
-from schedules.prior.register_tile import Tile, added, dot_of, full, is_product, tile_of, ways
+from schedules.prior.register_tile import (
+    Tile,
+    added,
+    dot_of,
+    full,
+    is_product,
+    taken_at_once,
+    tile_of,
+    ways,
+)
 from schedules.prior.terms import Terms
 
 Floats = npt.NDArray[np.float64]
+LEAST_ROWS = 9.0  # of a tile, that others take as long as (Emerald Rapids, 2026-11)
+TILE_LATENCY = 3.25  # times a whole instruction, until sums are there (Intel's manual)
 LEAST_GAIN = 0.1  # of an instruction of which nothing is known (chosen, 2026-11)
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
@@ -80,7 +92,9 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     steps = _steps(s, count)
     traffic = _traffic(s, count, target, rates)
     per_step, measured = _measured_step(s, count, tile, lanes, steps, traffic, rates)
-    per_step = np.where(measured, per_step, _step(s, tile, target, rates)) + _crowding(s, tile, target, cpu)
+    per_step = np.where(measured, per_step, _step(s, count, tile, target, rates)) + _crowding(
+        s, tile, target, cpu
+    )
     compute = steps * per_step * cycle
     chunks = full(1, count)
     for level in s.levels:
@@ -103,9 +117,11 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     return Terms(compute, moves, chunks, imbalance, tile.size, tile.loads, all_parts, hidden, launch, total)
 
 
-def _step(s: StagePicture, tile: Tile, target: Target, rates: Rates) -> Floats:
+def _step(s: StagePicture, count: int, tile: Tile, target: Target, rates: Rates) -> Floats:
     """Cycles of the innermost unrolled code, by formula; a dot instruction takes a whole group at once."""
     cpu, dot = cpu_of(target, rates.multiplies), dot_of(s)
+    if dot is not None and dot.rows > 1:
+        return _step_of_tiles(s, count, tile, dot, max(LEAST_GAIN, rates.gain(dot, target)), cpu)
     gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
     work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0) / gain
     chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
@@ -113,6 +129,21 @@ def _step(s: StagePicture, tile: Tile, target: Target, rates: Rates) -> Floats:
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
+
+
+def _step_of_tiles(
+    s: StagePicture, count: int, tile: Tile, dot: DotInstruction, gain: float, cpu: Cpu
+) -> Floats:
+    """The same of an instruction of tiles: as long as its rows take, whatever groups there are. A tile is
+    loaded row by row."""
+    rows, points = taken_at_once(s, count)
+    whole = dot.rows * dot.depth / gain  # cycles of a whole one
+    work = tile.size * whole * np.maximum(rows, LEAST_ROWS) / dot.rows
+    chain = TILE_LATENCY * whole * tile.chained
+    loads = cpu.prior_load * tile.loads * rows
+    per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
+    spills = tile.size + 2.0 > TILE_REGISTERS
+    return np.where(spills, per_step * cpu.prior_spilled, per_step) / points
 
 
 def _measured_step(

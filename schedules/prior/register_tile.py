@@ -92,6 +92,18 @@ def dot_of(s: StagePicture) -> DotInstruction | None:
     return None if name is None else DOTS.get(name)
 
 
+def taken_at_once(s: StagePicture, count: int) -> tuple[Floats, Floats]:
+    """Rows, and points of all loops besides that over columns, that one instruction of tiles takes."""
+    own = s.levels[len(s.levels) - s.own :]
+    at = next(n for n, v in enumerate(own) if v.thread in DOTS)
+    rows, points = np.ones(count), np.ones(count)
+    for level in own[at + 1 :]:
+        extent = full(level.trips, count)
+        points = points * extent
+        rows = rows if level.kind is AxisKind.REDUCE else rows * extent
+    return rows, points
+
+
 def root(axis: str) -> str:
     """The axis that a loop is a part of."""
     return axis.partition(".")[0]

@@ -144,7 +144,7 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
 
 def _by_dots(state: State, nest: _Nest, target: Target) -> Iterator[tuple[State, _Nest]]:
     """The nest by each dot instruction that fits its inner sum, the fastest first; and the state then."""
-    dots = [d for d in whole(target) if d.columns == nest.roles.lanes]
+    dots = [d for d in whole(target) if d.rows == 1 and d.columns == nest.roles.lanes]
     for dot in sorted(dots, key=lambda d: -gain(d, target)):
         form = form_of(dot)
         if form is None or ALGORITHMS.get(form).stages(state, nest.inner) is None:

@@ -104,7 +104,7 @@ def tiled(
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
-    front = None if pads else front_of(state, stage, roles, target)
+    front = None if pads or roles.at_once > 1 else front_of(state, stage, roles, target)
     if front is not None:
         at_block = [_Form(True, rows_inside, front=front) for rows_inside in (True, False)]
         forms = [*at_block, *forms] if front.seems_faster else [*forms[:1], *at_block, *forms[1:]]
@@ -236,16 +236,17 @@ class _TileSketch(SketchWriter):
         Rapids, 2026-11: one row times 11008 x 4096 1.5 x as fast, 16 rows 1.4 x; prefetch instructions add
         nothing).
         """
-        for r in self.roles.packed:
+        roles = self.roles
+        for r in roles.packed:
             axis_of = r.walkers
-            along = next(n for n, a in axis_of.items() if a == self.roles.vector.name)
+            along = next(n for n, a in axis_of.items() if a == roles.vector.name)
             rank = {a.name: n for n, a in enumerate(self.stage.op.reduce_axes)}
             rest = sorted(
                 (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
             )
-            far = is_far(self.stage.op, self.roles, r, self.target)
-            once = far and self._one_row_of_tiles() and not self.looked_up
-            width = self.roles.lanes if once else Ref(tile, 3)
+            far = is_far(self.stage.op, roles, r, self.target)
+            once = far and self._one_row_of_tiles() and not self.looked_up and roles.at_once == 1
+            width = roles.lanes if once else Ref(tile, 3)
             cuts: tuple[tuple[int, int | Ref], ...] = ((along, width),)
             outer, inner = [*map(str, rest)], [f"{along}.1"]
             if self.use is not None:
@@ -364,8 +365,8 @@ class _TileSketch(SketchWriter):
         last = parts.loops[-1]
         least = STEPS_OF_EXTREMES if joins_extremes(op) else 1
         options, default = steps_written(parts.inner, self.target, least)
-        if self.use is not None and self.use.ragged:  # the loop is cut before the last group
-            options = ()
+        if self.use is not None and (self.use.ragged or self.use.dot.rows > 1):
+            options = ()  # the loop is cut before the last group, or has few turns
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
             self.hole(hole, singles(options), (default,))
@@ -373,8 +374,8 @@ class _TileSketch(SketchWriter):
             reduction[-1:] = [f"{last}.0", f"{last}.1"]
             unrolled.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
-        group = [] if self.use is None else [f"{self.use.axis}.1"]
-        self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1", *group)))
+        within = self._taken_at_once(inner, spatial)
+        self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1", *within)))
         *around, vector = in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1")
         self.write(*around, vector if self.use is None else Tensorize(inner, f"{v}.1", self.use.dot.name))
         self.write(*parts.mark)
@@ -387,8 +388,19 @@ class _TileSketch(SketchWriter):
         """The reduction loops where the one that an instruction's groups are cut of is innermost."""
         axes = self.stage.op.reduce_axes
         loops = (*(a.name for a in axes if a.name != use.axis), f"{use.axis}.0")
-        cut = SplitStep(inner, use.axis, (use.dot.group,))
-        return Parts(loops, ceil(use.extent / use.dot.group), (cut,))
+        within = (use.dot.group,) if use.dot.rows == 1 else (use.groups, use.dot.group)
+        return Parts(loops, ceil(use.extent / prod(within)), (SplitStep(inner, use.axis, within),))
+
+    def _taken_at_once(self, inner: str, spatial: list[str]) -> list[str]:
+        """Loops inside that over columns which an instruction takes, too; for one of tiles rows are cut."""
+        if self.use is None:
+            return []
+        if self.use.dot.rows == 1:
+            return [f"{self.use.axis}.1"]
+        rows = self.roles.rows[-1].name
+        self.split(inner, rows, Ref(f"{self.stage.name}/tile", 4))
+        spatial[spatial.index(rows)] = f"{rows}.0"
+        return [f"{rows}.1", f"{self.use.axis}.1", f"{self.use.axis}.2"]
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
         """Padding copied per block or beforehand, row by row in vectors."""

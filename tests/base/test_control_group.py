@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotensor.base import target
-from autotensor.base.control_group import memory_below, quota_below
+from autotensor.base.granted.control_group import memory_below, quota_below
 
 ROOT = Path(__file__).parents[2]
 V2 = "25 1 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -135,7 +135,7 @@ def test_a_process_in_a_real_group(quota: float, most: int) -> None:
     script = """
 import os, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
-from autotensor.base.control_group import cpu_quota
+from autotensor.base.granted.control_group import cpu_quota
 from autotensor.base.target import default_threads, host
 print(cpu_quota(), default_threads(), host().num_cores)
 """

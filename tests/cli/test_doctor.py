@@ -119,7 +119,7 @@ def test_doctor_finds_problems(tmp_path, log):
 
 def test_doctor_shows_a_quota(log, monkeypatch):
     monkeypatch.setattr(target, "cpu_quota", lambda: 1.25)
-    monkeypatch.setattr("autotensor.base.control_group.cpu_quota", lambda: 1.25)
+    monkeypatch.setattr("autotensor.base.granted.control_group.cpu_quota", lambda: 1.25)
     target.host.cache_clear()
     try:
         assert ", a quota of 1.25 cores' time, 1 used\n" in cli("doctor").out

@@ -158,7 +158,7 @@ def _machine(threads: int | None) -> dict[str, Any]:
     import llvmlite.binding as llvm
     import psutil
 
-    from autotensor.base.control_group import cpu_quota, memory_limit
+    from autotensor.base.granted.control_group import cpu_quota, memory_limit
     from autotensor.base.machine import host_machine
 
     target, machine = target_of(None, threads), host_machine()

@@ -10,6 +10,7 @@ Status codes are numbers with one sentence each, so that nothing is kept of the 
 
 from __future__ import annotations
 
+from autotensor.base.granted.tile_permission import PRODUCTS
 from autotensor.codegen.library import shared_threads
 from autotensor.codegen.library.processor_check import processor_check
 from autotensor.codegen.library.tables import (
@@ -28,7 +29,6 @@ from autotensor.codegen.library.tables import (
     texts,
 )
 from autotensor.runtime.files.artifact import Artifact
-from autotensor.runtime.linking.tile_permission import FEATURES
 from autotensor.runtime.native.assembler import Struct, assemble
 from autotensor.runtime.native.launcher import PROVIDER
 
@@ -291,7 +291,7 @@ _NUMBERS = {
 _TILES = """
 declare i64 @syscall(i64, ...)
 define internal i1 @may_use_tiles() {
-  %r = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)     ; runtime/linking/tile_permission.py
+  %r = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)     ; base/granted/tile_permission.py
   %given = icmp eq i64 %r, 0
   ret i1 %given
 }
@@ -340,7 +340,7 @@ def interface_ir(artifact: Artifact, name: str, weights: Weights, machine: str) 
         "lies": _LIES,
         "array": _ARRAY,
     }
-    tiles = _TILES if not FEATURES.isdisjoint(artifact.needs) else _NO_TILES
+    tiles = _TILES if not PRODUCTS.isdisjoint(artifact.needs) else _NO_TILES
     text = processor_check(machine, artifact.needs) + tiles + shared_threads.TEXT + _TEXT
     return "\n".join(
         [

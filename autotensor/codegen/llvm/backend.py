@@ -22,8 +22,9 @@ from autotensor.codegen.backend import backend
 from autotensor.codegen.dot_instructions import DOTS
 from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.denormals import KEPT, flushing
-from autotensor.codegen.llvm.kernel import ALIGNMENT, KernelText, kernel_text
+from autotensor.codegen.llvm.kernel import KernelText, kernel_text
 from autotensor.codegen.llvm.kernel_entry import BARRIER, Call, entry_text, plan_text, shared_text
+from autotensor.codegen.llvm.memory import ALIGNMENT
 from autotensor.codegen.reread import reread
 from autotensor.ir.expr import Dot, Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope

@@ -14,7 +14,7 @@ from autotensor.ir.expr import Dot
 
 def emit(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
     """The register that holds the dot of these operands."""
-    if e.rows == 1 and e.a.dtype.lanes < e.b.dtype.lanes:
+    if e.a.dtype.lanes < e.b.dtype.lanes:
         a = _for_every_column(w, e.a.dtype, a, e.columns)
     return DOTS.get(e.instruction).write(w, e, sums, a, b)
 
@@ -43,30 +43,17 @@ def call_and_add(name: str, part: str) -> Spelling:
 
 
 def call_on_tiles(name: str) -> Spelling:
-    """One call of an LLVM function of tiles, which are vectors of words before and after it."""
+    """The LLVM function that `tiles.py` calls, whose operands are numbers of registers."""
 
     def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
-        operands = ((e.dtype, sums), (e.a.dtype, a), (e.b.dtype, b))
-        tiles = [("x86_amx", _tile(w, t, x)) for t, x in operands]
-        row = e.depth * e.a.dtype.element.bits // 8
-        sizes = [("i16", str(n)) for n in (e.rows, e.dtype.element.bits // 8 * e.columns, row)]
-        result = called(w, name, "x86_amx", *sizes, *tiles)
-        words = f"<{_words(e.dtype)} x i32>"
-        back = called(w, f"llvm.x86.cast.tile.to.vector.v{_words(e.dtype)}i32", words, ("x86_amx", result))
-        return back if words == ty(e.dtype) else w.op(f"bitcast {words} {back} to {ty(e.dtype)}")
+        return name
 
     return write
 
 
-def _tile(w: FunctionWriter, t: DType, x: str) -> str:
-    """A vector as a tile."""
-    words = f"<{_words(t)} x i32>"
-    x = x if words == ty(t) else w.op(f"bitcast {ty(t)} {x} to {words}")
-    return called(w, f"llvm.x86.cast.vector.to.tile.v{_words(t)}i32", "x86_amx", (words, x))
-
-
-def _words(t: DType) -> int:
-    return t.lanes * t.element.bits // 32
+def takes_tiles(e: Dot) -> bool:
+    """Whether an instruction's operands are tiles."""
+    return DOTS.get(e.instruction).rows > 1
 
 
 def called(w: FunctionWriter, name: str, result: str, *args: tuple[str, str]) -> str:

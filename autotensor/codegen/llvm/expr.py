@@ -25,6 +25,7 @@ from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import dots, intrinsics
 from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
+from autotensor.codegen.llvm.tiles import TileRegisters
 from autotensor.ir.bounds import Bounds, is_data
 from autotensor.ir.expr import (
     Binary,
@@ -92,9 +93,10 @@ class ValueWriter(FunctionWriter):
         self.name = name  # of the kernel, for messages
         self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
         # buffer → remembered expressions that load it
-        self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
+        self.readers: defaultdict[Any, list[Any]] = defaultdict(list)
         self.bounds = Bounds({})  # of the variables around
         self.places: dict[Any, Place] = {}
+        self.tiles = TileRegisters()
         self.starts: dict[Any, Start] = {}  # of addresses, by innermost scope, buffer and terms
         self.extremes = Extremes(self)
         self._reads: dict[Expr, frozenset[Any]] = {}
@@ -220,6 +222,8 @@ class ValueWriter(FunctionWriter):
                 return self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
                 return self._call(name, args[0].dtype, [self.value(a) for a in args])
+            case Dot() if dots.takes_tiles(e):
+                raise self.error("a dot of tiles must be stored where its sums are.")
             case Dot(sums, a, b):
                 return dots.emit(self, e, self.value(sums), self.value(a), self.value(b))
             case Ramp(base, stride, lanes):

@@ -15,18 +15,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.codegen.llvm import memory
+from autotensor.codegen.llvm import memory, tiles
 from autotensor.codegen.llvm.expr import Place, ValueWriter
+from autotensor.codegen.llvm.memory import ALIGNMENT
 from autotensor.codegen.llvm.parts import Heavy, Inner, heavy, parallel_loop
+from autotensor.codegen.llvm.tiles import tile_registers
 from autotensor.codegen.shared_vectors import shared_vectors
-from autotensor.ir.expr import Binary, Const, Expr, Load, Op, Var, const
+from autotensor.ir.affine import Affine
+from autotensor.ir.expr import Binary, Const, Dot, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.visit import collect
 
 STACK_BYTES = 32 << 10  # a quarter of the smallest default thread stack, musl's 128 KiB
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Kernel(ValueWriter):
         self._stores: dict[Stmt, frozenset[Any]] = {}
         self.heavy = heavy(func.body)
         self.part: Part | None = None  # of the parallel loop around this place, if its inner loop is cut, too
+        self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
             align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes
             self.places[buffer] = Place(f"%p{k}", 0, align)
@@ -139,6 +143,8 @@ class Kernel(ValueWriter):
         self.start("entry")
         self.cur.append(self.stack)
         self.open()
+        if self.tiles.shapes:
+            tiles.configure(self)
         if parallel_loop(self.func.body) is not None:
             self.stmt(self.func.body, top=True)
         else:
@@ -147,11 +153,16 @@ class Kernel(ValueWriter):
             self.stmt(self.func.body)
             self.do("br label %done")
             self.start("done")
+        if self.tiles.shapes:
+            tiles.release(self)
         self.do("ret void")
         self.close()
 
     def load(self, e: Load) -> str:
         return memory.load(self, e)
+
+    def address(self, buffer: Buffer, index: Affine) -> str:
+        return memory.address(self, buffer, index)[0]
 
     def stmt(self, s: Stmt, top: bool = False) -> None:
         """`top`: no loop or condition is around `s`, so that a parallel loop may come."""

@@ -15,16 +15,20 @@ from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.access import Access, Kind, load_access, store_access
+from autotensor.codegen.llvm import tiles
+from autotensor.codegen.llvm.dots import takes_tiles
 from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
 from autotensor.ir.affine import Affine
-from autotensor.ir.expr import Cast, Expr, Load, const
+from autotensor.ir.expr import Cast, Dot, Expr, Load, const
 from autotensor.ir.func import Scope
 from autotensor.ir.lane_offsets import in_loaded_lane
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Store
+
+ALIGNMENT = 64  # bytes, of buffers that a kernel allocates
 
 
 def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
@@ -89,6 +93,8 @@ def load(w: ValueWriter, e: Load) -> str:
     index = _flat_index(w, e)
     access = load_access(buffer, index, e.mask)
     start, mask = access.start, access.mask
+    if (sums := w.tiles.in_registers(buffer)) is not None:
+        tiles.show(w, buffer, sums, access)
     if mask is not None and mask.dtype.lanes not in (1, t.lanes):
         raise w.error(f"a load of {t} from {buffer.name!r} has a mask of {mask.dtype.lanes} lanes.")
     if start is None and (lanes := _looked_up(w, e, index, mask)):
@@ -243,6 +249,10 @@ def _to_register(w: ValueWriter, x: str, t: DType) -> str:
 # -- stores -----------------------------------------------------------------------------------------------
 def store(w: ValueWriter, s: Store) -> None:
     buffer, value = s.buffer, s.value
+    if isinstance(value, Dot) and takes_tiles(value):
+        return tiles.add(w, s, value)
+    if (sums := w.tiles.in_registers(buffer)) is not None:
+        return tiles.begin(w, s, sums)
     index = _flat_index(w, s)
     access = store_access(buffer, index, s.mask)
     n, mask = index.dtype.lanes, access.mask

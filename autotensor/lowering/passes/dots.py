@@ -5,8 +5,14 @@
         ──▶     C[0:16] = x86.vpdpbusd.512(C[0:16], A[4*k : +4], B[64*k : +64])
 
 Loops mean the same if each operand has the instruction's type and each loop takes the same steps through it.
-At the end of a reduction a part of a group is read under masks. Where sums begin or are joined the loops stay
-and are vectors. Any other loops are an error.
+At the end of a reduction a part of a group is read under masks. An instruction of tiles takes fewer rows and
+groups than it has, and rows of its operands may be any distance apart:
+
+    for j in vectorized(16, thread="x86.tdpbusd"): for i in 14: for k in 16: for q in 4:
+      C[16*i + j] = C[16*i + j] + i32(A[S*i + 4*k + q]) * i32(B[64*k + 4*j + q])
+        ──▶     C[0:224] = x86.tdpbusd(C[0:224], A[rows of 64, S apart], B[0:1024])
+
+Where sums begin or are joined the loops stay and are vectors. Any other loops are an error.
 """
 
 from __future__ import annotations
@@ -17,12 +23,13 @@ from itertools import permutations
 from autotensor.base.errors import LoweringError
 from autotensor.codegen.dot_instructions import DOTS, DotInstruction, Operand
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
+from autotensor.ir.expr import Binary, Broadcast, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, If, Let, Seq, Stmt, Store
 from autotensor.ir.visit import collect, free_vars, widened
+from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.vectorize import Vectorizer
 
 Loops = dict[Var, int]  # in one another, outermost first: variable → extent
@@ -30,8 +37,11 @@ Loops = dict[Var, int]  # in one another, outermost first: variable → extent
 
 def dots(body: Stmt) -> Stmt:
     """The body with its dots. Raises LoweringError for marked loops of other sums of products."""
-    if not any(map(_is_marked, collect(body, For))):
+    marked = [s for s in collect(body, For) if _is_marked(s)]
+    if not marked:
         return body
+    if any(DOTS.get(s.thread).rows > 1 for s in marked):
+        body = unmask(body)  # panels hold whole tiles
     return transform(body, lambda n: _replaced(n) if _is_marked(n) else None)
 
 
@@ -47,13 +57,19 @@ def _replaced(loop: For) -> Stmt:
         if found is not None:
             return found
         if tuple(sorted(loops.values())) == tuple(sorted(instruction.loops)) and inside.mask is None:
-            raise LoweringError(
-                f"tensorize: {instruction.name} does not fit\n{loop}",
-                fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
-                f"{instruction.sums.dtype}; loops of {', '.join(map(str, instruction.loops))} take steps of "
-                f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
-            )
+            raise _misfit(instruction, loop)
+    if instruction.rows > 1 and any(map(_sum_of_products, collect(loop, Store))):
+        raise _misfit(instruction, loop)  # vectors would do it, a hundred times as slowly
     return _as_loops(loop, instruction)
+
+
+def _misfit(instruction: DotInstruction, loop: For) -> LoweringError:
+    return LoweringError(
+        f"tensorize: {instruction.name} does not fit\n{loop}",
+        fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
+        f"{instruction.sums.dtype}; loops of {', '.join(map(str, instruction.loops))} take steps of "
+        f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
+    )
 
 
 def _nest(s: Stmt) -> tuple[Loops, Stmt]:
@@ -71,8 +87,8 @@ def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None
     if parts is None or store.mask is not None:
         return None
     sums, left, right = parts
-    if instruction.rows > 1 and (left.mask is not None or right.mask is not None):
-        return None
+    if instruction.rows > 1:
+        return _dot_of_tiles(instruction, loops, store, parts)
     for order, last in _orders(instruction, loops):
         if not _fits(instruction.sums, sums, order):
             continue
@@ -83,10 +99,67 @@ def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None
     return None
 
 
+def _dot_of_tiles(
+    instruction: DotInstruction, loops: Loops, store: Store, parts: tuple[Load, Load, Load]
+) -> Stmt | None:
+    """The same for an instruction of tiles: fewer rows and groups fill a part of a tile, one has no loop."""
+    sums, *factors = parts
+    if any(x.mask is not None for x in factors):
+        return None
+    missing = (None,) * (len(instruction.loops) - len(loops))
+    at_begin = {v: const(0, v.dtype) for v in loops}
+    for order in sorted({*permutations((*loops, *missing))}, key=str):
+        rows, columns, groups, group = (1 if v is None else loops[v] for v in order)
+        most = instruction.loops
+        if (columns, group) != (most[1], most[3]) or rows > most[0] or groups > most[2]:
+            continue
+        for a, b in (factors, factors[::-1]):
+            found = zip(
+                (sums, a, b), (instruction.sums, instruction.a, instruction.b), (0, 0, 2), strict=True
+            )
+            pitches = [_pitch(operand, load, order, outer) for load, operand, outer in found]
+            if any(p is None for p in pitches) or pitches[0] != instruction.sums.steps[0]:
+                continue
+            shapes = ((rows, columns), (rows, groups * group), (groups, columns * group))
+            total, left, right = (
+                Load(x.buffer, (_rows(substitute(x.indices[0], at_begin), pitch or 0, *shape),))
+                for x, pitch, shape in zip((sums, a, b), pitches, shapes, strict=True)
+            )
+            value = Dot(total, left, right, rows, group, instruction.name)
+            return Store(store.buffer, total.indices, value)
+    return None
+
+
+def _pitch(operand: Operand, load: Load, order: tuple[Var | None, ...], outer: int) -> int | None:
+    """Elements from a row of a tile to the next, where `outer` is the loop over rows; None: another load."""
+    place, steps = affine(load.indices[0]), operand.steps
+    if place is None or load.buffer.dtype != operand.dtype:
+        return None
+    if not all(isinstance(t, Var) or free_vars(t).isdisjoint(v for v in order if v) for t in place.terms):
+        return None
+    taken = [steps[n] if v is None else place.coefficient(v) for n, v in enumerate(order)]
+    pitch = taken[outer]
+    taken[outer] = steps[outer]
+    return pitch if tuple(taken) == steps and pitch > 0 else None
+
+
+def _rows(base: Expr, pitch: int, rows: int, columns: int) -> Expr:
+    """The places of rows, so far apart, one behind the other."""
+    lanes = Ramp(const(0), 1, rows * columns)
+    if rows == 1 or pitch == columns:
+        return Ramp(base, 1, rows * columns)
+
+    def every(x: Expr) -> Expr:
+        return Broadcast(x, rows * columns)
+
+    wide = every(const(columns))
+    return every(base) + (lanes // wide) * every(const(pitch)) + lanes % wide
+
+
 def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[Var, ...], int]]:
     """Loops in the order of the instruction's, and how many elements of its group there are.
 
-    An instruction without rows may end in a part of a group; a part of one element has no loop.
+    The last group may be a part of one; a part of one element has no loop.
     """
     *others, group = instruction.loops
     for order in permutations(loops):
@@ -94,7 +167,7 @@ def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[V
         if extents[: len(others)] != others or len(extents) > len(instruction.loops):
             continue
         last = extents[-1] if len(extents) == len(instruction.loops) else 1
-        if last == group or (last < group and instruction.rows == 1):
+        if last <= group:
             yield order, last
 
 
@@ -103,17 +176,17 @@ def _written(
 ) -> Stmt:
     """The dot of the elements at the loops' beginning; masks switch off lanes beyond the last element."""
     at_begin = {v: const(0, v.dtype) for v in order}
-    rows, columns, depth = instruction.rows, instruction.columns, instruction.depth
+    columns, depth = instruction.columns, instruction.depth
     total, a, b = (
         Load(x.buffer, (Ramp(substitute(x.indices[0], at_begin), 1, n),), mask)
         for x, n, mask in zip(
             loads,
-            (rows * columns, rows * depth, columns * depth),
+            (columns, depth, columns * depth),
             (None, *_masks(instruction, loads[1:], order, last)),
             strict=True,
         )
     )
-    return Store(store.buffer, total.indices, Dot(total, a, b, rows, instruction.group, instruction.name))
+    return Store(store.buffer, total.indices, Dot(total, a, b, 1, instruction.group, instruction.name))
 
 
 def _masks(
@@ -155,12 +228,12 @@ def _fits(operand: Operand, load: Load, order: tuple[Var, ...]) -> bool:
 
 
 def _as_loops(loop: For, instruction: DotInstruction) -> Stmt:
-    """The marked loop as a vector, or plain where the instruction has rows; loops of a group written out."""
+    """The marked loop as a vector; loops of rows and of a group written out."""
 
     def written_out(s: Stmt) -> Stmt:
         match s:
-            case For(var, begin, Const() as extent, ForKind.SERIAL, body) if (
-                extent.value <= instruction.group
+            case For(var, begin, Const() as extent, ForKind.SERIAL, body) if extent.value <= max(
+                instruction.rows, instruction.group
             ):
                 return For(var, begin, extent, ForKind.UNROLLED, written_out(body))
             case If(cond, then, None):
@@ -171,5 +244,4 @@ def _as_loops(loop: For, instruction: DotInstruction) -> Stmt:
                 return Let(var, value, written_out(body))
         return s
 
-    kind = ForKind.VECTORIZED if instruction.rows == 1 else ForKind.SERIAL
-    return For(loop.var, loop.begin, loop.extent, kind, written_out(loop.body))
+    return For(loop.var, loop.begin, loop.extent, ForKind.VECTORIZED, written_out(loop.body))

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from autotensor.base.errors import ArtifactError
+from autotensor.base.granted.tile_permission import PRODUCTS, may_use_tiles
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.linking.linker import Code, host_machine, link
-from autotensor.runtime.linking.tile_permission import FEATURES, may_use_tiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ def check_host(artifact: Artifact) -> None:
             f"{artifact.name} needs the CPU features {', '.join(missing)}, which this processor lacks.",
             fix="Load it with recompile=True, or build it for this machine.",
         )
-    if not FEATURES.isdisjoint(artifact.needs) and not may_use_tiles():
+    if not PRODUCTS.isdisjoint(artifact.needs) and not may_use_tiles():
         raise ArtifactError(
             f"{artifact.name} uses AMX's tiles, which the system does not let this process have.",
             fix="Load it with recompile=True, or build it without them.",

@@ -65,8 +65,7 @@ class Tensorize:
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
                 fix="Tensorize plain loops only.",
             )
-        in_vectors = isinstance(meant, DotInstruction) and meant.rows == 1
-        mark = Mark.VECTORIZED if in_vectors else Mark.UNROLLED
+        mark = Mark.VECTORIZED if isinstance(meant, DotInstruction) else Mark.UNROLLED
         marked = replace(axis, mark=mark, thread=self.instruction)
         return state.with_stage(stage.replacing(axis.name, marked))
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from autotensor.base.control_group import memory_limit
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.granted.control_group import memory_limit
 from autotensor.base.target import Target, host_caches
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace

@@ -19,7 +19,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.target import parse
-from autotensor.codegen.library import shared_object
+from autotensor.codegen.library import processor_check, shared_object
 from autotensor.codegen.library.interface import exported
 from autotensor.codegen.library.write import check_library, write_library
 from autotensor.models import MODELS
@@ -188,8 +188,11 @@ class TestWithoutATool:
         assert c.error(0) == "no error."
         assert c.error(9) == c.error(10_000) == c.error(-1) == "unknown status."
 
-    def test_a_processor_that_lacks_something(self, meeting: Module, tmp_path: Path) -> None:
-        lacking = "amx-int8" if at.Target.parse("llvm").arch != "sapphirerapids" else "avx512fp16"
+    def test_a_processor_that_lacks_something(
+        self, meeting: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lacking = "unheard-of"
+        monkeypatch.setitem(processor_check.X86, lacking, (7, 0, "d", 0))  # a bit that is never set
         f = Module(meeting.artifact)
         f.artifact = replace(meeting.artifact, needs=(*meeting.artifact.needs, lacking))
         c = Called(f, tmp_path, "meeting")

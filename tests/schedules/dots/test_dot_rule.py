@@ -24,7 +24,8 @@ from autotensor.te.dag import ComputeDAG
 from schedules.algorithms import narrow_products
 from schedules.generate import default_trace, generate
 
-VNNI = parse("llvm -mcpu=sapphirerapids -threads=2")
+VNNI = parse("llvm -mcpu=cooperlake -threads=2")
+AMX = parse("llvm -mcpu=sapphirerapids -threads=2")
 AVX2 = parse("llvm -mcpu=haswell -threads=2")
 BYTES = ("uint8", "int8")
 needs_vnni = pytest.mark.skipif(
@@ -105,10 +106,11 @@ CASES = [
     ((4, 48, 17), ("uint8", "uint8"), (128, 100)),
     ((9, 20, 11), ("int8", "int8"), ("scalar", "column")),
     ((2, 64, 40), ("int8", "uint8"), (-3, "scalar")),
+    ((37, 40, 72), ("uint8", "int8"), (5, None)),
 ]
 
 
-@pytest.mark.parametrize("target", [VNNI, AVX2], ids=["vnni", "avx2"])
+@pytest.mark.parametrize("target", [AMX, VNNI, AVX2], ids=["amx", "vnni", "avx2"])
 @pytest.mark.parametrize(("shape", "types", "zeros"), CASES)
 def test_sketches_are_exact(shape, types, zeros, target: Target) -> None:
     dag = product(*shape, types, zeros)
@@ -130,7 +132,7 @@ ZEROS = st.one_of(st.none(), st.integers(-300, 300), st.just("scalar"))
     shape=st.tuples(st.integers(1, 20), st.integers(1, 70), st.integers(1, 50)),
     types=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
     zeros=st.tuples(ZEROS, st.one_of(ZEROS, st.just("column"))),
-    target=st.sampled_from([VNNI, AVX2]),
+    target=st.sampled_from([AMX, VNNI, AVX2]),
     seed=st.integers(0, 1 << 30),
 )
 def test_drawn_products_are_exact(shape, types, zeros, target: Target, seed: int) -> None:
@@ -170,6 +172,7 @@ def test_bfloat16_takes_what_its_processor_does_faster() -> None:
     assert has_dots(dag, parse("llvm -mcpu=znver5 -threads=2"))
     assert not has_dots(dag, VNNI)  # two cycles each there
     assert any("vdpbf16ps" in str(s.fill(s.defaults())) for s in generate(dag, VNNI))
+    assert "tdpbf16ps" in str(default_trace(dag, AMX))
 
 
 def convolution(
@@ -197,12 +200,19 @@ def convolution(
     return ComputeDAG.of([X, W, te.compute((size, size, co), term, name="C")])
 
 
+@pytest.mark.parametrize("target", [AMX, VNNI], ids=["amx", "vnni"])
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8")])
 @pytest.mark.parametrize(
     ("h", "ci", "co", "k", "stride", "zero"),
-    [(6, 8, 40, 3, 1, 7), (9, 9, 16, 3, 2, 0), (5, 24, 33, 1, 1, 100), (8, 4, 16, 1, 2, 3)],
+    [
+        (6, 8, 40, 3, 1, 7),
+        (9, 9, 16, 3, 2, 0),
+        (5, 24, 33, 1, 1, 100),
+        (8, 4, 16, 1, 2, 3),
+        (19, 8, 16, 3, 1, 0),
+    ],
 )
-def test_convolutions_are_exact(h, ci, co, k, stride, zero, types) -> None:
+def test_convolutions_are_exact(h, ci, co, k, stride, zero, types, target: Target) -> None:
     dag = convolution(h, ci, co, k, stride, zero, types)
     inputs, rng = operands(dag, 5), random.Random(6)
     p = k // 2
@@ -213,9 +223,9 @@ def test_convolutions_are_exact(h, ci, co, k, stride, zero, types) -> None:
         for b in range(k):
             part = x[a : a + stride * size : stride, b : b + stride * size : stride]
             want += part @ inputs["W"][a, b].astype("i8")
-    assert has_dots(dag, VNNI)
-    for sketch in generate(dag, VNNI)[:9:3]:
-        got = run(dag, sketch.fill(sketch.random(rng)), VNNI, inputs)
+    assert has_dots(dag, target)
+    for sketch in generate(dag, target)[:9:3]:
+        got = run(dag, sketch.fill(sketch.random(rng)), target, inputs)
         assert np.array_equal(got, want.astype("i4")), sketch.made_by
 
 

@@ -16,7 +16,7 @@ from autotensor.te.dag import ComputeDAG
 from schedules.algorithms.widened_floats import NAME
 from schedules.generate import default_trace
 
-XEON, ZEN5 = parse("llvm -mcpu=sapphirerapids -threads=2"), parse("llvm -mcpu=znver5 -threads=2")
+XEON, ZEN5 = parse("llvm -mcpu=cooperlake -threads=2"), parse("llvm -mcpu=znver5 -threads=2")
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", same: bool = False) -> ComputeDAG:

@@ -74,7 +74,8 @@ def test_dot_instructions_are_told_by_operations_over_those_of_fmas() -> None:
         "dot.x86.vpmaddwd.512": one,
     }
     found = characterise(target, [planted(machine) | rates] * 3)
-    assert found.record.dots == (("vpdpb", 2.0), ("vpmaddwd", 1.0), ("vdpbf16ps", 0.45))
+    nearest = dict(XEON.dots)
+    assert dict(found.record.dots) == nearest | {"vpdpb": 2.0, "vpmaddwd": 1.0}
     assert new(found.python(WHERE)).dots == found.record.dots
 
 

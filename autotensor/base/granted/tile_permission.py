@@ -9,7 +9,8 @@ import ctypes
 import platform
 from functools import cache
 
-FEATURES = frozenset({"amx-int8", "amx-bf16"})  # of objects in which there are such instructions
+PRODUCTS = frozenset({"amx-int8", "amx-bf16"})  # features of objects in which there are such instructions
+TILES = PRODUCTS | {"amx-tile"}  # of processors that have them
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18  # numbers of x86-64
 
 
@@ -22,4 +23,4 @@ def may_use_tiles() -> bool:
     return asked == 0
 
 
-__all__ = ["FEATURES", "may_use_tiles"]
+__all__ = ["PRODUCTS", "TILES", "may_use_tiles"]
