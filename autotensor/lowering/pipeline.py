@@ -33,6 +33,7 @@ from autotensor.lowering.gpu.swizzle import swizzle
 from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
+from autotensor.lowering.nest.kept_steps import keep_last_steps
 from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.dots import dots
 from autotensor.lowering.passes.flatten import flatten
@@ -149,6 +150,8 @@ def lower(
             fix="Build it for a CPU, or write a number for the te.var.",
         )
     program = build_program(state, device_of(target))
+    if is_cpu(target):
+        program = keep_last_steps(program)
     careful = switches.verify() or switches.debug() >= VERIFY_AT
     brought = None if target is None else plugin(target.kind)
     wanted = [p for p in passes if (p.when(target) if brought is None else p.name in brought.passes)]

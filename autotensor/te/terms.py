@@ -24,6 +24,7 @@ from autotensor.ir.expr import (
     TRUE,
     Binary,
     Call,
+    Cast,
     Cmp,
     Compare,
     Const,
@@ -35,7 +36,9 @@ from autotensor.ir.expr import (
     Unary,
     Var,
     all_of,
+    cast,
     conjuncts,
+    const,
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, map_children
@@ -85,7 +88,8 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
     (body,) = op.bodies
     known = {a.var for a in op.axes if a.name in solved}
     assert isinstance(body, Select)
-    left = [c for c in conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
+    sides = ((c, _sides(_of_places(op, c))) for c in conjuncts(body.cond))
+    left = [c for c, both in sides if not any(mine in known for mine, _ in both)]
     return (Select(all_of(*left), body.then, body.otherwise) if left else body.then,)
 
 
@@ -137,14 +141,15 @@ def ranking(op: StageOp) -> Ranking | None:
         return None
     if k.extent >= 1 << (body.dtype.bits - 1):
         return None  # ranks that the type cannot count
+    cond = _of_places(op, body.cond)
     for axis in op.axes:
-        keys = _compared(body.cond, axis.var, k.var)
+        keys = _compared(cond, axis.var, k.var)
         if axis.extent != k.extent or keys is None:
             continue
         mine, other = keys
         a, b = _pair("a", mine.dtype), _pair("b", mine.dtype)
         swap: dict[Expr, Expr] = {other: a[0], mine: b[0], k.var: a[1], axis.var: b[1]}
-        condition = _swapped(body.cond, swap)
+        condition = _swapped(cond, swap)
         if free_vars(condition) <= {*a, *b} and _orders(condition, mine.dtype):
             return Ranking(axis.name, k.name, mine, condition)
     return None
@@ -285,7 +290,7 @@ def carried(op: StageOp) -> StageOp:
 
 def _under_condition(op: StageOp) -> list[Expr]:
     """The conditions without which a term of one value changes nothing; none for another form."""
-    found = _conditions(op) if len(op.bodies) == 1 else set()
+    found = _conditions(op) if len(op.bodies) == 1 else set[Expr]()
     return [part for cond in found for part in conjuncts(cond)]
 
 
@@ -297,8 +302,31 @@ def _conditions(op: StageOp) -> set[Expr]:
         neutral = isinstance(body, Select) and isinstance(identity, Const) and body.otherwise == identity
         if not neutral or not isinstance(body, Select) or body.cond.dtype.lanes != 1:
             return set()
-        found.add(body.cond)
+        found.add(_of_places(op, body.cond))
     return found
+
+
+def _of_places(op: StageOp, cond: Expr) -> Expr:
+    """A condition that compares axes themselves where it said numbers of fewer bits that hold them.
+
+    i32(i) == p[k]     ──▶     i == i64(p[k])
+    """
+    extents: dict[Expr, int] = {a.var: a.extent for a in op.all_axes}
+
+    def place(e: Expr) -> Expr:
+        """An axis that a number of fewer bits stands for; any other number in 64 bits."""
+        if isinstance(e, Cast) and e.a in extents:
+            last = const(extents[e.a] - 1)
+            return e.a if cast(int64, cast(e.dtype, last)) == last else cast(int64, e)
+        return cast(int64, e)
+
+    def visit(node: Node) -> Node | None:
+        if not isinstance(node, Compare) or not node.a.dtype.is_int or node.a.dtype.bits == 64:
+            return None
+        a, b = place(node.a), place(node.b)
+        return Compare(node.op, a, b) if a in extents or b in extents else None
+
+    return transform(cond, visit)
 
 
 def _sides(cond: Expr) -> list[tuple[Expr, Expr]]:

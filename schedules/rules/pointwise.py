@@ -30,6 +30,7 @@ from schedules.registry import Extension
 # rows for each core from which on only rows are divided: an uneven part is a 64th then, a 16th where four are
 # written together (chosen, 2026-11)
 EVEN = 64
+PLANES = 4  # at most, that are written together
 
 
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -73,6 +74,9 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
         outer[-2], inner = f"{row.name}.0", [f"{row.name}.1", *inner]
         steps.append(Reorder(stage.name, (*outer, *inner)))
+    elif planes := [] if one_row or period else _planes(op):
+        outer, inner = [a for a in outer if a not in planes], [*planes, *inner]
+        steps.append(Reorder(stage.name, (*outer, *inner)))
     steps += in_vectors(stage.name, *inner)
     if extent < op.points() and op.points() // extent >= EVEN * target.num_cores:
         outer.pop()  # rows alone divide evenly, and a loop inside of them counts without a division
@@ -108,6 +112,18 @@ def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
                 seen.add(p.name)
                 waiting.append(p.op)
     return True
+
+
+def _planes(op: StageOp) -> list[str]:
+    """An outer axis of a few elements for which nothing else is read: planes of a picture of colours.
+
+        y[c, i, j] = f(c, x[i, j, 0], x[i, j, 1], x[i, j, 2])
+
+    Written together, all of them read once.
+    """
+    read = {v.name for load in op.loads() for i in load.indices for v in free_vars(i)}
+    few = [a for a in op.axes[:-2] if 1 < a.extent <= PLANES and a.name not in read]
+    return [few[0].name] if few and read else []
 
 
 def _period(op: StageOp, lanes: int) -> int:

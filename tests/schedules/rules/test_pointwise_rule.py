@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from comparison import check
 
 from autotensor import te
 from autotensor.base.target import parse
@@ -56,3 +59,25 @@ def test_rows_that_are_joined_again_are_no_runs() -> None:
     a, b = te.placeholder((5, 3, 30), name="a"), te.placeholder((90,), name="b")
     dag = ComputeDAG.of([te.compute((5, 90), lambda i, j: a[i, j // 30, j % 30] * b[j], name="c")])
     assert not any(isinstance(s, SplitStep) and 30 in s.factors for s in default_trace(dag, TARGET).steps)
+
+
+def planes(count: int, weighted: bool = False) -> ComputeDAG:
+    """Sums and differences of a pixel's colours, a plane of each."""
+    x, w = te.placeholder((20, 70, 3), name="x"), te.placeholder((count,), name="w")
+
+    def body(c: Any, i: Any, j: Any) -> Any:
+        r, g, b = (x[i, j, n] for n in range(3))
+        whole = te.select(c.equal(0), r + g + b, te.select(c.equal(1), r - g, b - g))
+        return whole * w[c] if weighted else whole
+
+    y = te.compute((count, 20, 70), body, name="y")
+    return ComputeDAG.of([x, *([w] if weighted else []), y])
+
+
+@pytest.mark.parametrize(
+    ("dag", "together"), [(planes(3), True), (planes(4), True), (planes(5), False), (planes(3, True), False)]
+)
+def test_planes_of_one_picture_are_written_together(dag: ComputeDAG, together: bool) -> None:
+    trace = default_trace(dag, TARGET)
+    assert ('unroll("c")' in trace.to_python()) is together
+    check(dag, trace)
