@@ -183,7 +183,7 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
         raise InputError("build takes the schedule, not its loops.", fix="build(s, [A, B, C]).")
     if not isinstance(args, (list, tuple)):
         raise InputError(
-            f"the arguments are a {type(args).__name__}, not a list of tensors.", fix="[A, B, C]."
+            f"the arguments are a {type(args).__name__}, not a list of tensors.", fix="Write [A, B, C]."
         )
     dag = ComputeDAG.of(list(args))
     listed = {dag.buffer_of(t).name for t in args}

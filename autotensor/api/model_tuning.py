@@ -42,6 +42,7 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.lock_file import read_lock, write_lock
 from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import Metric, Resolved, gain, median_s, resolve
+from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
@@ -132,6 +133,8 @@ def tune_model(
         if work.lock is not None and work.lock.exists():
             return work.locked(read_lock(work.lock, plan.tasks, plan.target))
         held = work.held()
+        if held is None and plan.target.is_gpu:
+            device_of(plan.target)  # before a file is written that nothing here can run
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
         residency = weights_residency(linked)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while tuning: the first requests a clean stop, the second ends at once.
+"""Ctrl-C, SIGTERM and SIGHUP while tuning: the first requests a clean stop, the second ends at once.
 
 Before the search's first check there is nothing to finish, so even the first signal ends at once.
 
@@ -40,10 +40,12 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-                number = getattr(signal, name, None)
-                if number is not None:
-                    self._before[number] = signal.signal(number, self._hear)
+            numbers = [signal.SIGINT, signal.SIGTERM]
+            hangup = getattr(signal, "SIGHUP", None)
+            if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as under `nohup`
+                numbers.append(hangup)
+            for number in numbers:
+                self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(

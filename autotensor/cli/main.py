@@ -135,7 +135,8 @@ def _explain(error: Exception, verb: str) -> int:
     if callable(message := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
         from autotensor.cli.usage_errors import usage_sentence
 
-        return _fail(usage_sentence(error, message(), verb), USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", f"autotensor {verb}")
+        return _fail(usage_sentence(error, message(), command), USAGE)
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):

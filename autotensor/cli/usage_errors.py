@@ -36,15 +36,15 @@ _TVMC = {  # option of tvmc → what to do instead
 }
 
 
-def usage_sentence(error: Exception, message: str, verb: str) -> str:
-    """The error and its remedy. message: Typer's text of the error.
+def usage_sentence(error: Exception, message: str, command: str) -> str:
+    """The error and its remedy. message: Typer's text of the error. command: of which `--help` tells more.
 
-    >>> usage_sentence(ValueError(), "'--n': Input should be greater than or equal to 1.", "tune")
+    >>> usage_sentence(ValueError(), "'--n': Input should be greater than or equal to 1.", "autotensor tune")
     "'--n': it must be at least 1. See `autotensor tune --help`."
     """
     for pattern, plain in _PLAIN:
         message = pattern.sub(plain, message)
-    advice = _TVMC.get(getattr(error, "option_name", ""), f"See `autotensor {verb} --help`.")
+    advice = _TVMC.get(getattr(error, "option_name", ""), f"See `{command} --help`.")
     return f"{message.rstrip('.')}. {advice}"
 
 

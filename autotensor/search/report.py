@@ -10,7 +10,7 @@ from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
 
 # the time next to it is the race's: the trial was lucky, or others used the cores while it was raced
-RACED_SLOWER = "one trial came within 3 % of the limit"
+RACED_SLOWER = "a trial came within 3 % of the machine's limit; the race was slower"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
 SPENT = "all trials are spent"

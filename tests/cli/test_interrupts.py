@@ -37,6 +37,17 @@ def test_who_asked_may_finish(capsys) -> None:
     assert "Stopping after this batch; once more stops at once." in capsys.readouterr().err
 
 
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as stop:
+            assert not stop.asked()
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.asked()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_verb_is_interrupted(monkeypatch) -> None:
     monkeypatch.setattr("autotensor.cli.inputs.build_graph", ctrl_c)
     said = cli("tasks", "mlp")

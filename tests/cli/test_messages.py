@@ -14,7 +14,7 @@ from cli_tools import add_trials, calibrated_log, cli, finish, start
 
 import autotensor as at
 from autotensor.api.log import open_log
-from autotensor.base.errors import InputError
+from autotensor.base.errors import InputError, TargetError
 from autotensor.models import mlp
 from autotensor.models.weights import shapes_of
 from tuning_db import connect
@@ -153,6 +153,11 @@ CASES = [
     (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
     (["show", "mlp/0", "--as", "music"], 2, r".*'music' is not a form. Known: te, nest, .*"),
     (["db"], 2, r"Missing command. See `autotensor db --help`."),
+    (
+        ["db", "prune", "--keep", "-1"],
+        2,
+        r"Invalid value for '--keep': it must be at least 1. See `autotensor db prune --help`.",
+    ),
     (["db", "dance"], 2, r"No such command 'dance'. .*"),
     (["db", "check", "--db", "ftp://x/y"], 1, r".*"),
     (["db", "import", "nix.jsonl"], 1, r"there is no file 'nix.jsonl'."),
@@ -429,6 +434,18 @@ def test_a_bug_is_one_sentence_too(monkeypatch):
     assert said.code == 1
     assert "internal error, please report it: KeyError" in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_device_that_is_not_there_leaves_no_file(monkeypatch, tmp_path):
+    from autotensor.runtime.device import devices
+
+    def absent(target):
+        raise TargetError("target 'cuda' finds no NVIDIA card here.", fix="Use --target opencl.")
+
+    monkeypatch.setattr(devices, "device_of", absent)
+    said = one_sentence(cli("tune", "mlp", "--target", "cuda"), 1)
+    assert said == "target 'cuda' finds no NVIDIA card here. Use --target opencl."
+    assert not (tmp_path / "mlp.atm").exists()
 
 
 def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from autotensor.api.model_tuning import ModelReport
     from autotensor.api.models import ModelPlan
     from autotensor.base.deadline import Deadline
+    from autotensor.base.target import Target
     from autotensor.cli.interrupts import Interrupts
     from autotensor.search.options import TuneOptions
 
@@ -163,7 +164,7 @@ def tune(
     """
     options = search.checked(seed)
     from autotensor.api.log import log_name, open_log
-    from autotensor.api.models import check_target, plan_model
+    from autotensor.api.models import plan_model
     from autotensor.base.deadline import Deadline
     from autotensor.cli.inputs import build_graph, check_known, check_replaced, facts, place_of
     from autotensor.cli.interrupts import Interrupts
@@ -172,7 +173,7 @@ def tune(
     from autotensor.search.report import LATE
 
     until = Deadline.after(options.limit_s)
-    target = check_target(machine.chosen())
+    target = _usable_target(machine, lock)
     graph = build_graph(model, source)
     path = place_of(out, graph, source)
     with open_log(log.db):  # errors of the log come before anything is compiled
@@ -202,6 +203,17 @@ def tune(
             f"has the schedules that were known before; give more time, e.g. --deadline {LEAST_TIME}."
         )
         raise typer.Exit(NOTHING)
+
+
+def _usable_target(machine: NumericMachine, lock: Path | None) -> Target:
+    """The chosen target. Raises TargetError for one without whole models, or whose device is not here."""
+    from autotensor.api.models import check_target
+    from autotensor.runtime.device.devices import device_of
+
+    target = check_target(machine.chosen())
+    if target.is_gpu and lock is None:
+        device_of(target)
+    return target
 
 
 def _tuned(

@@ -55,21 +55,24 @@ def _next(f: Figures) -> Finding:
     if task is None or to_gain_s(f, task) == 0.0:
         return Finding(question, "nothing", "No task takes longer than its bound.")
     time, share = now_s(f, task), f.share(task)
-    text = f"It takes {seconds_text(time)} of an inference"
-    text += f", {percent(share)} of all kernels." if share is not None else "."
+    alone = len(f.tasks) == 1
+    text = f"It is the run's only task and takes {seconds_text(time)}"
+    if not alone:
+        text = f"It takes {seconds_text(time)} of an inference"
+        text += "" if share is None else f", {percent(share)} of all kernels"
     if task.bound_s:
         text += (
-            f" This machine's rates allow about {seconds_text(task.bound_s)}, so up to "
-            f"{seconds_text(to_gain_s(f, task))} can be gained, more than in any other task"
-            f"{_second(f, task)}."
+            f". This machine's rates allow about {seconds_text(task.bound_s)}, so up to "
+            f"{seconds_text(to_gain_s(f, task))} can be gained"
         )
-    return Finding(question, task.name, f"{text} {_effort(task)}")
+        text += "" if alone else f", more than in any other task ({_second(f, task)})"
+    return Finding(question, task.name, f"{text}. {_effort(task)}")
 
 
 def _second(f: Figures, first: TaskFigures) -> str:
     """The task with the second most to gain."""
-    second = max((t for t in f.tasks if t is not first), key=lambda t: to_gain_s(f, t), default=None)
-    return "" if second is None else f" (next: {second.name}, {seconds_text(to_gain_s(f, second))})"
+    second = max((t for t in f.tasks if t is not first), key=lambda t: to_gain_s(f, t))
+    return f"next: {second.name}, {seconds_text(to_gain_s(f, second))}"
 
 
 def _effort(t: TaskFigures) -> str:
@@ -82,6 +85,10 @@ def _effort(t: TaskFigures) -> str:
         return f"None of its {trials} worked."
     if t.history.points[last - 1].made_by == DEFAULT:
         return f"The default was the fastest of its {trials}."
+    if default_won(t):
+        return (
+            f"Number {last} of its {trials} was the fastest; in the race it did not surely beat the default."
+        )
     if count >= FEWEST and count - last >= STILL * count:
         return f"The last {count - last} of its {trials} gained nothing: it may need another structure."
     return f"Number {last} of its {trials} was the last to gain something."
@@ -138,10 +145,11 @@ def _why(f: Figures) -> Finding:
         return Finding(question, "the defaults won", text + _near(f) + whole)
     r = task.result
     saved = seconds_text((task.before_s or 0.0) - (task.after_s or 0.0))
+    of_all = "" if len(f.tasks) == 1 else " of an inference, more than any other"
     text = (
         f"Its winner, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
-        f"takes {seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved} of "
-        f"an inference, more than any other. {why(task)}"
+        f"takes {seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved}"
+        f"{of_all}. {why(task)}"
     )
     return Finding(question, task.name, text + whole)
 
@@ -170,8 +178,7 @@ def why(t: TaskFigures) -> str:
     Evidence are the trials that do one thing as the default does: if the best of them is slower than the
     winner, the winner needs that thing.
     """
-    same = t.result is not None and t.result.winner == t.result.default
-    if same or (t.lineage and t.lineage[-1].made_by == DEFAULT):
+    if default_won(t):
         return f"The default itself won. {_rival(t)}"
     needed = [r for r in t.reasons if r.ratio is not None and r.ratio >= WEIGHTY]
     other = [r for r in t.reasons if r not in needed]
@@ -180,11 +187,16 @@ def why(t: TaskFigures) -> str:
         sentences.append(f"By the search's times it needs {_listed([_need(r) for r in needed[:2]])}.")
     elif other:
         mild = [f"{short(r.what)} {r.winner} instead of {r.default}" for r in other[:3]]
-        sentences.append(f"No single decision carries it; it has {_listed(mild)}.")
+        sentences.append(f"No single decision explains it; it has {_listed(mild)}.")
     if t.code:
         counts = [f"{_words(name)} {usual:,.0f} → {mine:,.0f}" for name, (usual, mine) in t.code.items()]
         sentences.append(f"In its machine code, default → winner: {', '.join(counts[:4])}.")
     return " ".join(sentences) or "It differs from the default in nothing that the log names."
+
+
+def default_won(t: TaskFigures) -> bool:
+    same = t.result is not None and t.result.winner == t.result.default
+    return same or bool(t.lineage and t.lineage[-1].made_by == DEFAULT)
 
 
 def _rival(t: TaskFigures) -> str:

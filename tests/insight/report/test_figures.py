@@ -98,6 +98,22 @@ def test_the_task_to_tune_next_has_most_to_gain(both):
         assert "gain" in following.detail
 
 
+def test_an_only_task_is_not_compared_with_others(both):
+    first, _ = both
+    task = max(first.tasks, key=lambda t: to_gain_s(first, t))
+    alone = findings(replace(first, tasks=(task,)))
+    assert alone[0].detail.startswith("It is the run's only task and takes ")
+    assert not any("any other" in x.detail for x in alone)
+
+
+def test_a_trial_that_lost_its_race_is_not_said_to_have_gained(both):
+    first, _ = both
+    t = next(t for t in first.tasks if t.result and t.history.points[last_gain(t) - 1].made_by != "default")
+    lost = replace(t, result=replace(t.result, winner=t.result.default), limits=None)
+    detail = findings(replace(first, tasks=(lost,)))[0].detail
+    assert detail.endswith("was the fastest; in the race it did not surely beat the default.")
+
+
 def test_what_failed_most_leaves_out_what_was_never_run(both):
     first, _ = both
     failed = findings(first)[1]
