@@ -100,9 +100,18 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None = None, dtype: str = 
 
 
 def _requantize_reference(
-    total: Array, scale: Array, shift: Array | None = None, zero: int = 0, dtype: str = "uint8"
+    total: Array,
+    scale: Array,
+    shift: Array | None = None,
+    zero: int = 0,
+    dtype: str = "uint8",
+    shift_scale: float = 1.0,
+    shift_zero: int = 0,
 ) -> Array:
     y = total.astype(np.float32) * scale
+    if shift is not None and shift.dtype.kind in "iu":
+        whole = (shift.astype(np.int32) - np.int32(shift_zero)).astype(np.float32)
+        shift = whole * np.float32(shift_scale)
     return _held(np.rint(y if shift is None else y + shift) + np.float32(zero), dtype)
 
 
@@ -115,15 +124,34 @@ def _requantize_reference(
     cases=(
         Case(((7, 17), (17,)), {"zero": 3}, ("int32", "float32"), low=0, high=40),
         Case(((5, 9), (), (5, 9)), {"dtype": "int8", "zero": -5}, ("int32", "float32", "float32"), -9, 9),
+        Case(
+            ((5, 9), (), (5, 9)),
+            {"shift_scale": 0.3, "shift_zero": 7},
+            ("int32", "float32", "uint8"),
+            low=0,
+            high=40,
+        ),
     ),
 )
 def requantize(
-    total: Tensor, scale: Tensor, shift: Tensor | None = None, zero: int = 0, dtype: str = "uint8"
+    total: Tensor,
+    scale: Tensor,
+    shift: Tensor | None = None,
+    zero: int = 0,
+    dtype: str = "uint8",
+    shift_scale: float = 1.0,
+    shift_zero: int = 0,
 ) -> Tensor:
-    """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`. scale, shift: float32."""
+    """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`.
+
+    scale: float32. shift: float32, or integers that stand for (shift - shift_zero) * shift_scale in float32.
+    """
     _require_small("requantize", dtype)
 
     def value(t: Expr, s: Expr, more: Expr | None = None) -> Expr:
+        if more is not None and more.dtype.is_int:
+            whole = te.cast("int32", more) - shift_zero
+            more = te.cast("float32", whole) * te.const(shift_scale, "float32")
         return te.requantize(t, s, zero, dtype, more)
 
     return broadcast("requantize", value, total, scale, *(() if shift is None else (shift,)))

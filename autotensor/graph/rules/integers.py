@@ -14,7 +14,7 @@ Each rule moves one `dequantize` one operator down, or one `quantize` up; where 
     quantize(clip(y))                           ──▶  clip(quantize(y))                  ends as bytes
     quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               nothing where s = t
     quantize(dequantize(a, s) + dequantize(b, t), u)
-                                                ──▶  requantize(a, s / u, shift=dequantize(b, t / u))
+                                                ──▶  requantize(a, s / u, shift=b, shift_scale=t / u)
 
 So whatever operators a file has between the two, the integers reach as far as there are rules. Scales of the
 new nodes are products and quotients of float32, in the order that they stand here. docs/numerics.md says how
@@ -100,11 +100,14 @@ class Small:
         zero = constant(np.array(self.zero, self.dtype))
         return apply("quantize", (y, constant(self.scale), zero), {"dtype": self.dtype})
 
-    def sums(self, total: GraphNode, scale: Array, shift: GraphNode | None = None) -> GraphNode:
-        """Sums of integers, rounded so; scale: what one of them stands for."""
+    def sums(
+        self, total: GraphNode, scale: Array, shift: GraphNode | None = None, **of_shift: float
+    ) -> GraphNode:
+        """Sums of integers, rounded so; scale: what one of them stands for. of_shift: attributes of a shift
+        that is integers."""
         ratio = np.asarray(scale / self.scale, np.float32)
         inputs = (total, constant(ratio), *(() if shift is None else (shift,)))
-        return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype})
+        return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype, **of_shift})
 
     def number(self, x: float) -> int:
         """One number, rounded so."""
@@ -496,7 +499,7 @@ def rescaled(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
-    """quantize(dequantize(a, s) + dequantize(b, t), u) ──▶ requantize(a, s / u, dequantize(b, t / u))"""
+    """quantize(dequantize(a, s) + dequantize(b, t), u) ──▶ requantize(a, s / u, b, shift_scale=t / u)"""
     q = small(node)
     match q.y if q is not None else None:
         case Apply("add" | "subtract" as op, (left, right)):
@@ -514,6 +517,9 @@ def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
         shift: GraphNode = constant((sign * right.array.astype(np.float32) / q.scale).astype(np.float32))
     elif b is not None:
         ratio = np.asarray(sign * b.scale / q.scale, np.float32)
+        if ratio.size == 1 and b.q.dtype.bits <= 16:  # bytes between kernels, not floats
+            of_shift = {"shift_scale": float(ratio), "shift_zero": b.zero}
+            return q.sums(a.whole(), a.scale, b.q, **of_shift)
         zero = () if b.zero == 0 else (constant(b.zero, dtype=b.q.dtype),)
         shift = apply("dequantize", (b.q, constant(ratio), *zero))
     else:
