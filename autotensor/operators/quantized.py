@@ -22,7 +22,7 @@ from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.operator_helpers import broadcast, require
 from autotensor.te import Tensor
-from autotensor.te.math import saturated
+from autotensor.te.math import rescaled, saturated
 
 Array = np.ndarray[Any, Any]
 
@@ -107,12 +107,14 @@ def _requantize_reference(
     dtype: str = "uint8",
     shift_scale: float = 1.0,
     shift_zero: int = 0,
+    centred: bool = False,
 ) -> Array:
     y = total.astype(np.float32) * scale
     if shift is not None and shift.dtype.kind in "iu":
         whole = (shift.astype(np.int32) - np.int32(shift_zero)).astype(np.float32)
         shift = whole * np.float32(shift_scale)
-    return _held(np.rint(y if shift is None else y + shift) + np.float32(zero), dtype)
+    byte = _held(np.rint(y if shift is None else y + shift) + np.float32(zero), dtype)
+    return byte.astype(np.float32) - np.float32(zero) if centred else byte
 
 
 @operator(
@@ -131,6 +133,7 @@ def _requantize_reference(
             low=0,
             high=40,
         ),
+        Case(((5, 9), (9,)), {"dtype": "int8", "zero": 3, "centred": True}, ("int32", "float32"), 1, 90),
     ),
 )
 def requantize(
@@ -141,17 +144,22 @@ def requantize(
     dtype: str = "uint8",
     shift_scale: float = 1.0,
     shift_zero: int = 0,
+    centred: bool = False,
 ) -> Tensor:
     """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`.
 
     scale: float32. shift: float32, or integers that stand for (shift - shift_zero) * shift_scale in float32.
+    centred: the result less its zero point, a whole number in float32; sums and shifts are no NaN.
     """
     _require_small("requantize", dtype)
+    low, high = (te.cast("float32", limit(dtype_of(dtype))) for limit in (te.min_value, te.max_value))
 
     def value(t: Expr, s: Expr, more: Expr | None = None) -> Expr:
         if more is not None and more.dtype.is_int:
             whole = te.cast("int32", more) - shift_zero
             more = te.cast("float32", whole) * te.const(shift_scale, "float32")
+        if centred:
+            return te.minimum(te.maximum(rescaled(t, s, more), low - zero), high - zero)
         return te.requantize(t, s, zero, dtype, more)
 
     return broadcast("requantize", value, total, scale, *(() if shift is None else (shift,)))

@@ -78,10 +78,15 @@ def requantize(
     t = dtype_of(dtype)
     if not t.is_int or t.bits > 16:
         raise TensorError(f"requantize: {t} is not an integer type of at most 16 bits.")
+    return saturated(rescaled(total, scale, shift) + ir.cast(float32, as_expr(zero)), t)
+
+
+def rescaled(total: Any, scale: Any, shift: Any = None) -> Expr:
+    """`rint(float32(total) * scale [+ shift])`, a whole number in float32: see `requantize`."""
     real = ir.cast(float32, as_expr(total)) * scale
     if shift is not None:  # rounded separately: the product must not become part of a multiply-add
         real = call("rounded", real) + call("rounded", as_expr(shift))
-    return saturated(call("round", real) + ir.cast(float32, as_expr(zero)), t)
+    return call("round", real)
 
 
 def saturated(value: Expr, dtype: DType) -> Expr:

@@ -49,8 +49,8 @@ def matrix_tiles(roles: Roles) -> tuple[Option, ...]:
 
 
 def best_matrix_tile(roles: Roles, target: Target) -> Option:
-    """The one that takes the fewest cycles on the busiest core: a panel that half of L1 holds stays there while
-    rows go by, which come from L2."""
+    """The one that takes the fewest cycles on the busiest core: a panel that half of L1 holds stays there
+    while rows go by, which come from L2."""
     others = prod(a.extent for a in roles.others)
     column = sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
 

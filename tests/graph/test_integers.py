@@ -220,6 +220,26 @@ def test_two_values_have_the_bits_of_the_formula(op):
     assert left == []
 
 
+@pytest.mark.parametrize("product_first", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_byte_that_one_sum_alone_reads_stays_a_number(product_first, alone):
+    """The shortcut of a residual block. alone: nothing else reads the product's byte."""
+    x, b = input((4, 32), "uint8", name="x"), input((4, 8), "uint8", name="b")
+    w, arrays = drawn((8, 32), "int8", -127, 127), (drawn((4, 32)), drawn((4, 8)))
+    byte = back(ops.dense(real(x, 0.02, 3, "uint8"), ops.dequantize(w, F(0.01))), 0.3, 100, "uint8")
+    parts = [real(byte, 0.3, 100, "uint8"), real(b, 0.05, 7, "uint8")]
+    y = back(ops.add(*(parts if product_first else parts[::-1])), 0.4, 9, "uint8")
+    graph = Graph((x, b), (y,) if alone else (y, byte), "m")
+    assert any(n.op == "requantize" and n.attr("centred") for n in optimize(graph).applies) == alone
+    got = at.compile_model(graph, target="llvm -threads=1")(*arrays)
+    total = (arrays[0].astype(np.int64) - 3) @ w.T.astype(np.int64)
+    inner = rounded(total, F(0.02) * F(0.01) / F(0.3), 100, "uint8").astype(np.int64) - 100
+    shift = (arrays[1].astype(np.int64) - 7).astype(F) * (F(0.05) / F(0.4))
+    want = rounded(inner, F(0.3) / F(0.4), 9, "uint8", shift)
+    assert np.array_equal(got if alone else got[0], want)
+    assert len({*want.ravel()}) > 8
+
+
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("padding", [0, 1])
 def test_averages_have_the_bits_of_the_formula(include, padding):

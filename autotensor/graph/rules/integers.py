@@ -37,6 +37,7 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rules.affine import channel_axis
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
+from autotensor.graph.rules.whole_numbers import in_whole_numbers
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
@@ -562,7 +563,7 @@ def in_integers(graph: Graph) -> Graph:
     """The graph with integers between its quantised tensors, where there are rules for it."""
     if not any(n.op == "dequantize" for n in graph.applies):
         return graph
-    return canonicalize(rewrite_graph(graph, INTEGERS, name="in integers"))
+    return in_whole_numbers(canonicalize(rewrite_graph(graph, INTEGERS, name="in integers")))
 
 
 # -- what is left --------------------------------------------------------------------------------------------

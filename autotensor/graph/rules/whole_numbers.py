@@ -1,0 +1,74 @@
+"""A byte that one sum of bytes alone reads is not made: it goes on as a whole number in a float.
+
+    requantize(requantize(x, s, zero=z) - z, t, shift=b)
+        ──▶  requantize(requantize(x, s, zero=z, centred=True), t, shift=b)
+    requantize(a - z, t, shift=requantize(x, s, zero=y), shift_scale=u)
+        ──▶  requantize(requantize(x, s, zero=y, centred=True), u, shift=a, shift_scale=t)
+
+Clamped and less its zero point it is the same number, and a kernel need not narrow and widen it. So shortcuts
+of residual blocks are added behind a convolution.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
+from autotensor.ir.rewrite import Rules, rule
+
+
+def in_whole_numbers(graph: Graph) -> Graph:
+    return rewrite_graph(graph, Rules(_centred), name="whole numbers")
+
+
+@rule(Apply)
+def _centred(node: Apply, uses: Uses) -> GraphNode | None:
+    if node.op != "requantize" or node.attr("centred"):
+        return None
+    total, scale, *shift = node.inputs
+    made, zero = _without_zero(total)
+    if made is None:
+        return None
+    if _is_only_for(made, zero, uses) and all(uses[n] == 1 for n in (total, *_wide(total))):
+        return node.given((_as_number(made), scale, *shift))
+    if not shift or not shift[0].dtype.is_int or not isinstance(scale, Constant) or scale.array.size != 1:
+        return None
+    other, of_shift = shift[0], float(np.float32(node.attr("shift_scale") or 1.0))
+    if of_shift <= 0 or not _is_only_for(other, int(node.attr("shift_zero") or 0), uses):
+        return None
+    attrs = {"shift_scale": float(scale.array.reshape(())), "shift_zero": zero}
+    return node.given((_as_number(other), constant(np.float32(of_shift)), made), **attrs)
+
+
+def _without_zero(total: GraphNode) -> tuple[GraphNode | None, int]:
+    """x and z of `x - z` in 32 bits, x of fewer; None for another node."""
+    zero = 0
+    match total:
+        case Apply("subtract", (Apply("cast", (x,)), Constant() as z)) if z.array.size == 1:
+            zero = int(z.array.reshape(()))
+        case Apply("cast", (x,)):
+            pass
+        case _:
+            return None, 0
+    return (x, zero) if x.dtype.is_int and x.dtype.bits <= 16 and x.shape == total.shape else (None, 0)
+
+
+def _wide(total: GraphNode) -> tuple[GraphNode, ...]:
+    return total.inputs[:1] if isinstance(total, Apply) and total.op == "subtract" else ()
+
+
+def _is_only_for(x: GraphNode, zero: int, uses: Uses) -> bool:
+    """Whether a value is a rounded sum with this zero point that one operator reads, and never NaN."""
+    match x:
+        case Apply("requantize", (_, _, *shift)) if uses[x] == 1 and not x.attr("centred"):
+            known = all(
+                s.dtype.is_int or (isinstance(s, Constant) and np.isfinite(s.array).all()) for s in shift
+            )
+            return known and int(x.attr("zero") or 0) == zero
+    return False
+
+
+def _as_number(x: GraphNode) -> GraphNode:
+    assert isinstance(x, Apply)
+    return x.given(x.inputs, centred=True)
