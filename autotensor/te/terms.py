@@ -24,7 +24,6 @@ from autotensor.ir.expr import (
     TRUE,
     Binary,
     Call,
-    Cast,
     Cmp,
     Compare,
     Const,
@@ -36,14 +35,13 @@ from autotensor.ir.expr import (
     Unary,
     Var,
     all_of,
-    cast,
     conjuncts,
-    const,
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import free_vars, walk
+from autotensor.te.choices import in_choices
 from autotensor.te.stage import IterDef, StageOp, operations
 
 
@@ -68,6 +66,7 @@ def solutions(op: StageOp) -> dict[str, Expr]:
     >>> {axis: str(e) for axis, e in solutions(ComputeDAG.of([counts]).stages[0]).items()}
     {'i': 'p[k]'}
     """
+    op = in_choices(op)
     parts = _under_condition(op)
     axes: dict[Expr, str] = {a.var: a.name for a in op.axes}
     found: dict[str, Expr] = {}
@@ -85,16 +84,16 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
     """The bodies of a stage whose axes `solved` are where its terms say."""
     if not solved:
         return op.bodies
-    (body,) = op.bodies
+    (body,) = in_choices(op).bodies
     known = {a.var for a in op.axes if a.name in solved}
     assert isinstance(body, Select)
-    sides = ((c, _sides(_of_places(op, c))) for c in conjuncts(body.cond))
-    left = [c for c, both in sides if not any(mine in known for mine, _ in both)]
+    left = [c for c in conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
     return (Select(all_of(*left), body.then, body.otherwise) if left else body.then,)
 
 
 def running(op: StageOp) -> Running | None:
     """How the reduction runs along an axis; None if it does not."""
+    op = in_choices(op)
     conditions = _conditions(op)
     if len(conditions) != 1 or len(op.reduce_axes) != 1 or op.has_open_sum:
         return None
@@ -132,6 +131,7 @@ class Ranking:
 
 def ranking(op: StageOp) -> Ranking | None:
     """How the reduction ranks its elements; None if it does not."""
+    op = in_choices(op)
     parts = _under_condition(op)
     if not parts or len(op.reduce_axes) != 1 or op.combiner is None or op.combiner.name != "sum":
         return None
@@ -141,15 +141,14 @@ def ranking(op: StageOp) -> Ranking | None:
         return None
     if k.extent >= 1 << (body.dtype.bits - 1):
         return None  # ranks that the type cannot count
-    cond = _of_places(op, body.cond)
     for axis in op.axes:
-        keys = _compared(cond, axis.var, k.var)
+        keys = _compared(body.cond, axis.var, k.var)
         if axis.extent != k.extent or keys is None:
             continue
         mine, other = keys
         a, b = _pair("a", mine.dtype), _pair("b", mine.dtype)
         swap: dict[Expr, Expr] = {other: a[0], mine: b[0], k.var: a[1], axis.var: b[1]}
-        condition = _swapped(cond, swap)
+        condition = _swapped(body.cond, swap)
         if free_vars(condition) <= {*a, *b} and _orders(condition, mine.dtype):
             return Ranking(axis.name, k.name, mine, condition)
     return None
@@ -285,7 +284,7 @@ def flops(op: StageOp) -> int:
 
 def carried(op: StageOp) -> StageOp:
     """The stage with terms that are taken whatever their condition says."""
-    return replace(op, bodies=tuple(b.then for b in op.bodies if isinstance(b, Select)))
+    return replace(op, bodies=tuple(b.then for b in in_choices(op).bodies if isinstance(b, Select)))
 
 
 def _under_condition(op: StageOp) -> list[Expr]:
@@ -302,31 +301,8 @@ def _conditions(op: StageOp) -> set[Expr]:
         neutral = isinstance(body, Select) and isinstance(identity, Const) and body.otherwise == identity
         if not neutral or not isinstance(body, Select) or body.cond.dtype.lanes != 1:
             return set()
-        found.add(_of_places(op, body.cond))
+        found.add(body.cond)
     return found
-
-
-def _of_places(op: StageOp, cond: Expr) -> Expr:
-    """A condition that compares axes themselves where it said numbers of fewer bits that hold them.
-
-    i32(i) == p[k]     ──▶     i == i64(p[k])
-    """
-    extents: dict[Expr, int] = {a.var: a.extent for a in op.all_axes}
-
-    def place(e: Expr) -> Expr:
-        """An axis that a number of fewer bits stands for; any other number in 64 bits."""
-        if isinstance(e, Cast) and e.a in extents:
-            last = const(extents[e.a] - 1)
-            return e.a if cast(int64, cast(e.dtype, last)) == last else cast(int64, e)
-        return cast(int64, e)
-
-    def visit(node: Node) -> Node | None:
-        if not isinstance(node, Compare) or not node.a.dtype.is_int or node.a.dtype.bits == 64:
-            return None
-        a, b = place(node.a), place(node.b)
-        return Compare(node.op, a, b) if a in extents or b in extents else None
-
-    return transform(cond, visit)
 
 
 def _sides(cond: Expr) -> list[tuple[Expr, Expr]]:

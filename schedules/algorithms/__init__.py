@@ -5,5 +5,5 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-    importlib.import_module(f"{__name__}.{_module}")
+for _module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
+    importlib.import_module(_module)

@@ -10,6 +10,7 @@ from schedules.registry import ANY, GPU, SketchRule
 from schedules.rules import (
     attention,
     axis_last,
+    chosen_products,
     column_sums,
     constant_stages,
     convolution,
@@ -70,7 +71,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("masked_operand", masked_operand.masked_operand),
     # before all other reductions, whose vectors have the lanes of the widest result
     SketchRule("narrow_places", narrow_places.narrow_places),
-    # before the next two, which take what it leaves
+    # these two before the next two, which take what they leave
+    SketchRule("chosen_products", chosen_products.chosen_products),
     SketchRule("neutral", one_pass.neutral),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),

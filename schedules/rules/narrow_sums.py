@@ -11,7 +11,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.state import Root, Stage, State
-from schedules.algorithms.narrow_sums import NAME
+from schedules.algorithms.narrow.sums import NAME
 from schedules.kit.stage_analysis import untouched
 from schedules.registry import Extension
 

@@ -16,7 +16,7 @@ from autotensor.lowering.pipeline import lower
 from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
-from schedules.algorithms.narrow_places import narrow_places
+from schedules.algorithms.narrow.places import narrow_places
 from schedules.generate import default_trace
 
 TARGET = parse("llvm -mcpu=x86-64-v3 -threads=1")

@@ -15,7 +15,7 @@ from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
 from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
-from schedules.algorithms.narrow_sums import narrow_sums
+from schedules.algorithms.narrow.sums import narrow_sums
 from schedules.generate import default_trace
 
 TARGET = parse("llvm -mcpu=x86-64-v3 -threads=1")

@@ -1,0 +1,84 @@
+"""Products with the 0 or 1 of a comparison, as terms that are left out where it fails.
+
+    C[i] = Σ_k f32(p[k] == i) * u[k]
+
+        ──▶   C.harm[]    = Σ_k u[k] * 0                      (NaN where an element is infinite or NaN)
+              C.each[i]   = Σ_k f32(p[k] == i) * u[k]
+              C.chosen[i] = Σ_k select(p[k] == i, u[k], 0)
+              C[i]        = select(C.harm == 0, C.chosen[i], C.each[i])
+
+One pass over such terms serves all elements. 0 * x is 0 for finite x only, so both sums are there, and which
+one is made is known before (`skip_unread`). Adding ±0 changes no sum that begins with 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from autotensor.ir.expr import Binary, Cmp, Expr, Load, Op, Select, compare, const
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import free_vars
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Stage, State
+from autotensor.te.choices import choice
+from autotensor.te.dag import StageOp
+from autotensor.te.tensor import AxisKind
+from schedules.algorithms.factored import product_of
+from schedules.algorithms.late_choice import is_safe
+
+NAME = "chosen_products"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A sum of products of which a factor is 0 where a choice fails."""
+
+    op: StageOp  # with such terms left out
+    other: Expr  # the other factors
+
+
+def chosen(op: StageOp) -> Chosen | None:
+    """The sum and the other factors; None where no factor is such a choice."""
+    c = op.combiner
+    if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.buffers[0].dtype.is_float:
+        return None
+    (zero,), (body,) = c.identity, op.bodies
+    factors = [*product_of(body)]
+    found = next(((n, x) for n, f in enumerate(factors) if (x := choice(f, zero)) is not None), None)
+    if found is None or len(factors) < 2:
+        return None
+    n, taken = found
+    other = reduce(lambda a, b: Binary(Op.MUL, a, b), factors[:n] + factors[n + 1 :])
+    if not is_safe(op, other):
+        return None
+    term = other if taken.then == const(1, taken.then.dtype) else Binary(Op.MUL, taken.then, other)
+    return Chosen(replace(op, bodies=(Select(taken.cond, term, zero),)), other)
+
+
+def chosen_products(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+    """The stages; None where it does not apply."""
+    op, found = stage.op, chosen(stage.op)
+    if found is None:
+        return None
+    (wide,), names = op.buffers, set(state.names)
+
+    def named(suffix: str, shape: tuple[int, ...]) -> Buffer:
+        return Buffer(fresh(f"{op.name}.{suffix}", names), shape, wide.dtype)
+
+    harm, each, left = named("harm", ()), named("each", wide.shape), named("chosen", wide.shape)
+    here = tuple(a.var for a in op.axes)
+    over = tuple(replace(a, kind=AxisKind.REDUCE) for a in op.all_axes if a.var in free_vars(found.other))
+    harms = (Binary(Op.MUL, found.other, const(0.0, wide.dtype)),)
+    harmless = compare(Cmp.EQ, Load(harm, ()), const(0.0, wide.dtype))
+    result = (Select(harmless, Load(left, here), Load(each, here)),)
+    return (
+        StageOp(harm.name, (), over, harms, op.combiner, (harm,)),
+        replace(op, name=each.name, buffers=(each,)),
+        replace(found.op, name=left.name, buffers=(left,)),
+        StageOp(op.name, op.axes, (), result, None, op.buffers, op.tag),
+    )
+
+
+ALGORITHMS.add(NAME, Algorithm(NAME, chosen_products))

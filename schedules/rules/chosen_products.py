@@ -1,0 +1,29 @@
+"""Sums of products with a comparison's 0 or 1, if one pass over the terms that are left serves all elements.
+
+The sum as it is written, for operands that are not finite, is hardly ever made: it takes plain loops.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.chosen_products import NAME, chosen
+from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.registry import Extension
+from schedules.rules.one_pass import is_one_pass
+
+
+def chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+        return ()
+    found = chosen(stage.op)
+    if found is None or not is_one_pass(found.op) or read_by_choice(state, stage):
+        return ()
+    step = UseAlgorithm(stage.name, NAME)
+    harm, each, left = (s.name for s in step.apply(state).stages if s.name not in state.names)
+    first = stage.op.axes[0].name
+    plain = (Parallel(each, first), Pragma(each, first, "skip_unread", "1"))  # no rule takes it further
+    return (Extension((step, *plain), done=(each,), again=(harm, left, stage.name)),)
