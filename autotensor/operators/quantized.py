@@ -149,7 +149,7 @@ def requantize(
     """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`.
 
     scale: float32. shift: float32, or integers that stand for (shift - shift_zero) * shift_scale in float32.
-    centred: the result less its zero point, a whole number in float32; sums and shifts are no NaN.
+    centred: the result less its zero point, a whole number in float32; sums and shifts must not be NaN.
     """
     _require_small("requantize", dtype)
     low, high = (te.cast("float32", limit(dtype_of(dtype))) for limit in (te.min_value, te.max_value))
