@@ -3,8 +3,8 @@
     python benchmarks/quantised_networks.py torchvision/resnet50 --folder FILES        makes the files
     python benchmarks/narrow_types.py FILES/torchvision-resnet50 --threads 1 --json FILE
 
-The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. Contestants, those of one line
-by turns, wall time of a call:
+The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. Contestants, those of one
+line by turns, wall time of a call:
 
     float32     ours; OpenVINO
     bfloat16    ours (`-numerics=bf16`); OpenVINO
