@@ -13,25 +13,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import GraphError
-from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
 from autotensor.codegen.llvm.kernel_entry import Late
-from autotensor.codegen.llvm.preparing import preparing_here
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.groups import Group
-from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
+from autotensor.graph.ir import Constant, Graph, GraphNode, Input
+from autotensor.graph.linked_constants import (
+    ModelConstants,
+    constants_of,
+    passed_on,
+    prepared_values,
+    values_of,
+)
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan, plan_in_boxes
 from autotensor.graph.partition import check_groups, last_readers
 from autotensor.graph.storage import place as place_of
@@ -42,7 +45,6 @@ from autotensor.runtime.extents import Formula, renamed
 from autotensor.runtime.files.artifact import EXTENTS, OPEN_SHAPES, ArgSpec, Artifact
 from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.launches import LAUNCHES, launches
-from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.open_shapes import formula
 
 ARENA = "workspace.arena"
@@ -84,7 +86,7 @@ def link(
     """
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
-    constants = _constants(groups, artifacts, {*graph.input_names, *graph.output_names})
+    constants = constants_of(groups, artifacts, {*graph.input_names, *graph.output_names})
     multiple = DEVICE_ALIGNMENT if target.is_gpu else 1
     memory = plan_memory(graph, groups, artifacts, multiple, plan if opened is None else plan_in_boxes)
     told = None if opened is None else _told(opened, memory, artifacts)
@@ -108,7 +110,7 @@ def link(
         objects=code.objects,
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
-        values=_prepared(groups, artifacts, constants) if prepared else constants.values,
+        values=prepared_values(groups, artifacts, constants) if prepared else constants.values,
         meta=_meta(graph, steps, memory, index, updates)
         | {"entry_constants": list(constants.entry_constants)}
         | ({"index_ranges": ranges} if ranges else {})
@@ -139,7 +141,7 @@ def _native(
     """One native function that calls the kernels in order, and one that prepares."""
     slots = [_slots(s, index) for s in steps]
     calls = [Call(s.artifact.entry, at, s.barrier) for s, at in zip(steps, slots, strict=True)]
-    first = [Call(s.artifact.prepare or "", slots[s.number], bool(_passed(s.artifact))) for s in preparing]
+    first = [Call(s.artifact.prepare or "", slots[s.number], bool(passed_on(s.artifact))) for s in preparing]
     stem = f"model_{hashlib.sha256(repr((calls, first, tuple(args))).encode()).hexdigest()[:20]}"
     entry = bound(stem, "run", args, entry_constants, ranges)
     prepare = bound(f"{stem}_prepare", "prepare", args, entry_constants, ranges) if first else None
@@ -204,112 +206,6 @@ def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
     return found
 
 
-def _bound(group: Group) -> dict[str, GraphNode]:
-    """The value behind every argument name."""
-    return dict(zip(group.arg_names, (*group.inputs, *(storage(o) for o in group.outputs)), strict=True))
-
-
-# -- constants -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Constants:
-    """The model's constants that kernels read, as given or prepared, under the model's own names."""
-
-    values: Mapping[str, Array]  # as given, each once
-    prepared: tuple[ArgSpec, ...]
-    names: tuple[Mapping[str, str], ...]  # by group: the model's names for its arguments
-    preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
-    entry_constants: tuple[str, ...]  # those that are not only prepared from
-
-    def with_told(self, numbers: Sequence[int]) -> _Constants:
-        """With the numbers that a call tells, here of the greatest extents."""
-        told = {EXTENTS: np.array(numbers, np.int64)}
-        return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
-
-
-def _constants(groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]) -> _Constants:
-    values: dict[str, Array] = {}
-    prepared: dict[str, ArgSpec] = {}
-    by_digest: dict[str, str] = {}
-    made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # prepare function and constants → results
-    passed: dict[tuple[Any, ...], str] = {}  # names of values that one step of preparing passes to the next
-    names: list[dict[str, str]] = []
-    preparing: list[int] = []
-    kept: dict[str, None] = {}
-    for n, (group, artifact) in enumerate(zip(groups, artifacts, strict=True)):
-        found: dict[str, str] = {}
-        nodes = _constant_nodes(group, artifact)
-        for arg, node in nodes.items():
-            digest = node.data.digest
-            if digest not in by_digest:
-                by_digest[digest] = free_name(f"const.{node.name or arg}", {*values, *prepared, *reserved})
-                values[by_digest[digest]] = node.array
-            found[arg] = by_digest[digest]
-        kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants() if arg != EXTENTS)
-        if specs := artifact.role("prepared"):
-            code, reads = artifact.prepared_by()
-            once = _passed(artifact)
-            key = (code or artifact.objects, tuple(once), tuple(nodes[arg].data.digest for arg in reads))
-            if key not in made:
-                preparing.append(n)
-                made[key] = {}
-                for spec in specs:
-                    alike = spec.name, spec.shape, spec.dtype
-                    name = passed.get(alike, "") if spec.name in once else ""
-                    if not name:
-                        name = free_name(_prepared_name(nodes, spec.name), {*values, *prepared, *reserved})
-                        prepared[name] = replace(spec, name=name)
-                        if spec.name in once:
-                            passed[alike] = name
-                    made[key] = {**made[key], spec.name: name}
-            found |= made[key]
-        names.append(found)
-    return _Constants(values, tuple(prepared.values()), tuple(names), tuple(preparing), tuple(kept))
-
-
-def _passed(artifact: Artifact) -> list[str]:
-    """Prepared arrays that nothing reads when its preparing is done: the next to prepare may write there."""
-    return artifact.meta.get("passed", [])  # type: ignore[no-any-return]
-
-
-def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
-    """The constants that the group's program takes, by the names of its arguments."""
-    bound = _bound(group)
-    found = {}
-    for spec in artifact.role("constant"):
-        if spec.name == EXTENTS:
-            continue
-        node = bound[spec.name]
-        if not isinstance(node, Constant):
-            raise GraphError(
-                f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}."
-            )
-        found[spec.name] = node
-    return found
-
-
-def _prepared(
-    groups: Sequence[Group], artifacts: Sequence[Artifact], constants: _Constants
-) -> dict[str, Array]:
-    """The constants that calls read, under the model's names; made here, for any processor of the kernels."""
-    values = {name: constants.values[name] for name in constants.entry_constants}
-    for n in constants.preparing:
-        artifact, names = artifacts[n], constants.names[n]
-        shapes = {a.name: a.shape for a in artifact.role("constant")}
-        given = {a: x.array.reshape(shapes[a]) for a, x in _constant_nodes(groups[n], artifact).items()}
-        made = open_artifact(preparing_here(artifact)).bind(**given)._values
-        values |= {names[a.name]: made[a.name] for a in artifact.role("prepared")}
-    return values
-
-
-def _prepared_name(nodes: Mapping[str, Constant], arg: str) -> str:
-    """A readable name: that of the constant in the model whose own name it begins with, else the
-    argument's."""
-    node = nodes.get(arg.partition(".")[0])
-    return f"prepared.{node.name}" if node is not None and node.name else f"prepared.{arg}"
-
-
 def _index_ranges(
     graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]
 ) -> dict[str, tuple[int, int]]:
@@ -320,7 +216,7 @@ def _index_ranges(
     names = dict(zip(graph.inputs, graph.input_names, strict=True))
     found: dict[str, tuple[int, int]] = {}
     for group, artifact in zip(groups, artifacts, strict=True):
-        for arg, node in _bound(group).items():
+        for arg, node in values_of(group).items():
             allowed = artifact.index_range(arg)
             if allowed is None:
                 continue
@@ -424,7 +320,7 @@ def _steps(
         for k, out in enumerate(group.outputs):
             places.setdefault(out, arena.get(_value(n, k), Place(ARENA)))
             values.setdefault(out, _value(n, k))
-        bound = _bound(group)
+        bound = values_of(group)
 
         def place(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> Place:
             if spec.name == EXTENTS:
@@ -484,7 +380,7 @@ def _box_of(place: Place, boxes: Sequence[Place]) -> Place:
 
 def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
     """A kernel in the form of the checker. places: of the values that have bytes of their own."""
-    bound = _bound(step.group)
+    bound = values_of(step.group)
 
     def touch(spec: ArgSpec, at: Place) -> Touch:
         if spec.role == "workspace" or spec.name not in bound:
@@ -503,7 +399,7 @@ def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
 
 def _arguments(
     graph: Graph,
-    constants: _Constants,
+    constants: ModelConstants,
     memory: MemoryPlan,
     artifacts: Sequence[Artifact],
     updates: Mapping[str, str],
@@ -597,6 +493,6 @@ def _meta(
 
 def _read_from(step: Step, maker: Mapping[GraphNode, int]) -> dict[str, int]:
     """Which step makes what an argument of this one reads, by the argument's name."""
-    bound = _bound(step.group)
+    bound = values_of(step.group)
     read = {a.name: bound[a.name] for a in step.artifact.role("input")}
     return {arg: maker[root] for arg, node in read.items() if (root := place_of(node, maker).of) in maker}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import inspect
 import os
@@ -14,14 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tuning_db import connect
+
 GALLERY = {  # example → arguments, so that all take seconds
     "00_first_taste": ["--points", "500"],
     "01_vector_add": ["--size", "1000"],
     "02_gemm_by_hand": ["--size", "100", "--threads", "2"],
-    "03_tune_gemm": ["--size", "50", "--trials", "3"],
+    "03_tune_gemm": ["--size", "128", "--trials", "24"],
+    "04_new_operator": ["--size", "8", "--channels", "16", "--trials", "3"],
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
 }
+LOG = "tuning.db"
+DRAWN = ("03_tune_gemm",)  # examples whose search is drawn, too
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -105,21 +111,35 @@ def gallery(root: Path) -> str:
         program = root / "examples" / f"{name}.py"
         title = name[3:].replace("_", " ").capitalize()
         parts += ["", f"## {title}", "", *_fence("python", program.read_text()), ""]
-        parts += _fence("text", _run([str(program), *words]))
+        with tempfile.TemporaryDirectory() as folder:
+            parts += _fence("text", _run_in(folder, [str(program), *words]))
+            if name in DRAWN:
+                parts += ["", "How the search went, drawn by `autotensor explain TASK --plot search.png`:"]
+                parts += ["", _picture_of_search(folder)]
     return "\n".join(parts) + "\n"
 
 
+def _picture_of_search(folder: str) -> str:
+    """The only task of the folder's log, as an HTML image that holds its bytes."""
+    with connect(f"{folder}/{LOG}") as store:
+        (task,) = {t.workload for t in store.trials()}
+    _run_in(folder, ["-m", "autotensor", "explain", task, "--plot", "search.png"])
+    data = base64.b64encode(Path(folder, "search.png").read_bytes()).decode()
+    told = "Every trial and the best so far; measured against predicted times."
+    return f'<img alt="{told}" src="data:image/png;base64,{data}">'
+
+
 def _run(words: list[str]) -> str:
-    """What Python prints in an empty folder, with an empty log, 100 columns wide."""
+    """What Python prints in an empty folder, with an empty log."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            **os.environ,
-            "AUTOTENSOR_DB": f"{folder}/tuning.db",
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-        }
-        command = [sys.executable, *words]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        return _run_in(folder, words)
+
+
+def _run_in(folder: str, words: list[str]) -> str:
+    """What Python prints in a folder, with the log there, 100 columns wide."""
+    environment = {**os.environ, "AUTOTENSOR_DB": f"{folder}/{LOG}", "COLUMNS": "100", "NO_COLOR": "1"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr}")
     return done.stdout

@@ -1,0 +1,132 @@
+"""The constants of a linked model: those that its kernels read, as given or prepared, each once.
+
+    groups + artifacts ──▶ constants_of ──▶ ModelConstants ──▶ prepared_values: what calls read, made here
+
+Equal arrays are one value. Equal preparing of equal constants is done once, by one of the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import GraphError
+from autotensor.base.names import free_name
+from autotensor.codegen.llvm.preparing import preparing_here
+from autotensor.graph.groups import Group
+from autotensor.graph.ir import Array, Constant, GraphNode
+from autotensor.graph.storage import storage
+from autotensor.runtime.files.artifact import EXTENTS, ArgSpec, Artifact
+from autotensor.runtime.open_artifact import open_artifact
+
+
+def values_of(group: Group) -> dict[str, GraphNode]:
+    """The value behind every argument name."""
+    return dict(zip(group.arg_names, (*group.inputs, *(storage(o) for o in group.outputs)), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConstants:
+    """The model's constants that kernels read, as given or prepared, under the model's own names."""
+
+    values: Mapping[str, Array]  # as given, each once
+    prepared: tuple[ArgSpec, ...]
+    names: tuple[Mapping[str, str], ...]  # by group: the model's names for its arguments
+    preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
+    entry_constants: tuple[str, ...]  # those that are not only prepared from
+
+    def with_told(self, numbers: Sequence[int]) -> ModelConstants:
+        """With the numbers that a call tells, here of the greatest extents."""
+        told = {EXTENTS: np.array(numbers, np.int64)}
+        return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
+
+
+def constants_of(
+    groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]
+) -> ModelConstants:
+    """The constants that the groups' programs take. reserved: names that the model uses otherwise.
+
+    Raises GraphError for an argument that must be a constant and is not.
+    """
+    values: dict[str, Array] = {}
+    prepared: dict[str, ArgSpec] = {}
+    by_digest: dict[str, str] = {}
+    made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # prepare function and constants → results
+    passed: dict[tuple[Any, ...], str] = {}  # names of values that one step of preparing passes to the next
+    names: list[dict[str, str]] = []
+    preparing: list[int] = []
+    kept: dict[str, None] = {}
+    for n, (group, artifact) in enumerate(zip(groups, artifacts, strict=True)):
+        found: dict[str, str] = {}
+        nodes = _constant_nodes(group, artifact)
+        for arg, node in nodes.items():
+            digest = node.data.digest
+            if digest not in by_digest:
+                by_digest[digest] = free_name(f"const.{node.name or arg}", {*values, *prepared, *reserved})
+                values[by_digest[digest]] = node.array
+            found[arg] = by_digest[digest]
+        kept |= dict.fromkeys(found[arg] for arg in artifact.entry_constants() if arg != EXTENTS)
+        if specs := artifact.role("prepared"):
+            code, reads = artifact.prepared_by()
+            once = passed_on(artifact)
+            key = (code or artifact.objects, tuple(once), tuple(nodes[arg].data.digest for arg in reads))
+            if key not in made:
+                preparing.append(n)
+                made[key] = {}
+                for spec in specs:
+                    alike = spec.name, spec.shape, spec.dtype
+                    name = passed.get(alike, "") if spec.name in once else ""
+                    if not name:
+                        name = free_name(_prepared_name(nodes, spec.name), {*values, *prepared, *reserved})
+                        prepared[name] = replace(spec, name=name)
+                        if spec.name in once:
+                            passed[alike] = name
+                    made[key] = {**made[key], spec.name: name}
+            found |= made[key]
+        names.append(found)
+    return ModelConstants(values, tuple(prepared.values()), tuple(names), tuple(preparing), tuple(kept))
+
+
+def passed_on(artifact: Artifact) -> list[str]:
+    """Prepared arrays that nothing reads when its preparing is done: the next to prepare may write there."""
+    return artifact.meta.get("passed", [])  # type: ignore[no-any-return]
+
+
+def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
+    """The constants that the group's program takes, by the names of its arguments."""
+    bound = values_of(group)
+    found = {}
+    for spec in artifact.role("constant"):
+        if spec.name == EXTENTS:
+            continue
+        node = bound[spec.name]
+        if not isinstance(node, Constant):
+            raise GraphError(
+                f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}."
+            )
+        found[spec.name] = node
+    return found
+
+
+def prepared_values(
+    groups: Sequence[Group], artifacts: Sequence[Artifact], constants: ModelConstants
+) -> dict[str, Array]:
+    """The constants that calls read, under the model's names; made here, for any processor of the kernels."""
+    values = {name: constants.values[name] for name in constants.entry_constants}
+    for n in constants.preparing:
+        artifact, names = artifacts[n], constants.names[n]
+        shapes = {a.name: a.shape for a in artifact.role("constant")}
+        given = {a: x.array.reshape(shapes[a]) for a, x in _constant_nodes(groups[n], artifact).items()}
+        made = open_artifact(preparing_here(artifact)).bind(**given)._values
+        values |= {names[a.name]: made[a.name] for a in artifact.role("prepared")}
+    return values
+
+
+def _prepared_name(nodes: Mapping[str, Constant], arg: str) -> str:
+    """A readable name: that of the constant in the model whose own name it begins with, else the
+    argument's."""
+    node = nodes.get(arg.partition(".")[0])
+    return f"prepared.{node.name}" if node is not None and node.name else f"prepared.{arg}"
