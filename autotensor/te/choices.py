@@ -17,7 +17,7 @@ from functools import lru_cache
 from autotensor.base.dtype import int64
 from autotensor.ir.affine import Affine, affine, excess, to_expr
 from autotensor.ir.bounds import NEGATED
-from autotensor.ir.expr import Binary, Cast, Cmp, Compare, Const, Expr, Op, Select, Var, cast, const
+from autotensor.ir.expr import Binary, Cast, Cmp, Compare, Const, Expr, Op, Select, Var, all_of, cast, const
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.visit import free_vars
@@ -58,7 +58,9 @@ def choice(e: Expr, neutral: Expr) -> Select | None:
             for first, other in ((a, b), (b, a)):
                 found = choice(first, neutral)
                 if found is not None:
-                    return Select(found.cond, Binary(Op.MUL, found.then, other), neutral)
+                    more = choice(other, neutral)
+                    conds, rest = ((), other) if more is None else ((more.cond,), more.then)
+                    return Select(all_of(found.cond, *conds), Binary(Op.MUL, found.then, rest), neutral)
     return None
 
 

@@ -13,12 +13,14 @@ one is made is known before (`skip_unread`). Adding ±0 changes no sum that begi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import isfinite
 
-from autotensor.ir.expr import Binary, Cmp, Expr, Load, Op, Select, compare, const
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, Select, all_of, compare, const
 from autotensor.ir.func import Buffer
-from autotensor.ir.visit import free_vars
+from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Stage, State
@@ -36,7 +38,7 @@ class Chosen:
     """A sum of products of which a factor is 0 where a choice fails."""
 
     op: StageOp  # with such terms left out
-    other: Expr  # the other factors
+    other: Expr  # what is multiplied by 0 there
 
 
 def chosen(op: StageOp) -> Chosen | None:
@@ -46,15 +48,23 @@ def chosen(op: StageOp) -> Chosen | None:
         return None
     (zero,), (body,) = c.identity, op.bodies
     factors = [*product_of(body)]
-    found = next(((n, x) for n, f in enumerate(factors) if (x := choice(f, zero)) is not None), None)
-    if found is None or len(factors) < 2:
+    choices = [x for f in factors if (x := choice(f, zero)) is not None]
+    if not choices or len(factors) < 2:
         return None
-    n, taken = found
-    other = reduce(lambda a, b: Binary(Op.MUL, a, b), factors[:n] + factors[n + 1 :])
-    if not is_safe(op, other):
+    others = [f for f in factors if choice(f, zero) is None]
+    terms = [x.then for x in choices if not isinstance(x.then, Const)]
+    # where one choice fails, 0 meets the terms of all others
+    other = _product(zero, [*others, *(terms if len(choices) > 1 else ())])
+    if not is_safe(op, other) or any(isinstance(f, Const) and not isfinite(f.value) for f in factors):
         return None
-    term = other if taken.then == const(1, taken.then.dtype) else Binary(Op.MUL, taken.then, other)
-    return Chosen(replace(op, bodies=(Select(taken.cond, term, zero),)), other)
+    term = _product(zero, [*(x.then for x in choices), *others])
+    return Chosen(replace(op, bodies=(Select(all_of(*(x.cond for x in choices)), term, zero),)), other)
+
+
+def _product(zero: Expr, factors: Sequence[Expr]) -> Expr:
+    """The factors joined, without those that are 1; 1 of the type of `zero` where none is left."""
+    one = const(1, zero.dtype)
+    return reduce(lambda a, b: Binary(Op.MUL, a, b), [f for f in factors if f != one] or [one])
 
 
 def chosen_products(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
@@ -62,6 +72,8 @@ def chosen_products(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
     op, found = stage.op, chosen(stage.op)
     if found is None:
         return None
+    if not contains(found.other, Load):
+        return (found.op,)  # numbers alone do no harm
     (wide,), names = op.buffers, set(state.names)
 
     def named(suffix: str, shape: tuple[int, ...]) -> Buffer:

@@ -23,7 +23,10 @@ def chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extensi
     if found is None or not is_one_pass(found.op) or read_by_choice(state, stage):
         return ()
     step = UseAlgorithm(stage.name, NAME)
-    harm, each, left = (s.name for s in step.apply(state).stages if s.name not in state.names)
+    new = [s.name for s in step.apply(state).stages if s.name not in state.names]
+    if not new:
+        return (Extension((step,), again=(stage.name,)),)
+    harm, each, left = new
     first = stage.op.axes[0].name
     plain = (Parallel(each, first), Pragma(each, first, "skip_unread", "1"))  # no rule takes it further
     return (Extension((step, *plain), done=(each,), again=(harm, left, stage.name)),)

@@ -105,6 +105,44 @@ def scatter() -> Sequence[Any]:
     return to, m, te.compute((nodes, width), body, name="y")
 
 
+def means() -> Sequence[Any]:
+    """Of sequences with a length each."""
+    b, t, d = 64, 256, 64
+    x, n = te.placeholder((b, t, d), name="x"), te.placeholder((b,), "int32", name="n")
+    k = te.reduce_axis(t, name="k")
+    s = te.compute((b, d), lambda i, j: te.sum(te.select(k < n[i], x[i, k, j], 0.0), axis=k), name="s")
+    body = lambda i, j: s[i, j] / te.cast("float32", te.maximum(n[i], 1))  # noqa: E731
+    return x, n, te.compute((b, d), body, name="y")
+
+
+def _means(xp: Any, x: Any, n: Any) -> Any:
+    there = (xp.arange(x.shape[1])[None, :] < n[:, None])[:, :, None]
+    return xp.where(there, x, 0.0).sum(1) / xp.maximum(n, 1)[:, None]
+
+
+def page_rank() -> Sequence[Any]:
+    """A step: what pages have goes along links; places are compared in 32 bits."""
+    links, pages = 65_536, 4_096
+    start, end = (te.placeholder((links,), "int32", name=n) for n in ("start", "end"))
+    rank, k = te.placeholder((pages,), name="rank"), te.reduce_axis(links, name="k")
+
+    def given(i: Any) -> Any:
+        return te.sum(te.select(end[k].equal(te.cast("int32", i)), rank[start[k]], 0.0), axis=k)
+
+    got = te.compute((pages,), given, name="got")
+    return start, end, rank, te.compute((pages,), lambda i: 0.85 * got[i] + 0.15 / pages, name="y")
+
+
+def _page_rank(xp: Any, start: Any, end: Any, rank: Any) -> Any:
+    if hasattr(rank, "at"):
+        got = xp.zeros(rank.shape, rank.dtype).at[end].add(rank[start])
+    elif hasattr(xp, "add_at"):
+        got = xp.add_at(len(rank), end, rank[start][:, None])[:, 0]
+    else:
+        got = np.bincount(end, rank[start], len(rank))
+    return 0.85 * got + 0.15 / len(rank)
+
+
 def _scatter(xp: Any, to: Any, m: Any) -> Any:
     if hasattr(m, "at"):
         return xp.zeros((2000, m.shape[1]), m.dtype).at[to].add(m)
@@ -209,6 +247,39 @@ def numba_scatter() -> Any:
     return run
 
 
+def numba_means() -> Any:
+    import numba
+
+    @numba.njit(fastmath=True)
+    def run(x: Any, n: Any) -> Any:
+        b, _, d = x.shape
+        y = np.zeros((b, d), np.float32)
+        for i in range(b):
+            for k in range(n[i]):
+                for j in range(d):
+                    y[i, j] += x[i, k, j]
+            for j in range(d):
+                y[i, j] /= np.float32(max(n[i], 1))
+        return y
+
+    return run
+
+
+def numba_page_rank() -> Any:
+    import numba
+
+    @numba.njit(fastmath=True)
+    def run(start: Any, end: Any, rank: Any) -> Any:
+        y = np.zeros_like(rank)
+        for k in range(start.shape[0]):
+            y[end[k]] += rank[start[k]]
+        for i in range(rank.shape[0]):
+            y[i] = np.float32(0.85) * y[i] + np.float32(0.15) / rank.shape[0]
+        return y
+
+    return run
+
+
 def _iir(xp: Any, x: Any) -> Any:
     return steps(xp, lambda y, v: 0.9 * y + v, x[0], x[1:])
 
@@ -227,5 +298,7 @@ SCANS = (
         "running sums", SUITE, running_sums, lambda xp, x: xp.cumsum(x, axis=0), numba=lambda: numba_iir(1.0)
     ),
     Program("histogram", SUITE, histogram, _histogram, integers=(0,), below=256, numba=numba_histogram),
+    Program("means of sequences", SUITE, means, _means, integers=(1,), below=257, numba=numba_means),
+    Program("page rank", SUITE, page_rank, _page_rank, integers=(0, 1), below=4096, numba=numba_page_rank),
     Program("scatter", SUITE, scatter, _scatter, integers=(0,), below=2000, numba=numba_scatter),
 )

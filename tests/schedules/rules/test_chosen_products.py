@@ -36,6 +36,14 @@ SCATTERS: dict[str, Body] = {  # of u[k] at p[k]; i is the place
     "a choice times": lambda p, u, i: te.select(p.equal(i), u, 0.0) * u,
     "counts": lambda p, u, i: f32(p.equal(i)),
 }
+SQUARES: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {  # of u[k] at p[k], q[k]
+    "both": lambda p, q, u, i, j: te.select(te.all(p.equal(i), q.equal(j)), u, 0.0),
+    "casts": lambda p, q, u, i, j: f32(p.equal(i)) * f32(q.equal(j)),
+    "casts times": lambda p, q, u, i, j: f32(p.equal(i)) * u * f32(q.equal(j)),
+    "choices": lambda p, q, u, i, j: te.select(p.equal(i), u, 0.0) * te.select(q.equal(j), u, 0.0),
+    "whole casts": lambda p, q, u, i, j: te.cast("int32", p.equal(i)) * te.cast("int32", q.equal(j)),
+    "a number": lambda p, q, u, i, j: te.select(te.all(p.equal(i), q.equal(j)), u, 0.0) * 3.0,
+}
 RUNNING: dict[str, Body] = {  # of x[k]; k and j are places
     "up to": lambda k, x, j: te.select(k <= j, x, 0.0),
     "below the next": lambda k, x, j: te.select(k < j + 1, x, 0.0),
@@ -56,6 +64,17 @@ def scatter(name: str, width: int = 0) -> ComputeDAG:
     return ComputeDAG.of([*y.op.input_tensors, y])
 
 
+def square(name: str) -> ComputeDAG:
+    p, q = (te.placeholder((TERMS,), "int32", name=n) for n in "pq")
+    u, k = te.placeholder((TERMS,), name="u"), te.reduce_axis(TERMS, name="k")
+
+    def body(i: Any, j: Any) -> Any:
+        return te.sum(SQUARES[name](p[k], q[k], u[k], i, j), axis=k)
+
+    y = te.compute((PLACES, PLACES), body, name="y")
+    return ComputeDAG.of([*y.op.input_tensors, y])
+
+
 def running(name: str) -> ComputeDAG:
     x, k = te.placeholder((5, 40), name="x"), te.reduce_axis(40, name="k")
     y = te.compute((5, 40), lambda i, j: te.sum(RUNNING[name](k, x[i, k], j), axis=k), name="y")
@@ -65,6 +84,7 @@ def running(name: str) -> ComputeDAG:
 ALL = {
     **{f"scatter, {n}": scatter(n) for n in SCATTERS},
     **{f"scatter of rows, {n}": scatter(n, 7) for n in SCATTERS if n != "counts"},
+    **{f"square, {n}": square(n) for n in SQUARES},
     **{f"running, {n}": running(n) for n in RUNNING},
 }
 
@@ -86,10 +106,10 @@ def test_what_is_not_finite_counts_as_written(name: str, value: float) -> None:
     arrays = {b.name: rng.standard_normal(b.shape, np.float32) for b in dag.inputs}
     for a in arrays.values():
         a.flat[a.size // 2] = value
-    if "p" in arrays:
-        arrays["p"] = rng.integers(0, PLACES, TERMS).astype(np.int32)
+    for name in {"p", "q"} & arrays.keys():
+        arrays[name] = rng.integers(0, PLACES, TERMS).astype(np.int32)
     module = Module(compile_trace(dag, default_trace(dag, host()), host()), threads=1)
     wanted = evaluate(dag, arrays)["y"]
-    out = np.zeros(wanted.shape, np.float32)
+    out = np.zeros(wanted.shape, wanted.dtype)
     module(*(arrays[b.name] for b in dag.inputs), out)
     np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
