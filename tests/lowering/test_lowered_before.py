@@ -10,10 +10,12 @@ from autotensor.base import switches
 from autotensor.base.target import parse
 from autotensor.compiler import compile_workload
 from autotensor.lowering.lowered_before import fits, lowered_before
+from autotensor.resolve import safe_default
 from autotensor.runtime.files.object_cache import ObjectCache
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
+from schedules.generate import default_trace
 
 TARGET = parse("llvm -threads=1")
 
@@ -53,3 +55,14 @@ def test_what_lowering_does_is_written_where_it_is_wanted(tmp_path):
     with switches.override(dump=tmp_path / "passes"):
         compile_workload(asked, trace, TARGET, "double", ObjectCache(tmp_path / "cache", 1 << 20))
     assert list((tmp_path / "passes" / "double").glob("*unroll*"))
+
+
+@pytest.mark.parametrize("rows", [64, 512, 4096])
+@pytest.mark.parametrize("columns", [96, 768])
+def test_products_of_any_number_of_rows_keep_their_tiles(rows: int, columns: int) -> None:
+    n, k = te.var("n", range=(1, rows)), te.reduce_axis(256, name="k")
+    a, w = te.placeholder((n, 256), name="A"), te.placeholder((256, columns), name="W", constant=True)
+    c = te.compute((n, columns), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    dense = Workload.of(ComputeDAG.of([a, w, c]), "dense")
+    target = parse("llvm -mcpu=x86-64-v4 -threads=1")
+    assert safe_default(dense, target) == default_trace(dense.dag, target)

@@ -333,6 +333,8 @@ def _open_parts(
     outside = free_vars(middle) | free_vars(until)
     if not outside or outside & budget.lanes or (turns < LONG and not outside & budget.data):
         return None
+    if any(isinstance(v, Symbol) for v in outside):  # tiles of run-time extents: `_tested` has whole ones
+        return None
     parts = []
     if middle is not begin:
         settled = reduce(Bounds.assuming, (cond for cond, _ in found), known)
