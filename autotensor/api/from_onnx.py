@@ -17,41 +17,24 @@ from weakref import WeakSet
 
 import numpy as np
 
+from autotensor.api.instant_models import InstantModel, check_numerics
 from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
+from autotensor.frontends.onnx import Loaded, Staged, load, models
+from autotensor.frontends.onnx.signature import given_by_calls, inputs_of, outputs_of
 from autotensor.graph.ir import Graph
 from autotensor.graph.symbols.graph_families import GraphFamily, over_shapes
 
 if TYPE_CHECKING:
     import onnx
 
-    from autotensor.api.instant_models import InstantModel
     from autotensor.api.log import Log
-    from autotensor.frontends.onnx.onnx_file import Loaded
     from autotensor.runtime.open_artifact import Function
 
 
-def _frontend(source: object = None) -> Any:
-    """The reader of ONNX files, which needs the package onnx; a file that is not there is said first."""
-    if isinstance(source, str | Path) and not Path(source).is_file():
-        raise InputError(f"there is no model file {str(source)!r}.")
-    try:
-        import autotensor.frontends.onnx.models as models
-    except ImportError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("onnx", "google"):
-            raise
-        raise InputError(
-            "reading ONNX models needs the package onnx, which is not installed.",
-            fix="pip install 'autotensor[onnx]'",
-        ) from error
-    return models
-
-
 def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
-    _frontend(source)
-    from autotensor.frontends.onnx.onnx_file import load
-
+    """A model, read. Raises as `OnnxModel` does."""
     return load(source)
 
 
@@ -68,7 +51,7 @@ def from_onnx(
     Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
     that are not supported.
     """
-    models, model = _frontend(source), load_onnx(source)
+    model = load_onnx(source)
     return over_shapes(model.name, shapes, lambda sizes: models.graph_of(model, sizes, values))
 
 
@@ -96,10 +79,6 @@ class OnnxModel:
     ) -> None:
         """Raises InputError for a file that cannot be read, TargetError for instant answers of strict
         numerics."""
-        models = _frontend(source)
-        from autotensor.frontends.onnx.signature import given_by_calls, outputs_of
-        from autotensor.frontends.onnx.staged_model import Staged
-
         self.model = load_onnx(source)
         self.name = self.model.name
         self.input_names = tuple(v.name for v in given_by_calls(self.model))
@@ -107,8 +86,6 @@ class OnnxModel:
         self._types = _declared(self.model)
         self._instant: WeakSet[InstantModel] | None = WeakSet() if instant else None
         if instant:
-            from autotensor.api.instant_models import check_numerics
-
             check_numerics(target)
         compile = partial(_compiled, self._instant, rounded, target=target, db=db)
         self._run = Staged(partial(models.build, self.model), compile, self.name, self.input_names)
@@ -195,16 +172,12 @@ def _compiled(
         from autotensor.api.model_compiling import compile_model
 
         return compile_model(graph, **how)
-    from autotensor.api.instant_models import InstantModel
-
     instant.add(made := InstantModel(graph, **how))
     return made
 
 
 def _declared(model: Loaded) -> dict[str, Any]:
     """Tensor inputs by name, as the model declares them."""
-    from autotensor.frontends.onnx.signature import inputs_of
-
     return {a.name: a for a in inputs_of(model) if a.dtype is not None}
 
 

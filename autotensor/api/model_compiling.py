@@ -8,12 +8,14 @@ model ─plan─▶ trials == 0: link with schedules of the log, or with default
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
+from autotensor.api.instant_models import InstantModel, check_instant
 from autotensor.api.log import Log
-from autotensor.api.models import linked, plan_model, ready_model
+from autotensor.api.models import as_graph, check_target, linked, plan_model, ready_model
 from autotensor.api.open_models import OpenModel
 from autotensor.base.errors import InputError
-from autotensor.base.target import Target
+from autotensor.base.target import Target, parse
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.symbols.graph_families import GraphFamily
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -33,6 +35,7 @@ def compile_model(
     effort: str = "normal",
     listener: Listener | None = None,
     progress: bool = True,
+    instant: bool = False,
 ) -> Function:
     """A model as one function: NumPy in, NumPy out, one native call.
 
@@ -43,11 +46,25 @@ def compile_model(
     trials: how many schedules to measure first, at most; 0 takes the tuning log's best, and defaults for
     the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
     progress: as in `tune`, while measuring.
+    instant: the first answers are NumPy's; meanwhile child processes compile, and calls run the compiled code
+    as soon as it is there. Both are right, and differ by rounding. `f.wait()` returns when it is compiled;
+    what else a compiled function has waits for that.
     Raises InputError for an object that is not a graph, GraphError for operators that do not fit, TargetError
-    for a target that runs no whole models, LogError for a log that cannot be opened.
+    for a target that runs no whole models, LogError for a log that cannot be opened; with instant=True also
+    InputError for trials and for families of graphs, TargetError for strict numerics.
     """
     check_trials(trials)
     model = ready_model(model)
+    if instant:
+        check_instant(target, trials)
+        check_target(parse(target))
+        if isinstance(model, GraphFamily):
+            raise InputError(
+                f"instant=True: model {model.name!r} is a family of graphs, and NumPy computes one.",
+                fix="Give that of one choice, family.at({…}); at.OnnxModel takes the shapes of each call.",
+            )
+        graph = model if isinstance(model, OpenGraph) else as_graph(model, name)
+        return cast(Function, InstantModel(graph, target, db))  # it has all that a function has
     if isinstance(model, OpenGraph):
         how = {"db": db, "seed": seed, "effort": effort, "listener": listener, "progress": progress}
         return OpenModel(model, lambda graph: compile_model(graph, trials, target, **how))  # type: ignore[arg-type]

@@ -265,9 +265,13 @@ def check_compiled(name: str, source: Source, machine: Machine) -> None:
         )
 
 
-def open_module(name: str, source: Source, machine: Machine, log: Log) -> Function | InParts:
-    """MODEL|FILE.atm, ready to call."""
+def open_module(
+    name: str, source: Source, machine: Machine, log: Log, instant: bool = False
+) -> Function | InParts:
+    """MODEL|FILE.atm, ready to call. instant: NumPy answers until it is compiled."""
     if is_file(name):
+        if instant:
+            raise InputError(f"{name} is compiled, and needs no --instant.")
         check_compiled(name, source, machine)
         warn_of_threads(machine.threads)
         return load(name, threads=machine.threads)
@@ -275,8 +279,13 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
     try:
         graph = build_graph(name, source)
     except RunsInParts as parts:
-        tell(f"{parts.what.rstrip('.')}: it runs in parts, compiled at the first call.")
-        return InParts(name, parts.shapes, chosen, log.db)
+        how = "which NumPy computes at first" if instant else "compiled at the first call"
+        tell(f"{parts.what.rstrip('.')}: it runs in parts, {how}.")
+        return InParts(name, parts.shapes, chosen, log.db, instant)
+    if instant:
+        from autotensor.api.model_compiling import compile_model
+
+        return compile_model(graph, target=chosen, db=log.db, instant=True)
     from autotensor.api.models import plan_model
 
     known = compile_known(plan_model(graph, chosen, facts=facts(name, source)), log)
@@ -288,6 +297,6 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
 
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for a call's arguments."""
-    if isinstance(module, InParts):
+    if not isinstance(module, Function):
         return list(sample_inputs(module.args, lambda _: None, seed))  # indices are found out by a run only
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

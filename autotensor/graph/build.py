@@ -77,11 +77,9 @@ ops = Operators()
 def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
     """Sorts arguments into tensors and attributes by the annotations of the operator's te function."""
     try:
-        bound = inspect.signature(OPERATORS.get(op).compute).bind(*args, **kwargs)
+        bound = _signature(op).bind(*args, **kwargs)
     except TypeError as error:
-        raise GraphError(
-            f"{op}: {error}.", fix=f"Its arguments are {inspect.signature(OPERATORS.get(op).compute)}."
-        ) from error
+        raise GraphError(f"{op}: {error}.", fix=f"Its arguments are {_signature(op)}.") from error
     tensors: list[Any] = []
     attrs: dict[str, Any] = {}
     for name, value in bound.arguments.items():
@@ -100,6 +98,11 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
     first = apply(op, nodes, attrs)
     results = (first, *(apply(op, nodes, attrs, n) for n in range(1, first.results)))
     return results if len(results) > 1 else results[0]
+
+
+@functools.cache
+def _signature(op: str) -> inspect.Signature:
+    return inspect.signature(OPERATORS.get(op).compute)
 
 
 def _require_known(op: str, inputs: Iterable[GraphNode]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # for `graph.explain()`, which people look for on the graph: 
     from autotensor.graph.explain import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]
+SAMPLED, SAMPLES = 4096, 64  # bytes of a constant that tell most of them apart, in so many places
 
 
 class GraphNode(Node):
@@ -117,12 +119,15 @@ def _is_immutable(array: Array) -> bool:
     return isinstance(owner, bytes) and len(owner) == array.nbytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Data:
     """A read-only array that is equal to another when type, shape and bytes are."""
 
-    array: Array
-    digest: str
+    __slots__ = ("__weakref__", "_digest", "_hash", "array")
+
+    def __init__(self, array: Array, digest: str = "") -> None:
+        """array: immutable, row-major. digest: what tells it from others, if it only stands for an array."""
+        self.array, self._digest = array, digest
+        self._hash = hash(digest or (array.dtype, array.shape, _sample(array)))
 
     @staticmethod
     def of(array: Array) -> Data:
@@ -132,19 +137,64 @@ class Data:
             kept = np.array(kept, dtype=native, order="C", copy=True)  # no caller can change it later
             kept.flags.writeable = False
         dtype_of(kept.dtype)
-        # SHA-256 has instructions of its own: twice as fast as BLAKE2 (Zen 4, 2026-11)
-        digest = hashlib.sha256(f"{kept.dtype}{kept.shape}".encode())
-        digest.update(kept.reshape(-1).view(np.uint8).data if kept.size else b"")
-        return Data(kept, digest.hexdigest()[:32])
+        return Data(kept)
+
+    @property
+    def digest(self) -> str:
+        """A hash of type, shape and bytes."""
+        if not self._digest:
+            # SHA-256 has instructions of its own: twice as fast as BLAKE2 (Zen 4, 2026-11)
+            digest = hashlib.sha256(f"{self.array.dtype}{self.array.shape}".encode())
+            digest.update(_bytes(self.array).data)
+            self._digest = digest.hexdigest()[:32]
+        return self._digest
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Data.of, (self.array,)  # read-only there, too
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Data) and self.digest == other.digest
+        if not isinstance(other, Data) or self._hash != other._hash:
+            return False
+        a, b = self.array, other.array
+        if self._digest and other._digest:
+            return self._digest == other._digest
+        same = a.dtype == b.dtype and a.shape == b.shape
+        return a is b or (same and np.array_equal(_bytes(a), _bytes(b)))
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8) if array.size else np.zeros(0, np.uint8)
+
+
+def _sample(array: Array) -> bytes:
+    """Some of an array's bytes: all of them would take as long to read as the array's file."""
+    data = _bytes(array)
+    if data.size <= SAMPLED:
+        return data.tobytes()
+    rest = data.size // SAMPLES * SAMPLES
+    return data[:rest].reshape(SAMPLES, -1)[:, : SAMPLED // SAMPLES].tobytes() + data[-SAMPLES:].tobytes()
+
+
+class _Alike:
+    """The key of a constant: equal for equal data. It does not keep them: the table of nodes would keep the
+    weights of every model ever built."""
+
+    __slots__ = ("_data", "_hash")
+
+    def __init__(self, data: Data) -> None:
+        self._data, self._hash = ref(data), hash(data)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Alike):
+            return False
+        mine, others = self._data(), other._data()
+        return mine is not None and mine == others
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class Parameter(Input):
@@ -168,7 +218,7 @@ class Constant(GraphNode):
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        return args[0].digest  # not the data: the table would keep the weights of every model ever built
+        return _Alike(args[0])
 
     def __derive__(self) -> None:
         self._typed(TensorType.of(self.data.array.shape, dtype_of(self.data.array.dtype)))

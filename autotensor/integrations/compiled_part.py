@@ -94,7 +94,13 @@ def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: O
     if model is None:
         return CompiledPart(None, (), results)
     made = compile_model(
-        model, options.trials, options.target, db=options.log, seed=options.seed, progress=not options.quiet
+        model,
+        options.trials,
+        options.target,
+        db=options.log,
+        seed=options.seed,
+        progress=not options.quiet,
+        instant=options.instant,
     )
     return CompiledPart(made, inputs, results)
 

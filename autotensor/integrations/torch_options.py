@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from autotensor.api.instant_models import check_instant
 from autotensor.api.log import Log, open_existing, open_log
 from autotensor.api.model_compiling import check_trials
 from autotensor.api.models import check_target
@@ -27,6 +28,7 @@ class Options:
     seed: int = 0
     constant_weights: bool = True  # False: weights and buffers are read at every call, not packed once
     quiet: bool = False  # say nothing about parts that run in eager mode
+    instant: bool = False  # the first answers are NumPy's, while child processes compile
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> Options:
@@ -39,6 +41,8 @@ class Options:
         options = Options(**(given or {}))
         check_trials(options.trials)
         check_target(parse(options.target))
+        if options.instant:
+            check_instant(options.target, options.trials)
         if not hasattr(options.seed, "__index__"):
             raise InputError(f"seed is {options.seed!r}; it must be a whole number.")
         with open_log(options.log) if options.trials else open_existing(options.log):

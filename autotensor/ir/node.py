@@ -61,12 +61,30 @@ class NodeMeta(type):
         for base in cls.__mro__[1:]:
             if isinstance(base, NodeMeta):
                 base._classes |= own
-        for function, made in _functions(cls).items():
-            setattr(cls, function, staticmethod(made) if function == "__new__" else made)
+        for function in ("__new__", "_children", "_mapped"):
+            stub = _first_call(cls, own, function)
+            setattr(cls, function, staticmethod(stub) if function == "__new__" else stub)
         return cls
 
 
-def _functions(cls: Any) -> dict[str, Callable[..., Any]]:
+def _first_call(cls: Any, own: int, function: str) -> Callable[..., Any]:
+    """A function that has those of its class written when one of them is called first.
+
+    Writing is half of the time that it takes to import the classes, and most programs need few of them.
+    """
+
+    def call(of: Any, *args: Any, **named: Any) -> Any:
+        with _lock:
+            if "_written" not in cls.__dict__:
+                cls._written = True
+                for name, made in _functions(cls, own).items():
+                    setattr(cls, name, staticmethod(made) if name == "__new__" else made)
+        return getattr(cls, function)(of, *args, **named)
+
+    return call
+
+
+def _functions(cls: Any, own: int) -> dict[str, Callable[..., Any]]:
     """`__new__`, `_children` and `_mapped` for the fields of a class."""
     fields, defaults = cls._fields, cls._defaults
     table: dict[Any, ref[Any]] = {}
@@ -77,7 +95,7 @@ def _functions(cls: Any) -> dict[str, Callable[..., Any]]:
         "insert": _inserter(table),
         "make": object.__new__,
         "key_of": getattr(cls, "_key", None),
-        "own_kind": cls._classes,
+        "own_kind": own,
         "set_kinds": cls._kinds.__set__,
         "same": _kinds_known.setdefault,
         "mapped_tuple": _mapped_tuple,

@@ -18,12 +18,13 @@ axes, so that every index is linear:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from autotensor import te
 from autotensor.ir.expr import Expr
 from autotensor.operators.conv_reference import convolution_reference
-from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator import Case, Kind, TensorType, operator
 from autotensor.operators.operator_helpers import (
     Zeros,
     by_layout,
@@ -36,7 +37,7 @@ from autotensor.operators.operator_helpers import (
     require_rank,
     stage,
 )
-from autotensor.operators.window import Ints, reader, spatial_of, taps, windows_of
+from autotensor.operators.window import Ints, Window, reader, spatial_of, taps, windows_of
 from autotensor.te import Tensor
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -60,16 +61,8 @@ def convolution(
     axes = layout_of(op, layout, LAYOUTS[rank])
     _check(op, x, w, axes, groups)
     require_factors(op, x, w, zeros, sums)
-    (cout, group_in), kernel = w.shape[:2], w.shape[2:]
-    extents = [x.shape[axes.index(a)] for a in spatial_of(axes)]
-    windows = windows_of(op, extents, kernel, stride, padding, dilation, False)
+    (cout, group_in), windows = w.shape[:2], _windows(op, x, w, axes, stride, padding, dilation)
     out = [v.out for v in windows]
-    require(
-        min(out) > 0,
-        f"{op}: the kernel {kernel} reaches over {tuple(v.reach for v in windows)} elements but the padded "
-        f"input has {tuple(v.span + v.reach for v in windows)}.",
-        "Add padding, or use a smaller kernel or dilation.",
-    )
     ks, read = taps(axes, windows), reader(x, zeros[0] if zeros else 0, axes, windows)
     depthwise = 1 < groups == x.shape[axes.index("c")] == cout
     ci = None if depthwise else te.reduce_axis(group_in, "ci")
@@ -93,6 +86,50 @@ def convolution(
     else:
         y = stage(shape, body, "conv", axes)
     return y if bias is None else biased(op, y, bias, axes)
+
+
+def _inferred(
+    op: str,
+    rank: int,
+    x: TensorType,
+    w: TensorType,
+    bias: TensorType | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: str = "",
+    **kinds: Any,
+) -> tuple[TensorType] | None:
+    """The type of a convolution of floats of one type; None for others, and where bias does not fit."""
+    if kinds or len({t.dtype for t in (x, w, bias or w)}) > 1 or not x.dtype.is_float:
+        return None
+    if bias is not None and bias.shape != w.shape[:1]:
+        return None
+    axes = layout_of(op, layout or LAYOUTS[rank][0], LAYOUTS[rank])
+    _check(op, x, w, axes, groups)
+    out = [v.out for v in _windows(op, x, w, axes, stride, padding, dilation)]
+    return (TensorType(by_layout(axes, spatial_of(axes), (x.shape[0], w.shape[0]), out), x.dtype),)
+
+
+def _windows(
+    op: str,
+    x: Tensor | TensorType,
+    w: Tensor | TensorType,
+    axes: str,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+) -> tuple[Window, ...]:
+    kernel, extents = w.shape[2:], [x.shape[axes.index(a)] for a in spatial_of(axes)]
+    windows = windows_of(op, extents, kernel, stride, padding, dilation, False)
+    require(
+        min(v.out for v in windows) > 0,
+        f"{op}: the kernel {kernel} reaches over {tuple(v.reach for v in windows)} elements but the padded "
+        f"input has {tuple(v.span + v.reach for v in windows)}.",
+        "Add padding, or use a smaller kernel or dilation.",
+    )
+    return windows
 
 
 def split_channels(axes: str) -> str:
@@ -128,7 +165,7 @@ def biased(op: str, y: Tensor, bias: Tensor, axes: str) -> Tensor:
     return stage(y.shape, lambda *i: y[i] + bias[i[c]], "bias", axes)
 
 
-def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> None:
+def _check(op: str, x: Tensor | TensorType, w: Tensor | TensorType, axes: str, groups: int) -> None:
     require_rank(op, "x", x, len(axes), f"({axes.upper()})")
     letters = ", ".join(f"K{a.upper()}" for a in spatial_of(axes))
     require_rank(op, "w", w, len(axes), f"[Cout, Cin/groups, {letters}]")
@@ -157,7 +194,11 @@ def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
     """The operator of so many spatial axes."""
     name = f"conv{rank}d"
 
-    @operator(name, kind=Kind.ANCHOR, reference=convolution_reference, constants=(1, 2), cases=cases)
+    infer = partial(_inferred, name, rank)
+
+    @operator(
+        name, kind=Kind.ANCHOR, reference=convolution_reference, constants=(1, 2), cases=cases, infer=infer
+    )
     def conv(
         x: Tensor,
         w: Tensor,

@@ -39,23 +39,30 @@ def convolution_reference(
     rank = x.ndim - 2
     last = layout.endswith("C")
     first = np.moveaxis(x, -1, 1) if last else x
-    source = np.pad(first, ((0, 0), (0, 0), *paddings("conv", padding, rank)))
+    around = paddings("conv", padding, rank)
+    source = np.pad(first, ((0, 0), (0, 0), *around)) if any(map(any, around)) else first
     strides, dilations = (per_axis("conv", "steps", v, rank) for v in (stride, dilation))
     windows = _windows(source, w.shape[2:], strides, dilations)
     out = windows.shape[2 : 2 + rank]
     y = np.empty((x.shape[0], w.shape[0], *out), np.result_type(x, w))
-    weights = w.reshape(groups, w.shape[0] // groups, -1)
-    rows = max(1, MOST_COPIED * out[0] // max(windows.size, 1))
+    copied = windows.size if windows.size > first.size else 1  # nothing where a window is one element
+    rows = max(1, MOST_COPIED * out[0] // max(copied, 1))
     for start in range(0, out[0], rows):
-        part = windows[:, :, start : start + rows]
-        places = part.shape[2 : 2 + rank]
-        part = part.reshape(x.shape[0], groups, -1, *part.shape[2:])
-        matrix = np.moveaxis(part, range(-rank, 0), range(3, 3 + rank))  # [n, g, ci, k…, at…]
-        matrix = matrix.reshape(x.shape[0], groups, weights.shape[2], prod(places))
-        y[:, :, start : start + rows] = product(weights, matrix).reshape(x.shape[0], w.shape[0], *places)
+        _multiply(w, windows[:, :, start : start + rows], y[:, :, start : start + rows])
     if bias is not None:
-        y = y + bias.reshape(-1, *(1,) * rank)
+        y += bias.reshape(-1, *(1,) * rank)
     return np.moveaxis(y, 1, -1) if last else y
+
+
+def _multiply(w: Array, windows: Array, y: Array) -> None:
+    """One product for every group. windows: [n, ci, at…, k…]; y: [n, co, at…], written."""
+    rank = w.ndim - 2
+    groups = windows.shape[1] // w.shape[1]
+    weights = w.reshape(groups, w.shape[0] // groups, -1)
+    part = windows.reshape(y.shape[0], groups, -1, *windows.shape[2:])
+    matrix = np.moveaxis(part, range(-rank, 0), range(3, 3 + rank))  # [n, g, ci, k…, at…]
+    matrix = matrix.reshape(y.shape[0], groups, weights.shape[2], prod(y.shape[2:]))
+    y[...] = product(weights, matrix).reshape(y.shape)
 
 
 def _windows(source: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:

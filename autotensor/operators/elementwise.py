@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from autotensor.base.functions import FUNCTIONS, erf, power, sigmoid
 from autotensor.ir.expr import Expr
 from autotensor.ir.semantics import converted
 from autotensor.operators.operator import Case, Kind, operator
-from autotensor.operators.operator_helpers import axis_of, broadcast, require, stage
+from autotensor.operators.operator_helpers import axis_of, broadcast, float_type, require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -268,10 +269,15 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
 )
 
 
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")  # floats of floats
+
+
 def binary(
     name: str, value: Callable[[Any, Any], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
 ) -> None:
-    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
+    infer = partial(float_type, name) if name in ARITHMETIC else None
+
+    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases, infer=infer)
     def compute(a: Tensor, b: Tensor) -> Tensor:
         return broadcast(name, value, a, b)
 

@@ -33,9 +33,12 @@ def _per_channel(op: str, x: Tensor, shape: tuple[int, ...], **given: Tensor) ->
 def _batch_reference(
     x: Array, gamma: Array, beta: Array, mean: Array, var: Array, eps: float = 1e-5, axis: int = 1
 ) -> Array:
-    last = np.moveaxis(x, axis, -1)
-    y = (last - mean) / np.sqrt(var + x.dtype.type(eps)) * gamma + beta
-    return np.moveaxis(y, -1, axis)
+    channels = [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
+    scale = gamma / np.sqrt(var.astype(np.float64) + eps)
+    shift = beta - mean * scale
+    y: Array = x * scale.astype(x.dtype).reshape(channels)
+    y += shift.astype(x.dtype).reshape(channels)
+    return y
 
 
 @operator(

@@ -87,8 +87,8 @@ class Operator:
     reference: Callable[..., Any]  # NumPy arrays and attributes → array or tuple, by other means
     cases: tuple[Case, ...]
     constants: tuple[int, ...] = ()  # inputs that are usually weights
-    # (*types, **attrs); None: read it off `compute`
-    infer: Callable[..., tuple[TensorType, ...]] | None = None
+    # (*types, **attrs), sooner than `compute`; None, or a None of it: read it off `compute`
+    infer: Callable[..., tuple[TensorType, ...] | None] | None = None
     # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
     # None: autodiff's own rule, else `compute` is differentiated
     gradient: Callable[..., Any] | None = None
@@ -98,9 +98,8 @@ class Operator:
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""
-        if self.infer is not None:
-            return self.infer(*inputs, **attrs)
-        return _infer_by_compute(self.name, inputs, _freeze(attrs))
+        known = self.infer(*inputs, **attrs) if self.infer is not None else None
+        return known if known is not None else _infer_by_compute(self.name, inputs, _freeze(attrs))
 
 
 OPERATORS: Registry[Operator] = Registry("operator")
@@ -113,7 +112,7 @@ def operator(
     reference: Callable[..., Any],
     cases: tuple[Case, ...],
     constants: tuple[int, ...] = (),
-    infer: Callable[..., tuple[TensorType, ...]] | None = None,
+    infer: Callable[..., tuple[TensorType, ...] | None] | None = None,
     gradient: Callable[..., Any] | None = None,
     require_known: Callable[..., None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

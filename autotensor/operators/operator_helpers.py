@@ -17,6 +17,7 @@ from autotensor import te
 from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import Expr, Load
+from autotensor.operators.operator import TensorType
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -108,6 +109,14 @@ def broadcast(op: str, value: Callable[..., Any], *tensors: Tensor) -> Tensor:
     return stage(shape, lambda *i: value(*(broadcast_load(t, i) for t in tensors)), op)
 
 
+def float_type(op: str, *types: TensorType) -> tuple[TensorType] | None:
+    """The type of a result that has the type of its operands, floats of one type; None for others."""
+    kinds = {t.dtype for t in types}
+    if len(kinds) > 1 or not types[0].dtype.is_float:
+        return None
+    return (TensorType(broadcast_shape(op, *(t.shape for t in types)), types[0].dtype),)
+
+
 def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
     """x at the trailing indices of i, 0 where x has extent 1 (NumPy's broadcasting)."""
     tail = i[len(i) - x.ndim :]
@@ -195,8 +204,8 @@ def require(condition: bool, what: str, fix: str = "") -> None:
         raise TensorError(what, fix=fix)
 
 
-def require_rank(op: str, name: str, x: Tensor, rank: int, meaning: str) -> None:
-    require(x.ndim == rank, f"{op}: {name} has shape {x.shape}, expected {rank} axes {meaning}.")
+def require_rank(op: str, name: str, x: Tensor | TensorType, rank: int, meaning: str) -> None:
+    require(len(x.shape) == rank, f"{op}: {name} has shape {x.shape}, expected {rank} axes {meaning}.")
 
 
 # -- attributes ----------------------------------------------------------------------------------------------

@@ -182,13 +182,22 @@ def test_a_model_in_parts_is_in_no_file(verb):
 
 
 def test_without_the_package(monkeypatch):
+    """It is asked for the operators that ONNX defines by simpler ones."""
+    from onnx import helper
+
     written("layer.onnx", [2, 4])
+    written(
+        "defined.onnx",
+        [2, 4],
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Bernoulli", ["h"], ["y"])],
+    )
     for name in [n for n in sys.modules if n.startswith(("onnx", "autotensor.frontends"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    answer = cli("compile", "layer.onnx")
+    assert cli("compile", "layer.onnx").code == 0
+    answer = cli("compile", "defined.onnx")
     assert answer.code == 1
-    assert "needs the package onnx, which is not installed. pip install 'autotensor[onnx]'" in answer.err
+    assert "is in the package onnx, which is not installed. pip install 'autotensor[onnx]'" in answer.err
 
 
 # -- values of inputs ------------------------------------------------------------------------------------

@@ -32,6 +32,20 @@ def test_compile_then_run_says_that_weights_are_random(tmp_path):
     assert at.load("mlp.atm").artifact.meta["weights"] == "random"
 
 
+def test_an_answer_before_the_model_is_compiled(monkeypatch):
+    from autotensor.api import model_compiling, models
+
+    assert model_compiling.linked is models.linked  # imported before that is another one
+    usual = json.loads(cli("run", "mlp", "--json").out)
+    monkeypatch.setattr(models, "linked", lambda *args, **options: pytest.fail("nothing is compiled"))
+    said = json.loads(cli("run", "mlp", "--instant", "--json").out)
+    assert said["warning"] == usual["warning"]
+    best = [[c["class"] for c in x["outputs"][0]["top"][0]] for x in (said, usual)]
+    assert best[0] == best[1]
+    assert cli("compile", "mlp").code == 0
+    assert "mlp.atm is compiled, and needs no --instant" in cli("run", "mlp.atm", "--instant").err
+
+
 def test_compile_for_c_of_a_model_and_of_a_file():
     assert cli("compile", "mlp", "--emit", "c").out.startswith("mlp: mlp.h ")
     assert cli("compile", "mlp").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 import tomllib
 import warnings
 from pathlib import Path
@@ -413,6 +414,36 @@ def test_options_that_no_part_could_be_compiled_under(given, said):
     with pytest.raises(Exception, match=said) as raised, torch.no_grad():
         f(torch.randn(3))
     assert isinstance(raised.value.inner_exception, AutotensorError)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_answer_before_it_is_compiled(dynamic, monkeypatch):
+    from autotensor.api import models
+
+    opened, linked = threading.Event(), models.linked
+
+    def later(*args, **options):
+        assert opened.wait(60)
+        return linked(*args, **options)
+
+    monkeypatch.setattr(models, "linked", later)
+    module = Lambda(lambda x: torch.relu(x @ x.T) * 2)
+    f = torch.compile(module, backend=autotensor, options={**LOG, "instant": True}, dynamic=dynamic)
+    with torch.no_grad():
+        for rows in (3, 4):
+            x = torch.randn(rows, 5)
+            check(f(x), module(x))
+        opened.set()
+        check(f(x), module(x))
+
+
+def test_trials_take_longer_than_an_instant():
+    f = torch.compile(Lambda(lambda x: x * 2), backend=autotensor, options={"instant": True, "trials": 2})
+    with (
+        pytest.raises(Exception, match="2 trials would be measured before the first answer"),
+        torch.no_grad(),
+    ):
+        f(torch.randn(3))
 
 
 @pytest.mark.slow

@@ -185,3 +185,14 @@ def test_kinds() -> None:
     assert {"softmax", "layer_norm", "max_pool2d", "sum"} <= kinds[Kind.REDUCTION]
     assert {"relu", "add", "batch_norm"} <= kinds[Kind.ELEMENTWISE]
     assert {"pad", "concat", "slice", "transpose", "broadcast_to"} <= kinds[Kind.INJECTIVE]
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPERATORS.items() if op.infer is not None])
+def test_types_that_are_inferred_are_those_of_the_computation(name):
+    op = OPERATORS.get(name)
+    for case in op.cases:
+        kinds = case.dtypes or ("float32",) * len(case.shapes)
+        types = tuple(TensorType.of(s, t) for s, t in zip(case.shapes, kinds, strict=True))
+        tensors = [placeholder(t.shape, t.dtype) for t in types]
+        made = op.compute(*tensors, **case.attrs)
+        assert op.types(types, case.attrs) == (TensorType(made.shape, made.dtype),)

@@ -70,8 +70,7 @@ class Layers:
 
 def layers_of(model: Loaded) -> Layers:
     """The layers of a model, quantised or not."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = onnx.ModelProto.FromString(model.proto.SerializeToString())
     nodes = [n for n in proto.graph.node if n.input and n.output]
     read = Counter(name for n in nodes for name in n.input)
     read.update(v.name for v in proto.graph.output)
@@ -120,8 +119,7 @@ def _floats_of(n: onnx.NodeProto) -> str:
 
 def asking_for(model: Loaded, names: Iterable[str]) -> Loaded:
     """The model with these tensors as its outputs."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = onnx.ModelProto.FromString(model.proto.SerializeToString())
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
     return replace(model, proto=proto)

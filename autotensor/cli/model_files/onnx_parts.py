@@ -30,12 +30,13 @@ class InParts:
     shapes: Mapping[str, Any]  # of inputs and symbolic dimensions, as `from_onnx` takes them
     target: Target
     db: str | None
+    instant: bool = False
 
     @cached_property
     def _model(self) -> OnnxModel:
         from autotensor.api.from_onnx import OnnxModel
 
-        return OnnxModel(self.path, self.target, db=self.db)
+        return OnnxModel(self.path, self.target, db=self.db, instant=self.instant)
 
     @property
     def name(self) -> str:

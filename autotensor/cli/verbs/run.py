@@ -36,6 +36,7 @@ EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
+    "autotensor run resnet50 --instant",
     "autotensor run voice.onnx --shape input=1x576 --input sr=16000",
     "autotensor run encoder.onnx --shape seq=64 --input ids.npz --output y.npz",
 )
@@ -55,6 +56,9 @@ def run(
     ] = None,
     source: Source,
     seed: Seed = 0,
+    instant: Annotated[
+        bool, typer.Option("--instant", help="NumPy answers, unless compiled code is there before.")
+    ] = False,
     machine: Machine,
     log: Log,
     json: AsJson = False,
@@ -64,7 +68,7 @@ def run(
     Photos are prepared as for ImageNet. A built-in model is compiled first, with schedules of
     the log and defaults for the rest.
     """
-    from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
+    from autotensor.cli.inputs import check_place, facts, open_module, sample_arrays, warn_of_weights
     from autotensor.cli.model_files.onnx_parts import InParts
     from autotensor.cli.values import call_arrays, parted
 
@@ -73,11 +77,11 @@ def run(
             raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
         check_place(output)
     parted(input or ())  # before anything is compiled
-    module = open_module(model, source, machine, log)
+    module = open_module(model, source, machine, log, instant)
     if isinstance(module, InParts):
         warning, names = "", list(module.output_names)
     else:
-        warning = warn_of_weights(module.artifact.meta)
+        warning = warn_of_weights(facts(model, source) if instant else module.artifact.meta)
         names = [a.name for a in module.args if a.role == "output"]
     if output is not None and output.suffix != ".npz" and len(names) > 1:
         raise InputError(

@@ -5,46 +5,11 @@ Converters rely on these rules. A node that breaks one is refused, because a gue
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-import onnx
-
 from autotensor.frontends.onnx.element_types import onnx_name
+from autotensor.frontends.onnx.messages import kind_name
 from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.operator_rules import rules_of
 from autotensor.graph.ir import GraphNode
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules of one operator in one opset."""
-
-    attributes: Mapping[str, int]  # name → kind, a number of AttributeProto
-    most_inputs: int
-    most_outputs: int
-    types: tuple[str, ...]  # names of the operands' types in the standard; equal names mean equal types
-    allowed: tuple[frozenset[str], ...]  # element types of each operand, in the standard's spelling
-    repeats: bool  # the last operand may be repeated
-
-
-@functools.lru_cache(maxsize=1024)
-def rules_of(op: str, opset: int, domain: str) -> Rules | None:
-    """The rules of an operator; None if the installed onnx package does not have it."""
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
-    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    last = schema.inputs[-1] if schema.inputs else None
-    repeats = last is not None and last.option == variadic
-    types = tuple(i.type_str for i in schema.inputs)
-    allowed = tuple(frozenset(i.types) for i in schema.inputs)
-    if last is not None and repeats and not last.is_homogeneous:
-        types, repeats = types[:-1], False
-    # the type stubs of onnx do not declare `value` of its enums
-    kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
-    return Rules(kinds, schema.max_input, schema.max_output, types, allowed, repeats)
 
 
 def check_call(call: Call, domain: str) -> None:
@@ -56,9 +21,7 @@ def check_call(call: Call, domain: str) -> None:
         raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
     for a in call.node.attribute:
         if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference may leave out its kind
-            given, wanted = (
-                onnx.AttributeProto.AttributeType.Name(k) for k in (a.type, rules.attributes[a.name])
-            )
+            given, wanted = (kind_name(k) for k in (a.type, rules.attributes[a.name]))
             raise call.malformed(f"its attribute {a.name!r} is {given}; the standard says {wanted}.")
     if len(call.inputs) > rules.most_inputs or call.outputs > rules.most_outputs:
         raise call.malformed(

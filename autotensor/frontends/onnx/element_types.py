@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import TensorError
@@ -13,6 +12,24 @@ from autotensor.frontends.errors import Unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_STANDARD = (  # by number
+    *(
+        "UNDEFINED",
+        "FLOAT",
+        "UINT8",
+        "INT8",
+        "UINT16",
+        "INT16",
+        "INT32",
+        "INT64",
+        "STRING",
+        "BOOL",
+        "FLOAT16",
+    ),
+    *("DOUBLE", "UINT32", "UINT64", "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ"),
+    *("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "UINT4", "INT4", "FLOAT4E2M1", "FLOAT8E8M0", "UINT2", "INT2"),
+    *("FLOAT6E2M3", "FLOAT6E3M2"),
+)
 _OURS = {
     "FLOAT": "float32",
     "DOUBLE": "float64",
@@ -34,16 +51,13 @@ def element_type(number: int, where: str) -> DType:
 
 
 def type_name(number: int) -> str:
-    try:
-        return str(onnx.TensorProto.DataType.Name(number))
-    except ValueError:
-        return f"number {number}"
+    return _STANDARD[number] if 0 <= number < len(_STANDARD) else f"number {number}"
 
 
 def onnx_number(dtype: DType) -> int:
     """The number that ONNX gives to one of our types."""
     names = {ours: name for name, ours in _OURS.items()}
-    return int(onnx.TensorProto.DataType.Value(names[str(dtype)]))
+    return _STANDARD.index(names[str(dtype)])
 
 
 def onnx_name(dtype: DType) -> str:

@@ -1,26 +1,35 @@
-"""Operators that ONNX itself defines by simpler ones: LayerNormalization, SoftmaxCrossEntropyLoss, …
+"""Operators that ONNX itself defines by simpler ones: SoftmaxCrossEntropyLoss, AffineGrid, …
 
-The definition is taken as the standard's library gives it, for the model's opset and the operands' types.
+The definition is taken as the standard's library gives it, for the model's opset and the operands' types: the
+package onnx is imported for these.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx
-
+from autotensor.base.errors import InputError
 from autotensor.frontends.onnx.element_types import onnx_number
+from autotensor.frontends.onnx.messages import FunctionProto
 from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.operator_rules import rules_of
 from autotensor.graph.ir import GraphNode
 
+if TYPE_CHECKING:
+    import onnx
 
-def definition(call: Call, domain: str, opset: int) -> tuple[onnx.FunctionProto, dict[str, Any]] | None:
-    """The function that defines a node, and its attributes with the operator's defaults; or None."""
-    try:
-        schema: Any = onnx.defs.get_schema(call.op, opset, domain)
-    except onnx.defs.SchemaError:
+
+def definition(call: Call, domain: str, opset: int) -> tuple[FunctionProto, dict[str, Any]] | None:
+    """The function that defines a node, and its attributes with the operator's defaults; or None.
+
+    Raises InputError where there is one and the package onnx is not installed.
+    """
+    rules = rules_of(call.op, opset, domain)
+    if rules is None or not rules.is_defined:
         return None
+    onnx = _onnx(call)
+    schema = onnx.defs.get_schema(call.op, opset, domain)
     attrs = {**_defaults(call.op, opset, domain), **call.attrs}
     if schema.has_function:
         fixed = _fixed(call.op, opset, domain)
@@ -42,12 +51,25 @@ def definition(call: Call, domain: str, opset: int) -> tuple[onnx.FunctionProto,
     return None if found is None else (found, attrs)
 
 
+def _onnx(call: Call) -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError(
+            f"{call.where}: its definition is in the package onnx, which is not installed.",
+            fix="pip install 'autotensor[onnx]'",
+        ) from error
+    return onnx
+
+
 def _resolved(call: Call) -> onnx.NodeProto:
     """The node with values where it names attributes of the function around it."""
-    node = onnx.NodeProto()
-    node.CopyFrom(call.node)
+    import onnx
+
+    node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.SerializeToString())
+    attributes = list(node.attribute)
     del node.attribute[:]
-    for a in call.node.attribute:
+    for a in attributes:
         if not a.ref_attr_name:
             node.attribute.append(a)
         elif a.name in call.attrs:
@@ -58,6 +80,8 @@ def _resolved(call: Call) -> onnx.NodeProto:
 @functools.lru_cache(maxsize=256)
 def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
     """Attributes that the schema gives a default: a function body names them and does not repeat it."""
+    import onnx
+
     found: dict[str, Any] = {}
     for name, a in onnx.defs.get_schema(op, opset, domain).attributes.items():
         if a.default_value.type:
@@ -67,21 +91,22 @@ def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _fixed(op: str, opset: int, domain: str) -> onnx.FunctionProto | None:
+def _fixed(op: str, opset: int, domain: str) -> FunctionProto | None:
+    import onnx
+
     schema: Any = onnx.defs.get_schema(op, opset, domain)
     versions = [v for v in schema.function_opset_versions if v <= opset]
     return _parsed(schema.get_function_with_opset_version(versions[-1])) if versions else None
 
 
-def _parsed(data: Any) -> onnx.FunctionProto | None:
-    if not data:
-        return None
-    function = onnx.FunctionProto()
-    function.ParseFromString(data)
+def _parsed(data: Any) -> FunctionProto | None:
+    function: FunctionProto = FunctionProto.read(memoryview(data or b""))
     return function if function.node else None
 
 
 def _type(value: Any) -> onnx.TypeProto:
+    import onnx
+
     if isinstance(value, GraphNode):
         return onnx.helper.make_tensor_type_proto(onnx_number(value.dtype), value.shape)
     return onnx.TypeProto()

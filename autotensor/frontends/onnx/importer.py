@@ -10,14 +10,12 @@ constants only are always available; those of others come from the `Runtime`, wh
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import onnx
 
 from autotensor.base.errors import AutotensorError
 from autotensor.base.registry import nearest
@@ -26,10 +24,19 @@ from autotensor.frontends.onnx.checks import check_call, check_types
 from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue
 from autotensor.frontends.onnx.function_definitions import definition
+from autotensor.frontends.onnx.messages import (
+    AttributeProto,
+    AttributeType,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+)
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import dequantised, in_order, names_read
-from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded, plain_domain
+from autotensor.frontends.onnx.onnx_file import Loaded, plain_domain
+from autotensor.frontends.onnx.operator_rules import rules_of
 from autotensor.frontends.onnx.registry import converter_of, operators
+from autotensor.frontends.onnx.tensors import MAX_BYTES
 from autotensor.graph.build import constant
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
@@ -105,7 +112,7 @@ class Frame:
 
     def __init__(
         self,
-        nodes: Sequence[onnx.NodeProto],
+        nodes: Sequence[NodeProto],
         outputs: Iterable[str],
         outer: Frame | None,
         caller: Frame | None = None,
@@ -146,14 +153,10 @@ def tensors_in(value: Value) -> Iterable[GraphNode]:
             yield from tensors_in(v)
 
 
-@functools.cache
 def _is_unchanged(op: str, opset: int) -> bool:
     """Whether an operator of an old opset is still the same in the oldest one that converters know."""
-    try:
-        old, new = (onnx.defs.get_schema(op, v, "") for v in (opset, OLDEST_OPSET))
-    except onnx.defs.SchemaError:
-        return False
-    return bool(old.since_version == new.since_version)
+    old, new = (rules_of(op, v, "") for v in (opset, OLDEST_OPSET))
+    return old is not None and new is not None and old.since == new.since
 
 
 class Importer:
@@ -177,7 +180,7 @@ class Importer:
     # -- graphs ------------------------------------------------------------------------------------------
     def graph(
         self,
-        graph: onnx.GraphProto,
+        graph: GraphProto,
         inputs: Mapping[str, Value],
         opsets: Mapping[str, int] | None = None,
         attrs: Mapping[str, Any] | None = None,
@@ -194,7 +197,7 @@ class Importer:
         return self._walk(frame, [o.name for o in graph.output], opsets or self.model.opsets, attrs)
 
     def function(
-        self, function: onnx.FunctionProto, inputs: Sequence[Value], attrs: Mapping[str, Any]
+        self, function: FunctionProto, inputs: Sequence[Value], attrs: Mapping[str, Any]
     ) -> tuple[Value, ...]:
         """The results of a function called with these operands and attributes."""
         frame = Frame(function.node, function.output, None, self.frame)
@@ -240,7 +243,7 @@ class Importer:
     def _node(
         self,
         frame: Frame,
-        node: onnx.NodeProto,
+        node: NodeProto,
         opsets: Mapping[str, int],
         outer_attrs: Mapping[str, Any] | None,
     ) -> None:
@@ -360,17 +363,25 @@ class Importer:
             return constant(np.zeros(value.shape, value.dtype.numpy))  # nothing to compute: no kernel
         return value
 
-    def _attribute(self, a: onnx.AttributeProto) -> Any:
-        kinds = onnx.AttributeProto
+    def _attribute(self, a: AttributeProto) -> Any:
+        kinds = AttributeType
         match a.type:
-            case kinds.FLOAT | kinds.INT | kinds.GRAPH:
-                return onnx.helper.get_attribute_value(a)
+            case kinds.FLOAT:
+                return a.f
+            case kinds.INT:
+                return a.i
+            case kinds.GRAPH:
+                return a.g
             case kinds.STRING:
                 return a.s.decode("utf-8", errors="replace")
             case kinds.TENSOR:
                 return self.model.array(a.t)
-            case kinds.INTS | kinds.FLOATS | kinds.GRAPHS:
-                return tuple(onnx.helper.get_attribute_value(a))
+            case kinds.INTS:
+                return tuple(map(int, a.ints))
+            case kinds.FLOATS:
+                return tuple(map(float, a.floats))
+            case kinds.GRAPHS:
+                return tuple(a.graphs)
             case kinds.STRINGS:
                 return tuple(s.decode("utf-8", errors="replace") for s in a.strings)
             case kinds.TYPE_PROTO:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from autotensor.base.dtype import DType
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.element_types import Array, element_type
 from autotensor.frontends.onnx.errors import Malformed
+from autotensor.frontends.onnx.messages import NodeProto
 from autotensor.graph.ir import GraphNode
 
 if TYPE_CHECKING:  # the importer makes calls, and converters reach it through them
@@ -26,7 +25,7 @@ class Call:
     def __init__(
         self,
         importer: Importer,
-        node: onnx.NodeProto,
+        node: NodeProto,
         opset: int,
         inputs: Sequence[Value],
         attrs: Mapping[str, Any],

@@ -9,12 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-import onnx
+from autotensor.frontends.onnx.messages import AttributeType, GraphProto, NodeProto
 
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+_GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
 
 
-def names_read(node: onnx.NodeProto) -> Iterable[str]:
+def names_read(node: NodeProto) -> Iterable[str]:
     """Names that a node reads, those inside its subgraphs included."""
     yield from (n for n in node.input if n)
     for g in subgraphs(node):
@@ -23,14 +23,14 @@ def names_read(node: onnx.NodeProto) -> Iterable[str]:
             yield from names_read(inner)
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+def subgraphs(node: NodeProto) -> Iterable[GraphProto]:
     """Those of its attributes."""
     for a in node.attribute:
         if a.type in _GRAPHS:
             yield from (a.g, *a.graphs)
 
 
-def dequantised(graph: onnx.GraphProto) -> set[str]:
+def dequantised(graph: GraphProto) -> set[str]:
     """Names that DequantizeLinear alone reads, as whole numbers or zero points."""
     found: set[str] = set()
     others = {o.name for o in graph.output}
@@ -41,7 +41,7 @@ def dequantised(graph: onnx.GraphProto) -> set[str]:
     return found - others
 
 
-def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
     """The nodes as they stand if none reads what one behind it makes; else each behind those that make what
     it reads, the earliest first. Nodes that read in a circle come last. Source: Kahn 1962."""
     maker = {name: n for n, node in enumerate(nodes) for name in node.output if name}

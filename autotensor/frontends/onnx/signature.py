@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-
 from autotensor.base.dtype import DType
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.element_types import element_type
-from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded
+from autotensor.frontends.onnx.messages import ValueInfoProto
+from autotensor.frontends.onnx.onnx_file import Loaded
+from autotensor.frontends.onnx.tensors import MAX_BYTES
 
 Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
 UNSAID = 0  # an extent that some exporters write for "any": it is 0 unless a call or `shapes` says otherwise
@@ -50,7 +50,7 @@ def inputs_of(model: Loaded) -> tuple[Argument, ...]:
     return tuple(_argument(v) for v in given_by_calls(model))
 
 
-def given_by_calls(model: Loaded) -> list[onnx.ValueInfoProto]:
+def given_by_calls(model: Loaded) -> list[ValueInfoProto]:
     """Those without an initializer, of whatever kind."""
     held = {t.name for t in model.proto.graph.initializer}
     return [v for v in model.proto.graph.input if v.name not in held]
@@ -60,7 +60,7 @@ def outputs_of(model: Loaded) -> tuple[str, ...]:
     return tuple(v.name for v in model.proto.graph.output)
 
 
-def _argument(v: onnx.ValueInfoProto) -> Argument:
+def _argument(v: ValueInfoProto) -> Argument:
     if v.type.WhichOneof("value") not in ("tensor_type", None):
         return Argument(v.name, None, None)
     t = v.type.tensor_type

@@ -180,7 +180,7 @@ def test_operators_that_meant_something_else_are_refused():
 @pytest.mark.parametrize("opset", [0, 999])
 def test_opsets_that_nobody_knows_are_refused(opset):
     m = model([node("Relu", ["x"])], {"x": (3,)}, opset=opset)
-    with pytest.raises(Unsupported, match=f"uses opset {opset}; the installed package onnx reads 1 to"):
+    with pytest.raises(Unsupported, match=f"uses opset {opset}; 1 to [0-9]+ are read"):
         at.from_onnx(m)
 
 

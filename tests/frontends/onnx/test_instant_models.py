@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,11 +13,14 @@ import pytest
 from making import floats, model, node
 
 import autotensor as at
+from autotensor import te
 from autotensor.api import instant_models, models
 from autotensor.api.instant_models import InstantModel
-from autotensor.base.errors import CodegenError, TargetError
+from autotensor.base.errors import AutotensorError, CodegenError, InputError, TargetError
 from autotensor.graph import evaluate
 from autotensor.graph.ir import Graph
+from autotensor.graph.symbols.graph_families import GraphFamily
+from autotensor.graph.symbols.open_graphs import OpenGraph, Shapes
 
 PATIENCE_S = 60.0
 X = floats(1, 8, 9, 9)
@@ -116,6 +121,82 @@ def test_answers_are_fresh_arrays(gate: threading.Event) -> None:
     view, _ = InstantModel(graph)(given)
     view[:] = 7
     assert (given == 1).all()
+
+
+def test_any_model_is_compiled_so(gate: threading.Event) -> None:
+    f = at.compile_model(small(), target="llvm -threads=1", instant=True)
+    first = f(x=X)
+    assert [(a.name, a.role, a.shape) for a in f.args] == [
+        ("x", "input", (1, 8, 9, 9)),
+        ("output", "output", (1, 16, 4, 4)),
+    ]
+    assert "not compiled yet" in repr(f)
+    gate.set()
+    f.wait()
+    compiled = at.compile_model(small(), target="llvm -threads=1")
+    np.testing.assert_allclose(first, compiled(X), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(f(x=X), compiled(X))
+    assert f.signature == compiled.signature  # all that is not asked for before waits
+    assert repr(f) == repr(compiled)
+
+
+def test_results_for_given_arrays_are_compiled_ones() -> None:
+    f = at.compile_model(small(), target="llvm -threads=1", instant=True)
+    out = np.empty((1, 16, 4, 4), np.float32)
+    assert f(X, out=out) is out
+    np.testing.assert_array_equal(out, f.compiled()(X))
+
+
+def test_a_pickled_one_is_compiled_again() -> None:
+    f = pickle.loads(pickle.dumps(at.compile_model(small(), target="llvm -threads=1", instant=True)))
+    f.wait()
+    assert f(X).shape == (1, 16, 4, 4)
+
+
+class Doubled(OpenGraph):
+    """x * 2, for any number of rows."""
+
+    name, shapes, is_bounded = "doubled", {"x": (2, 3)}, False
+
+    def open_axes(self, name: str) -> tuple[int, ...]:
+        return (0,)
+
+    def at(self, shapes: Shapes) -> Graph:
+        x = at.input(shapes["x"], name="x")
+        return Graph((x,), (x * 2.0,), self.name)
+
+    def family(self, shapes: Shapes, end: int = 64) -> GraphFamily:
+        return at.open_graph(lambda n: self.at({"x": (n, 3)}), te.var("n", range=(1, end)))
+
+
+def test_open_extents_are_those_of_the_call(gate: threading.Event) -> None:
+    f = at.compile_model(Doubled(), target="llvm -threads=1", instant=True)
+    for rows in (2, 5):
+        np.testing.assert_array_equal(f(np.ones((rows, 3), np.float32)), np.full((rows, 3), 2, np.float32))
+    assert not f._future().done()
+    gate.set()
+    f.wait()
+    np.testing.assert_array_equal(f(np.ones((9, 3), np.float32)), np.full((9, 3), 2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"trials": 3}, "instant=True: 3 trials would be measured before the first answer. Measure them"),
+        ({"target": "llvm -numerics=strict"}, "in another order than strict numerics prescribe"),
+    ],
+)
+def test_what_takes_time_is_refused(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(AutotensorError, match=said):
+        at.compile_model(small(), instant=True, **how)
+
+
+def test_a_family_is_refused() -> None:
+    family = at.open_graph(lambda n: at.input((n, 3), name="x") * 2.0, te.var("n", range=(1, 8)), name="net")
+    with pytest.raises(
+        InputError, match=r"model .net. is a family of graphs, and NumPy computes one\. Give that"
+    ):
+        at.compile_model(family, instant=True)
 
 
 # -- of ONNX files -------------------------------------------------------------------------------------------

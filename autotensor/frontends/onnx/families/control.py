@@ -15,14 +15,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 
+from autotensor.base.dtype import float32
 from autotensor.base.errors import TensorError
 from autotensor.frontends.errors import Unsupported
-from autotensor.frontends.onnx.element_types import Array
+from autotensor.frontends.onnx.element_types import Array, element_type
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
+from autotensor.frontends.onnx.messages import GraphProto
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import names_read
 from autotensor.frontends.onnx.registry import converts
@@ -86,7 +87,7 @@ def scan_of_batches(c: Call) -> Value:
 
 def _scanned(
     c: Call,
-    body: onnx.GraphProto,
+    body: GraphProto,
     states: list[GraphNode],
     items: Sequence[tuple[GraphNode, int, int]],
     length: int,
@@ -191,7 +192,7 @@ def _only_tensors(states: Sequence[Value]) -> bool:
     return all(isinstance(s, GraphNode) for s in states)
 
 
-def _never_stops(body: onnx.GraphProto) -> bool:
+def _never_stops(body: GraphProto) -> bool:
     """Whether the condition that the body gives is the one that it got, or a constant."""
     name = body.output[0].name
     if name == body.input[1].name:
@@ -202,7 +203,7 @@ def _never_stops(body: onnx.GraphProto) -> bool:
     return bool(makers[0].op_type == "Constant" or makers[0].input[0] == body.input[1].name)
 
 
-def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
+def _unrolled(c: Call, body: GraphProto, states: list[Value]) -> list[Value]:
     """Round after round in this graph; unknown conditions are evaluated."""
     most = None if c.get(0) is None else int(c.scalar(0))
     going = True if c.get(1) is None else bool(c.scalar(1))
@@ -228,15 +229,15 @@ def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value
     ]
 
 
-def _no_rows(c: Call, body: onnx.GraphProto, n: int) -> GraphNode:
+def _no_rows(c: Call, body: GraphProto, n: int) -> GraphNode:
     """The rows that a loop of no rounds gives, if the body declares their shape."""
     t = body.output[n].type.tensor_type
     dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 0 for d in t.shape.dim]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type or onnx.TensorProto.FLOAT)
-    return constant(np.zeros([0, *dims], dtype))
+    dtype = element_type(t.elem_type, c.where) if t.elem_type else float32
+    return constant(np.zeros([0, *dims], dtype.numpy))
 
 
-def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
+def _called(c: Call, body: GraphProto, states: list[Value]) -> list[Value]:
     """The body as a compiled function, called from Python."""
     if not c.importer.runs:
         raise NeedsValue(
@@ -287,7 +288,7 @@ def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
     return list(c.on_host(run, given))
 
 
-def _captured(c: Call, body: onnx.GraphProto) -> list[str]:
+def _captured(c: Call, body: GraphProto) -> list[str]:
     """Names that the body reads from outside."""
     own = {i.name for i in body.input} | {t.name for t in body.initializer}
     own |= {o for n in body.node for o in n.output}
