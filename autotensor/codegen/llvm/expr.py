@@ -45,6 +45,7 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
+from autotensor.ir.func import Scope
 from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import contains
@@ -239,7 +240,10 @@ class ValueWriter(FunctionWriter):
             fused = self._fused(op, a, b) if t.kind == "float" else None
             return fused or self._float_binary(op, t, a, b)
         if op in _INT_OPS:
-            return self.op(f"{_INT_OPS[op]} {ty(t)} {self.value(a)}, {self.value(b)}")
+            x, y = self.value(a), self.value(b)
+            if op is Op.ADD and _are_halves(a, b):
+                x, y = (self.op(f"freeze {ty(t)} {v}") for v in (x, y))
+            return self.op(f"{_INT_OPS[op]} {ty(t)} {x}, {y}")
         if op in (Op.SHL, Op.SHR):
             return self._shift(op, t, self.value(a), b)
         if op in (Op.MIN, Op.MAX):
@@ -557,6 +561,18 @@ class ValueWriter(FunctionWriter):
     def index(self, e: Expr) -> str:
         """An integer expression as int64 operand."""
         return self.cast(self.value(e), e.dtype, int64.with_lanes(e.dtype.lanes))
+
+
+def _are_halves(a: Expr, b: Expr) -> bool:
+    """Whether two parts of one private buffer are added, as where the lanes of a vector are summed.
+
+    LLVM 22 takes such sums of products of bytes, or of their distances, for those of whole registers, and
+    leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the one of
+    `psadbw`). It recognises none behind a `freeze`, which costs nothing.
+    """
+    if not (isinstance(a, Load) and isinstance(b, Load) and a.buffer is b.buffer):
+        return False
+    return a.buffer.scope in (Scope.LOCAL, Scope.REGISTER)
 
 
 def _is_tail(base: Expr, step: int, lanes: int, end: Expr) -> bool:

@@ -133,6 +133,7 @@ def add(w: Any, s: Store, e: Dot) -> None:
     row = ("i64", of.columns * buffer.dtype.bytes)
     at = ("i8", register)
     if not near:
+        w.reads(e.sums)
         pointer = ("ptr", w.address(buffer, start))
         call(w, "llvm.x86.tileloadd64", at, pointer, row)
     call(w, DOTS.get(e.instruction).write(w, e, "", "", ""), at, ("i8", a), ("i8", b))
@@ -174,7 +175,8 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
     step = ("i64", pitch * e.buffer.dtype.bytes)
     call(w, "llvm.x86.tileloadd64", ("i8", register), ("ptr", pointer), step)
     tiles.holders[register] = e
-    w.readers[e.buffer].append(known)
+    for read in w.reads(e):  # noted: threads meet before others write what a kernel reads
+        w.readers[read].append(known)
     w.remember(known, (w.scopes[-1], register), w.depth)
     return register
 

@@ -14,6 +14,7 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target, host, parse
 from autotensor.codegen.dot_instructions import available
 from autotensor.codegen.llvm.backend import module_text
+from autotensor.codegen.llvm.kernel import Kernel
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule import extents
 from autotensor.schedule.trace import Trace
@@ -84,6 +85,21 @@ def test_many_rows_take_tiles_and_one_takes_vectors() -> None:
     assert "tdpbusd" in str(default_trace(product(64, 64, 256), AMX))
     assert "vpdpbusd" in str(default_trace(product(1, 64, 256), AMX))
     assert "tdp" not in str(default_trace(product(64, 64, 255), AMX))  # no whole groups
+
+
+def test_threads_meet_before_tiles_are_read() -> None:
+    """A panel that every call packs is read by all threads: loads of tiles count as reads of a kernel."""
+    A, W = te.placeholder((40, 64), "uint8", name="A"), te.placeholder((70, 64), "int8", name="W")
+    r = te.reduce_axis(64, name="r")
+    C = te.compute(
+        (40, 70), lambda i, j: te.sum(A[i, r].astype("int32") * W[j, r].astype("int32"), axis=r), name="C"
+    )
+    dag = ComputeDAG.of([A, W, C])
+    sketch = next(s for s in generate(dag, AMX) if "tdpbusd" in str(s.fill(s.defaults())))
+    func = lower(sketch.fill(sketch.defaults()).replay(dag), AMX).run[-1]
+    kernel = Kernel(func, ())
+    kernel.function()
+    assert {b.name for b in kernel.loaded} >= {"A", "W.packed"}
 
 
 def test_other_processors_have_none() -> None:
