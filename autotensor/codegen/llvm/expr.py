@@ -566,7 +566,7 @@ class ValueWriter(FunctionWriter):
 def _are_halves(a: Expr, b: Expr) -> bool:
     """Whether two parts of one private buffer are added, as where the lanes of a vector are summed.
 
-    LLVM 22 takes such sums of products of bytes, or of their distances, for those of whole registers, and
+    LLVM 22 treats such sums of products of bytes, or of their distances, as if registers were whole, and
     leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the one of
     `psadbw`). It recognises none behind a `freeze`, which costs nothing.
     """
