@@ -10,6 +10,7 @@ from autotensor.base import switches
 from autotensor.base.target import parse
 from autotensor.compiler import compile_workload
 from autotensor.lowering.lowered_before import fits, lowered_before
+from autotensor.lowering.pipeline import lower
 from autotensor.resolve import safe_default
 from autotensor.runtime.files.object_cache import ObjectCache
 from autotensor.schedule.trace import Trace
@@ -66,3 +67,21 @@ def test_products_of_any_number_of_rows_keep_their_tiles(rows: int, columns: int
     dense = Workload.of(ComputeDAG.of([a, w, c]), "dense")
     target = parse("llvm -mcpu=x86-64-v4 -threads=1")
     assert safe_default(dense, target) == default_trace(dense.dag, target)
+
+
+def test_blocks_of_tiles_leave_out_rows_as_tiles_alone_do() -> None:
+    """Of a tile of 13 rows, as many halves as are left are computed, also where blocks of tiles are cut."""
+    n, k = te.var("n", range=(1, 512)), te.reduce_axis(768, name="k")
+    a, w = te.placeholder((n, 768), name="A"), te.placeholder((768, 768), name="W", constant=True)
+    c = te.compute((n, 768), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    dense = Workload.of(ComputeDAG.of([a, w, c]), "dense")
+    target = parse("llvm -mcpu=x86-64-v4 -threads=1")
+    texts: dict[str, str] = {}
+    state = default_trace(dense.dag, target).replay(dense.dag)
+    lower(
+        state,
+        target,
+        hook=lambda done, kernel: texts.update({done.name: texts.get(done.name, "") + str(kernel)}),
+    )
+    assert "* 13 + t0_i0_2 < n0" in texts["simplify nest"]
+    assert all(f"* 13 + {left} < n0" in texts["partition tails"] for left in (6, 3, 1))

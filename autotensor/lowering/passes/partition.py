@@ -227,9 +227,10 @@ def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | Non
     number; None where there is none, or no loop inside that makes rows worth leaving out."""
     if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
         return None
+    turning = {loop.var for loop in collect(body, For)}
     unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
     for cond, inner in guards(body, known, {}):
-        rows = [v for v in free_vars(cond) if v is not var and not isinstance(v, Symbol)]
+        rows = [v for v in free_vars(cond) if v in turning]
         if not any(isinstance(v, Symbol) for v in free_vars(cond)):
             continue
         if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
@@ -282,7 +283,9 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
         assert whole.hi is not None
         turns = (Interval(k, k) for k in range(whole.lo, whole.hi + 1))
         return seq(*(_visit(_loop(loop, turn), known, budget) for turn in turns))
-    if main is None:
+    if main is None and loop.kind is ForKind.SERIAL:
+        body = _by_rows(loop.var, loop.body, inside, within)
+    elif main is None:
         body = _visit(loop.body, inside, within)
     else:
         budget.spend()
