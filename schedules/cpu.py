@@ -272,6 +272,11 @@ class Cpu:
     prior_load: float = 0.6
     # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
     prior_spilled: float = 2.5
+    prior_division: float = 8.0  # FMAs that a division, or a square root, takes as long as (chosen, 2026-11)
+    # bytes from beyond L2 that could have come while fetching ahead begins anew, with 256 to 512 the prior
+    # is right about most of 93 programs; arrays that a loop may run along meanwhile (Xeon, 2026-11)
+    prior_start: float = 512.0
+    prior_streams: int = 8
     prior_overlap: float = 0.3  # share of the other parts' times that is still felt (chosen, 2026-11)
     # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
     prior_crowded: float = 4.0

@@ -64,6 +64,7 @@ class SketchRule:
     devices: tuple[str, ...] = CPU  # kinds of targets that it is for
     after: str = ""  # of a rule from outside: the rule right behind which it stands,
     before: str = ""  # or right in front of which; with both, right in front and somewhere behind
+    weighed: bool = False  # the prior may put another answer first, by the whole sketch that it leads to
 
 
 OUTSIDE: dict[str, SketchRule] = {}  # rules that are not in the table

@@ -5,8 +5,9 @@
       i1       28    115 kB  147 kB   262 kB   L2           …
 
 A cache keeps the operands of the outermost loop whose operands fit into it together. Whenever that loop
-begins again, they are loaded again, except those that are the same as the last time. These are the bytes
-whose time the prior predicts (`schedules/prior/predict.py`), by the same functions.
+begins again, they are loaded again, except those that it has touched the last time. These are the bytes
+whose time the prior predicts (`schedules/prior/traffic.py`), by the same functions; that takes fused loops
+apart, too.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
-from schedules.prior.predict import brought, entered, full_sizes, kept, moved
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture
+from autotensor.schedule.operands import Operand
 from schedules.prior.register_tile import full
+from schedules.prior.traffic import brought, entered, full_sizes, kept, moved
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,8 +99,9 @@ def _caches(
     s: StagePicture, target: Target, operands: list[Operand], sizes: Floats, extents: list[int]
 ) -> tuple[CacheRow, ...]:
     times = entered(s, 1)
+    steady = [len(v.parts) == 1 for v in s.levels]
     traffic = np.asarray(
-        [[t[0] for t in brought(b[:, None], times)] for b in sizes]
+        [[t[0] for t in brought(b[:, None], times, steady)] for b in sizes]
     )  # [operands, levels + 1]
     # bytes the body asks for
     uses = np.asarray([float(times[-1][0]) * o.buffer.dtype.bytes for o in operands])

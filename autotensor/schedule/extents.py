@@ -203,7 +203,7 @@ def spans(
     ahead: Mapping[str, int] | None = None,
 ) -> dict[str, Span]:
     """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still, those
-    in `ahead` so many iterations further on.
+    in `ahead` so many iterations further on. Inner parts of a fused loop may be named without the loop.
 
     Those of an attached stage are relative to its box. Parts of a fused loop that stands still are variables
     of their own (lowering gives them Lets), so that everything computed from them stays linear.
@@ -222,9 +222,14 @@ def spans(
             case Split(parent, children, _, _):
                 out[parent] = _join_split(parent, children, name, out, found)
             case Fuse(a, b, fused) if fused in still:
-                still |= {a, b}
-                out[a] = standing(leaf_var(name, a), symbolic)
-                out[b] = standing(leaf_var(name, b), symbolic)
+                still |= {a, b} - inside
+                for part in (a, b):
+                    runs = part in inside
+                    out[part] = (
+                        running(found[name, part], symbolic)
+                        if runs
+                        else standing(leaf_var(name, part), symbolic)
+                    )
             case Fuse(a, b, fused):
                 out[a], out[b] = _undo_fuse(out[fused], found[name, a], found[name, b])
     return out

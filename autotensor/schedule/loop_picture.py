@@ -7,26 +7,20 @@ features read only this; nothing is lowered to score a candidate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from autotensor.codegen.dot_instructions import DOTS
-from autotensor.ir.bounds import is_data
-from autotensor.ir.expr import Expr
-from autotensor.ir.func import Buffer
-from autotensor.ir.visit import free_vars
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import (
-    Access,
     Extents,
     Number,
     Span,
-    access,
     ceil_div,
     derive,
     least,
@@ -34,7 +28,8 @@ from autotensor.schedule.extents import (
     spans,
 )
 from autotensor.schedule.formulas import any_of
-from autotensor.schedule.stage_work import executed
+from autotensor.schedule.operands import Operand, fetched, footprint, most, operands_of, run
+from autotensor.schedule.stage_work import NO_SLOW_WORK, SlowWork, executed, slow_work
 from autotensor.schedule.state import At, Fuse, Ref, Split, Stage, State
 from autotensor.te.tensor import AxisKind
 from autotensor.te.terms import flops
@@ -57,26 +52,13 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Anywhere:
-    """One dimension of a load whose index is not a sum of axes, nor a quotient or remainder of one."""
+class Part:
+    """The inner parts of a fused loop and all loops inside: a level by itself, as before they were fused."""
 
-    axes: frozenset[str]  # that it depends on
-    what: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """Loads of a stage that differ by constants only (the taps of a stencil); or (`write`) its store."""
-
-    buffer: Buffer
-    dims: tuple[Access | Anywhere, ...]  # of the first of them
-    write: bool
-    constant: bool
-    # "unit" along the vectorized loop, "broadcast" (does not move), "apart" (every other element, or each
-    # twice), "strided"
-    vector: str
-    shifts: tuple[tuple[int, ...], ...] = ()  # per dimension: the constants of all, in order
-    count: int = 1  # loads
+    level: int  # the number of the fused loop's
+    trips: Number  # of the outer parts
+    bytes: tuple[Number, ...]  # per operand
+    runs: tuple[Number, ...]  # per operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +76,9 @@ class StagePicture:
     bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside; last: one point
     fetched: tuple[Number, ...]  # [operand]: elements that the innermost unrolled code loads, or stores
     lanes: Number  # extent of the vectorized loop, else 1
+    slow: SlowWork = NO_SLOW_WORK  # of the operations of a point
+    runs: tuple[tuple[Number, ...], ...] = ()  # as `bytes`: of these, what lies in one row in memory
+    parts: tuple[Part, ...] = ()  # of its own fused loops, outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +218,20 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         if a.mark is Mark.VECTORIZED:
             lanes, vector = extents[stage.name, a.name], a.name
     moving = _axes_moved_by(stage, vector, extents)
-    operands = _operands(state, stage, moving)
+    operands = operands_of(state, stage, moving, _flat(stage, vector))
     tables = [_axis_spans(state, stage, levels, n, extents) for n in range(len(levels) + 1)]
     held = _held(state, extents)
+    inside = _points_inside(levels)
     footprints = tuple(
-        tuple(least(footprint(o, t), held.get(o.buffer.name, o.buffer.bytes)) for t in tables)
+        tuple(
+            least(most(o, points) * o.buffer.dtype.bytes, _whole(o, t, held))
+            for t, points in zip(tables, inside, strict=True)
+        )
         for o in operands
     )
-    unrolled = tables[_unrolled(stage, levels)]
-    fetched = tuple(_fetched(o, unrolled, moving) for o in operands)
+    runs = tuple(tuple(run(o, t) for t in tables) for o in operands)
+    unrolled = _unrolled(stage, levels)
+    loaded = tuple(least(most(o, inside[unrolled]), fetched(o, tables[unrolled], moving)) for o in operands)
     once, total = stage.op.points(), flops(stage.op)
     return StagePicture(
         stage.name,
@@ -253,9 +243,44 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         stage.op.is_reduction,
         operands,
         footprints,
-        fetched,
+        loaded,
         lanes,
+        slow_work(stage.op.bodies),
+        runs,
+        tuple(_parts(stage, levels, operands, held, extents)),
     )
+
+
+def _points_inside(levels: tuple[Level, ...]) -> list[Number]:
+    """Per level, and last of the body: how often the body runs."""
+    found: list[Number] = [1]
+    for level in reversed(levels):
+        found.append(found[-1] * level.extent)
+    return found[::-1]
+
+
+def _whole(operand: Operand, axes: Mapping[str, Span], held: Mapping[str, Number]) -> Number:
+    """Bytes of the operand that are touched, of those that are there."""
+    return least(footprint(operand, axes), held.get(operand.buffer.name, operand.buffer.bytes))
+
+
+def _parts(
+    stage: Stage,
+    levels: tuple[Level, ...],
+    operands: tuple[Operand, ...],
+    held: Mapping[str, Number],
+    extents: Extents,
+) -> Iterator[Part]:
+    outside = len(levels) - len(stage.leaves)
+    trips = _trips(stage, extents)
+    for n, leaf in enumerate(stage.leaves):
+        names = _fused(stage, leaf.name)
+        inside = [a.name for a in stage.leaves[n + 1 :]]
+        for cut in range(1, len(names)):
+            table = spans(stage, frozenset((*names[cut:], *inside)), extents.of, False)
+            touched = tuple(_whole(o, table, held) for o in operands)
+            around = prod(trips[name] for name in names[:cut])
+            yield Part(outside + n, around, touched, tuple(run(o, table) for o in operands))
 
 
 def _unrolled(stage: Stage, levels: tuple[Level, ...]) -> int:
@@ -289,68 +314,13 @@ def _axes_moved_by(stage: Stage, leaf: str, extents: Extents) -> frozenset[str]:
     return frozenset(a.name for a in stage.op.all_axes if any_of(found[a.name].extent > 1))
 
 
-def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Operand, ...]:
-    constants = set(state.dag.constants) | {
-        b.name for s in state.live() if s.name in state.constant_stages() for b in s.op.buffers
-    }
-    alike: dict[tuple[Buffer, tuple[object, ...]], list[tuple[Access | Anywhere, ...]]] = {}
-    for load in stage.op.loads():
-        dims = tuple(access(i) or Anywhere(_axes_of(i), i) for i in load.indices)
-        alike.setdefault((load.buffer, tuple(map(_walk, dims))), []).append(dims)
-    out = []
-    for (buffer, _), loads in alike.items():
-        fixed = buffer.name in constants
-        vector = _vector_kind(loads[0], _strides(state, buffer), moving, fixed)
-        shifts = tuple(tuple(sorted({*map(_constant, dims)})) for dims in zip(*loads, strict=True))
-        out.append(Operand(buffer, loads[0], False, fixed, vector, shifts, len(loads)))
-    for b in stage.op.buffers:
-        here = tuple(Access({a.name: 1}, 0) for a in stage.op.axes)
-        out.append(Operand(b, here, True, False, "unit", ((0,),) * len(here)))
-    return tuple(out)
-
-
-def _axes_of(index: Expr) -> frozenset[str]:
-    return frozenset(v.name for v in free_vars(index))
-
-
-def _walk(dim: Access | Anywhere) -> object:
-    """The common part of loads that differ by constants."""
-    return dim if isinstance(dim, Anywhere) else (frozenset(dim.steps.items()), dim.div, dim.mod)
-
-
-def _constant(dim: Access | Anywhere) -> int:
-    return 0 if isinstance(dim, Anywhere) else dim.constant
-
-
-def _strides(state: State, buffer: Buffer) -> tuple[int, ...]:
-    """Elements between neighbours of each dimension, as the buffer is stored."""
-    producer = state.producer(buffer)
-    if producer is None or producer.storage is None:
-        return buffer.row_major()
-    steps, step = {}, 1
-    extents = {a.name: a.extent for a in producer.op.axes}
-    for axis in reversed(producer.storage[0]):
-        steps[axis] = step
-        step *= extents[axis]
-    return tuple(steps[a.name] for a in producer.op.axes)
-
-
-def _vector_kind(
-    dims: tuple[Access | Anywhere, ...], strides: tuple[int, ...], moving: frozenset[str], constant: bool
-) -> str:
-    stride, apart = 0, False
-    for n, (dim, step) in enumerate(zip(dims, strides, strict=True)):
-        if isinstance(dim, Access) and dim.is_sum:
-            stride += sum(abs(k) * step for a, k in dim.steps.items() if a in moving)
-        elif not moving.isdisjoint(dim.axes if isinstance(dim, Anywhere) else dim.steps):
-            if n < len(dims) - 1 or (isinstance(dim, Anywhere) and is_data(dim.what)):
-                return "strided"
-            apart = True
-    if stride == 0 and not apart:
-        return "broadcast"
-    if constant and not apart:
-        return "unit"  # constants along the vector are packed
-    return "strided" if stride > 2 or (apart and stride) else "unit" if stride == 1 else "apart"
+def _flat(stage: Stage, leaf: str) -> tuple[str, ...]:
+    """The axes, outermost first, that the vectorized loop walks as if they were one."""
+    for relation in stage.relations:
+        if isinstance(relation, Split) and leaf == relation.children[-1]:
+            found = _fused(stage, relation.parent)
+            return found if len(found) > 1 and {*found} <= {a.name for a in stage.op.axes} else ()
+    return ()
 
 
 def _axis_spans(
@@ -370,50 +340,3 @@ def _axis_spans(
     found = {a.name: s for a, s in zip(stage.op.axes, box, strict=True)}
     found.update({a.name: Span(a.extent) for a in stage.op.reduce_axes})
     return found
-
-
-def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
-    """Bytes of the operand that are touched while its axes run over the given spans."""
-    together: Any = operand.buffer.dtype.bytes
-    apart: Any = together * operand.count
-    for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):
-        together = together * _touched(a, dim, axes, shifts)
-        apart = apart * _touched(a, dim, axes)
-    return least(together, apart)
-
-
-def _fetched(operand: Operand, axes: Mapping[str, Span], moving: frozenset[str]) -> Number:
-    """Elements of all vectors that are loaded, each shift along the vector as one of its own; or of loads
-    that do not move with the vector."""
-    together: Any = 1
-    apart: Any = operand.count
-    for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):
-        alone = _touched(a, dim, axes)
-        apart = apart * alone
-        if moving.isdisjoint(a.axes if isinstance(a, Anywhere) else a.steps):
-            together = together * _touched(a, dim, axes, shifts)
-        else:
-            together = together * alone * len(shifts)
-    return least(together, apart)
-
-
-def _touched(
-    a: Access | Anywhere, dim: int, axes: Mapping[str, Span], shifts: tuple[int, ...] = (0,)
-) -> Number:
-    """Places of a dimension, of loads that are shifted by these constants."""
-    names = a.axes if isinstance(a, Anywhere) else a.steps.keys()
-    if not names <= axes.keys():
-        return dim
-    points: Number = len(shifts)
-    for n in names:
-        points = points * axes[n].extent
-    if isinstance(a, Anywhere):
-        return least(points, dim)
-    extent: Number = 1 + shifts[-1] - shifts[0]
-    for n, k in a.steps.items():
-        extent = extent + abs(k) * (axes[n].extent - 1)
-    if a.div:
-        extent = (extent + a.div - 2) // a.div + 1
-    if a.mod:
-        extent = least(extent, a.mod)
-    return least(least(extent, points), dim)

@@ -8,11 +8,41 @@ others vanish. A repeated subexpression is computed once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
-from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select
+from autotensor.ir.expr import Binary, Call, Cmp, Compare, Expr, Load, Op, Select
 from autotensor.ir.visit import contains
-from autotensor.te.stage import StageOp, distinct_operations
+from autotensor.te.stage import StageOp, distinct_operations, evaluated
+
+ROOTS = ("sqrt", "rsqrt")  # which take as long as a division
+SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # functions that are one instruction each
+
+
+@dataclass(frozen=True, slots=True)
+class SlowWork:
+    """Operations of one point that take many times as long as an addition."""
+
+    divisions: int = 0  # of floats, and their roots
+    calls: int = 0  # of functions of a number (exp)
+
+
+NO_SLOW_WORK = SlowWork()
+
+
+@lru_cache(maxsize=4096)
+def slow_work(bodies: tuple[Expr, ...]) -> SlowWork:
+    """Those of a stage's bodies; what occurs again is computed once."""
+    divisions = calls = 0
+    for e in evaluated(bodies):
+        match e:
+            case Binary(Op.DIV) if e.dtype.is_float:
+                divisions += 1
+            case Call(name) if name in ROOTS:
+                divisions += 1
+            case Call(name) if name not in SINGLE:
+                calls += 1
+    return SlowWork(divisions, calls)
 
 
 def executed(op: StageOp) -> float:

@@ -19,11 +19,11 @@ from autotensor.ir.expr import Binary, Call, Compare, Const, Expr, Load, Op, Sel
 from autotensor.ir.node import children
 from autotensor.ir.reducers import alone
 from autotensor.ir.visit import free_vars
+from autotensor.schedule.stage_work import ROOTS, SINGLE
 from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
 from schedules.cpu import EXTREME, cpu_of
 
-SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # one instruction each
 DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
 
 
@@ -142,7 +142,7 @@ def vector_operations(e: Expr, called: float) -> float:
         case Binary() | Compare() | Select() | Unary():
             return 1.0
         case Call(name):
-            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name in SINGLE else called
+            return DIVISION if name in ROOTS else 1.0 if name in SINGLE else called
         case _:
             return 0.0
 

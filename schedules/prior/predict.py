@@ -3,7 +3,8 @@
 Per stage, the time is the larger of computing and moving:
 
     computing   steps × max(FMA issue, load issue, latency of the accumulators)
-    moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth
+    moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth;
+                see `traffic.py`
 
 Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
 a learned model (`autotensor/search/score/cost_model.py`) corrects it.
@@ -11,9 +12,8 @@ a learned model (`autotensor/search/score/cost_model.py`) corrects it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,8 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import TILE_REGISTERS, DotInstruction
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.extents import Number
 from autotensor.schedule.formulas import elementwise
-from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from schedules.cpu import Cpu, cpu_of
 from schedules.prior.predict_gpu import predict_gpu
 from schedules.prior.rates import LEVELS, Rates
@@ -38,6 +37,7 @@ from schedules.prior.register_tile import (
     ways,
 )
 from schedules.prior.terms import Terms
+from schedules.prior.traffic import NOTHING, between, bytes_moved
 
 Floats = npt.NDArray[np.float64]
 LEAST_ROWS = 9.0  # of a tile, that others take as long as (Emerald Rapids, 2026-11)
@@ -58,7 +58,9 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     if target.is_gpu:
         return predict_gpu(p, target, rates)
     cpu = cpu_of(target, rates.multiplies)
-    terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
+    terms = tuple(
+        stage_terms(s, p.count, target, rates, b) for s, b in zip(p.stages, between(p), strict=True)
+    )
     total = np.zeros(p.count)
     merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
     for s, t in zip(p.stages, terms, strict=True):  # what is inside comes before what is around it
@@ -84,13 +86,16 @@ def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floa
     return slowest + overlap * rest
 
 
-def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
+def stage_terms(
+    s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
+) -> Terms:
+    """passed: of a buffer, the bytes that other stages have touched since it was touched last."""
     cpu = cpu_of(target, rates.multiplies)
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
     lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))
     tile = tile_of(s, count, lanes)
     steps = _steps(s, count)
-    traffic = _traffic(s, count, target, rates)
+    traffic = bytes_moved(s, count, target, rates, passed)
     per_step, measured = _measured_step(s, count, tile, lanes, steps, traffic, rates)
     per_step = np.where(measured, per_step, _step(s, count, tile, target, rates)) + _crowding(
         s, tile, target, cpu
@@ -123,9 +128,12 @@ def _step(s: StagePicture, count: int, tile: Tile, target: Target, rates: Rates)
     if dot is not None and dot.rows > 1:
         return _step_of_tiles(s, count, tile, dot, max(LEAST_GAIN, rates.gain(dot, target)), cpu)
     gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
-    work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0) / gain
+    registers = np.maximum(1.0, full(s.lanes, count) / target.lanes(8 * s.operands[-1].buffer.dtype.bytes))
+    slow = s.slow.divisions * (cpu.prior_division - 1.0) + s.slow.calls * (cpu.called - 1.0)
+    each = max(1.0, s.flops_per_point / 2.0) + slow  # operations of a point, as times of an FMA
+    work = registers * tile.size * tile.depth * each / gain
     chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
-    loads = cpu.prior_load * tile.loads / group
+    loads = registers * cpu.prior_load * tile.loads / group
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
@@ -187,72 +195,3 @@ def _steps(s: StagePicture, count: int) -> Floats:
         if not own or level.mark not in (Mark.UNROLLED, Mark.VECTORIZED):
             steps = steps * full(level.trips, count)
     return steps
-
-
-def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
-    """Bytes that are brought into each cache because they did not stay in it, nearest first."""
-    operands = [full_sizes(sizes, count) for _, sizes in moved(s)]
-    times = entered(s, count)
-    nothing = [np.zeros(count) for _ in times]
-    working = [added(level) for level in zip(*operands, strict=True)] or nothing
-    coming = [brought(sizes, times) for sizes in operands]
-    traffic = [added(level) for level in zip(*coming, strict=True)] or nothing
-    out = [kept(working, cache, traffic) for cache in target.cache_bytes[: len(rates.bandwidths)]]
-    # what fits as a whole is still there since the last call, but for weights that make room for others'
-    stays = [working[0] <= cache for cache in target.cache_bytes[: len(out)]]
-    if rates.warm_weights:
-        return tuple(np.where(fits, 0.0, t) for fits, t in zip(stays, out, strict=True))
-    out[-1] = np.where(stays[-1], 0.0, out[-1])
-    return (*out[:-1], np.maximum(out[-1], _cold(s, count)))
-
-
-def moved(s: StagePicture) -> list[tuple[Operand, tuple[Number, ...]]]:
-    """Operands that caches hold, with their bytes per level; accumulators are in registers."""
-    return [
-        (o, sizes) for o, sizes in zip(s.operands, s.bytes, strict=True) if not (o.write and s.is_reduction)
-    ]
-
-
-def full_sizes(sizes: Sequence[Number], count: int) -> list[Floats]:
-    """Per level [candidates]."""
-    return [full(b, count) for b in sizes]
-
-
-def entered(s: StagePicture, count: int) -> list[Floats]:
-    """Per level [candidates]: how often it begins; last, how often the body runs."""
-    times = [np.ones(count)]
-    for level in s.levels:
-        times.append(times[-1] * full(level.trips, count))
-    return times
-
-
-def brought(sizes: Sequence[Floats], times: Sequence[Floats]) -> list[Floats]:
-    """Per level [candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
-    touches.
-
-    Whenever the level is entered they are brought in again, but for those that are the same as the last time.
-    """
-    out, again = [], times[0]
-    for n in range(len(times)):
-        if n:
-            again = np.where(sizes[n] == sizes[n - 1], again, times[n])
-        out.append(sizes[n] * again)
-    return out
-
-
-def kept(working: Sequence[Floats], cache: float, of_levels: Sequence[Any]) -> Any:
-    """Per candidate the value of the outermost level whose operands fit together into a cache, and stay
-    there; of the last level where none does."""
-    found = of_levels[-1]
-    for size, mine in zip(working[::-1], of_levels[::-1], strict=True):
-        found = np.where(size <= cache, mine, found)
-    return found
-
-
-def _cold(s: StagePicture, count: int) -> Floats:
-    """Bytes of weights: in a whole model they come from memory every time."""
-    total = np.zeros(count)
-    for operand, sizes in zip(s.operands, s.bytes, strict=True):
-        if operand.constant:
-            total = total + full(sizes[0], count)
-    return total

@@ -21,7 +21,8 @@ from autotensor.codegen.dot_instructions import DOTS, DotInstruction
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Access
 from autotensor.schedule.formulas import Formula, elementwise
-from autotensor.schedule.loop_picture import Operand, StagePicture
+from autotensor.schedule.loop_picture import StagePicture
+from autotensor.schedule.operands import Operand
 from autotensor.te.tensor import AxisKind
 from schedules.cpu import APART, LINE, PAGE
 

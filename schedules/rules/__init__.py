@@ -97,7 +97,7 @@ RULES: tuple[SketchRule, ...] = (
     # before inline, which leaves nothing to decide
     SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which give loops to cheap stages
-    SketchRule("inline", inline.inline, ANY),
+    SketchRule("inline", inline.inline, ANY, weighed=True),
     # before all that look at one stage of a chain: those sum along rows, or tile them
     SketchRule("short_rows", short_rows.short_rows),
     # before long_reduction, row_chain, columns and tile_cpu, which would write out every inner sum

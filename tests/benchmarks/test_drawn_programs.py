@@ -14,7 +14,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.target import Target, parse
 from autotensor.te.dag import ComputeDAG
-from schedules.generate import generate
+from schedules.generate import generate, preferred
 
 TARGETS = tuple(parse(f"llvm -mcpu={cpu} -threads={n}") for cpu, n in (("native", 2), ("haswell", 3)))
 RELATIVE = 2e-5  # of the largest element; sums of a thousand terms, chained, in float32
@@ -33,6 +33,7 @@ def schedules(p: Program, target: Target, draws: int, rng: random.Random) -> Non
     outputs = [t for t in tensors if not is_input(t)]
     dag, inputs, reference = ComputeDAG.of(tensors), p.inputs(), p.reference()
     found = generate(dag, target)
+    assert found[0] == preferred(dag, target)
     for sketch in (found[0], *(rng.choice(found) for _ in range(draws))):
         s = te.create_schedule(outputs)
         chosen = sketch.defaults() if sketch is found[0] else sketch.random(rng)
