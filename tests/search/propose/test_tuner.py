@@ -37,7 +37,7 @@ def tuner(
     return policy(task(workload), model or XGBModel(seed), RATES, seed=seed)
 
 
-@pytest.mark.parametrize("workload", SMALL, ids=str)
+@pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.name)
 def test_the_text_of_a_candidate_is_that_of_its_trace(workload: Workload) -> None:
     for sketch in generate(workload.dag, TARGET):
         c = Candidate(sketch, sketch.defaults())
