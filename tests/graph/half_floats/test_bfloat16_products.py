@@ -22,9 +22,11 @@ from autotensor.graph.ir import Apply, Graph
 from autotensor.graph.partition import partition
 from autotensor.graph.rules import bfloat16_products, optimize
 from autotensor.graph.rules.bfloat16_products import in_bfloat16
-from autotensor.ir.expr import Dot, Load, Ramp
+from autotensor.ir.expr import Dot, Load, Ramp, const
 from autotensor.ir.func import Program
 from autotensor.ir.node import map_children
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.visit import free_vars
 from autotensor.runtime.open_artifact import open_artifact
 from schedules.generate import default_trace
 
@@ -240,7 +242,7 @@ def several(results: Any) -> tuple[Any, ...]:
 
 
 def wrong_pairing(program: Program) -> Program | None:
-    """The two numbers of a word change places in front of the dot instruction."""
+    """The two numbers of a word change places in front of the dot instruction; of tiles the first comes again."""
     hits = []
 
     def change(node: Any) -> Any:
@@ -249,6 +251,10 @@ def wrong_pairing(program: Program) -> Program | None:
                 hits.append(node)
                 turned = Load(b, (Ramp(base + 1, -1, 2),), mask)
                 return Dot(change(sums), turned, panel, rows, group, name)
+            case Dot(sums, Load(b, (index,), mask), panel, rows, group, name):
+                hits.append(node)
+                first = substitute(index, {v: const(0, v.dtype) for v in free_vars(index)})
+                return Dot(change(sums), Load(b, (first,), mask), panel, rows, group, name)
         return map_children(node, change)
 
     run = tuple(replace(f, body=change(f.body)) for f in program.run)
