@@ -242,7 +242,7 @@ def several(results: Any) -> tuple[Any, ...]:
 
 
 def wrong_pairing(program: Program) -> Program | None:
-    """The two numbers of a word change places in front of the dot instruction; of tiles the first comes again."""
+    """The two numbers of a word change places before the dot instruction; of tiles the first comes again."""
     hits = []
 
     def change(node: Any) -> Any:
