@@ -26,7 +26,9 @@ def test_some_inputs_are_not_listed(use: Any) -> None:
 @pytest.mark.parametrize("what", [C, None, 3, "C"])
 def test_arguments_that_are_no_list(what: Any) -> None:
     kind = type(what).__name__
-    with pytest.raises(InputError, match=rf"the arguments are a {kind}, not a list of tensors\. \[A, B, C\]"):
+    with pytest.raises(
+        InputError, match=rf"the arguments are a {kind}, not a list of tensors\. Write \[A, B, C\]\."
+    ):
         at.build(what)
     with pytest.raises(
         InputError, match=rf"schedule and a list of tensors are needed, not Schedule and {kind}"
