@@ -30,6 +30,18 @@ WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 
 
 @dataclass(frozen=True, slots=True)
+class Tiles:
+    """The cost of AMX's instructions, in cycles. Source: Intel's optimization reference manual."""
+
+    product: float = 16.0  # of two tiles of 16 rows (5.4 to 6 ns; Emerald Rapids, 2026-11)
+    load: float = 8.0  # of a tile from L1 (Intel's manual; chosen, 2026-11)
+    from_l2: float = 21.0  # the same from L2 (140 GB/s; Emerald Rapids, 2026-11)
+    # until the sums of a product are there (one chain 16 ns; Emerald Rapids, 2026-11)
+    latency: float = 52.0
+    least_rows: float = 9.0  # of a tile; those with fewer take as long (Emerald Rapids, 2026-11)
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """The cost of Winograd's convolution: 32 registers of 512 bits, one whole one multiplied a cycle."""
 
@@ -273,10 +285,10 @@ class Cpu:
     # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
     prior_spilled: float = 2.5
     prior_division: float = 8.0  # FMAs that a division, or a square root, takes as long as (chosen, 2026-11)
-    # bytes from beyond L2 that could have come while fetching ahead begins anew, with 256 to 512 the prior
-    # is right about most of 93 programs; arrays that a loop may run along meanwhile (Xeon, 2026-11)
+    # bytes from beyond L2 that could have come while fetching ahead begins anew: with 256 to 512 the prior is
+    # right about most of 93 programs (Xeon, 2026-11)
     prior_start: float = 512.0
-    prior_streams: int = 8
+    prior_streams: int = 8  # arrays that are fetched ahead at once (Xeon, 2026-11)
     prior_overlap: float = 0.3  # share of the other parts' times that is still felt (chosen, 2026-11)
     # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
     prior_crowded: float = 4.0
@@ -285,6 +297,7 @@ class Cpu:
     # times the ways more lines than ways, and every scalar must (Zen 4, 2026-11)
     prior_crowded_lines: float = 2.4
 
+    tiles: Tiles = Tiles()  # where there are some (Emerald Rapids, 2026-11)
     winograd: Winograd = Winograd()  # see there (Zen 4, 2026-11)
 
     def __post_init__(self) -> None:

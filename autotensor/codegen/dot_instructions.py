@@ -69,6 +69,11 @@ def known_dots() -> Registry[DotInstruction]:
     return DOTS
 
 
+def takes_tiles(instruction: str) -> bool:
+    """Whether a name is that of a known instruction whose operands are tiles."""
+    return instruction in DOTS and DOTS.get(instruction).rows > 1
+
+
 def available(target: Target | None) -> tuple[DotInstruction, ...]:
     """The dot instructions of a target; none on a GPU. None is any CPU, which has none of its own."""
     if target is None or target.kind != "llvm":

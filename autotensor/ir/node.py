@@ -76,9 +76,9 @@ def _first_call(cls: Any, own: int, function: str) -> Callable[..., Any]:
     def call(of: Any, *args: Any, **named: Any) -> Any:
         with _lock:
             if "_written" not in cls.__dict__:
-                cls._written = True
                 for name, made in _functions(cls, own).items():
                     setattr(cls, name, staticmethod(made) if name == "__new__" else made)
+                cls._written = True
         return getattr(cls, function)(of, *args, **named)
 
     return call

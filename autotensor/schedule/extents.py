@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
-from autotensor.codegen.dot_instructions import DOTS
+from autotensor.codegen.dot_instructions import takes_tiles
 from autotensor.ir.affine import Affine, affine, to_expr
 from autotensor.ir.expr import Expr, Op, Var, binary, const, minimum
 from autotensor.ir.func import Scope
@@ -140,7 +140,7 @@ def _computed_at(state: State, stage: Stage, place: At) -> str | None:
 def _of_whole_tiles(stage: Stage, box: tuple[Span, ...]) -> tuple[Span, ...]:
     """The box, moved inside the tensor where an instruction of tiles computes it: its tiles are whole, so the
     last box and the one before may have rows in common. Columns may stick out."""
-    marked = next((a for a in stage.leaves if a.thread in DOTS and DOTS.get(a.thread).rows > 1), None)
+    marked = next((a for a in stage.leaves if takes_tiles(a.thread)), None)
     if marked is None:
         return box
     columns = marked.name.partition(".")[0]

@@ -14,12 +14,10 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.codegen.dot_instructions import TILE_REGISTERS
 from autotensor.schedule.sketch import Option
+from schedules.cpu import cpu_of
 from schedules.kit.operand_roles import Roles
 
 LAST = 2  # registers that a last, smaller step needs
-# cycles of a product of tiles, of a load, and until sums are there (Intel's manual of optimization)
-MULTIPLY, LOAD, LATENCY = 16, 8, 52
-FROM_L2 = 21  # cycles of a load from there (140 GB/s; Emerald Rapids, 2026-11)
 MORE = 1.25  # times the steps of a reduction, for them to be whole
 
 
@@ -51,14 +49,15 @@ def matrix_tiles(roles: Roles) -> tuple[Option, ...]:
 def best_matrix_tile(roles: Roles, target: Target) -> Option:
     """The one that takes the fewest cycles on the busiest core: a panel that half of L1 holds stays there
     while rows go by, which come from L2."""
-    others = prod(a.extent for a in roles.others)
+    others, costs = prod(a.extent for a in roles.others), cpu_of(target).tiles
     column = sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
 
     def cost(o: Option) -> tuple[float, int]:
         th, tw, nv, _, rows = o
         tiles, down = th * (tw // rows), ceil(roles.outer / th) * ceil(roles.inner / tw)
         far = tiles + (nv if column * nv * roles.lanes > target.cache_bytes[0] / 2 else 0)
-        step = max(MULTIPLY * tiles * nv, LOAD * (tiles + nv), FROM_L2 * far, LATENCY)
+        loads = max(costs.load * (tiles + nv), costs.from_l2 * far)
+        step = max(costs.product * tiles * nv, loads, costs.latency)
         blocks = down * ceil(roles.columns / (nv * roles.lanes)) * others
         return step * ceil(blocks / target.num_cores), -nv
 

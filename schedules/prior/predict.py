@@ -40,8 +40,6 @@ from schedules.prior.terms import Terms
 from schedules.prior.traffic import NOTHING, between, bytes_moved
 
 Floats = npt.NDArray[np.float64]
-LEAST_ROWS = 9.0  # of a tile, that others take as long as (Emerald Rapids, 2026-11)
-TILE_LATENCY = 3.25  # times a whole instruction, until sums are there (Intel's manual)
 LEAST_GAIN = 0.1  # of an instruction of which nothing is known (chosen, 2026-11)
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
@@ -146,8 +144,8 @@ def _step_of_tiles(
     loaded row by row."""
     rows, points = taken_at_once(s, count)
     whole = dot.rows * dot.depth / gain  # cycles of a whole one
-    work = tile.size * whole * np.maximum(rows, LEAST_ROWS) / dot.rows
-    chain = TILE_LATENCY * whole * tile.chained
+    work = tile.size * whole * np.maximum(rows, cpu.tiles.least_rows) / dot.rows
+    chain = cpu.tiles.latency / cpu.tiles.product * whole * tile.chained
     loads = cpu.prior_load * tile.loads * rows
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = tile.size + 2.0 > TILE_REGISTERS

@@ -1,4 +1,4 @@
-"""Sums end where memory says, and so do their loops; answers stay right whatever memory says."""
+"""A loop of a sum ends where memory says. Answers are right for all contents of memory."""
 
 from __future__ import annotations
 

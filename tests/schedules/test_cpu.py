@@ -15,7 +15,20 @@ from entry_points import installed
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target, parse
 from schedules import cpu
-from schedules.cpu import NEOVERSE, RECORDS, V2, XEON, ZEN3, ZEN4, ZEN5, Cpu, Winograd, cpu_of, distance
+from schedules.cpu import (
+    NEOVERSE,
+    RECORDS,
+    V2,
+    XEON,
+    ZEN3,
+    ZEN4,
+    ZEN5,
+    Cpu,
+    Tiles,
+    Winograd,
+    cpu_of,
+    distance,
+)
 from schedules.prior.rates import Rates
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +87,7 @@ def test_every_field_is_read_somewhere() -> None:
         if p.name != "cpu.py"
     )
     features = {"name", "archs", "vector_bytes", "vector_registers", "multiplies", "cache_bytes"}
-    names = {f.name for kind in (Cpu, Winograd) for f in fields(kind)} - features
+    names = {f.name for kind in (Cpu, Tiles, Winograd) for f in fields(kind)} - features
     assert sorted(n for n in names if not re.search(rf"\.{n}\b", code)) == []
 
 

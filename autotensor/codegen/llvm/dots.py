@@ -51,11 +51,6 @@ def call_on_tiles(name: str) -> Spelling:
     return write
 
 
-def takes_tiles(e: Dot) -> bool:
-    """Whether an instruction's operands are tiles."""
-    return DOTS.get(e.instruction).rows > 1
-
-
 def called(w: FunctionWriter, name: str, result: str, *args: tuple[str, str]) -> str:
     """A call of an LLVM function, which is declared; arguments are (type, operand)."""
     w.declared.setdefault(name, f"declare {result} @{name}({', '.join(t for t, _ in args)})")

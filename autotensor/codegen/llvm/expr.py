@@ -22,6 +22,7 @@ from typing import Any
 
 from autotensor.base.dtype import DType, float32, float64, int16, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
+from autotensor.codegen.dot_instructions import takes_tiles
 from autotensor.codegen.llvm import dots, intrinsics
 from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
@@ -223,7 +224,7 @@ class ValueWriter(FunctionWriter):
                 return self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
                 return self._call(name, args[0].dtype, [self.value(a) for a in args])
-            case Dot() if dots.takes_tiles(e):
+            case Dot() if takes_tiles(e.instruction):
                 raise self.error("a dot of tiles must be stored where its sums are.")
             case Dot(sums, a, b):
                 return dots.emit(self, e, self.value(sums), self.value(a), self.value(b))

@@ -15,8 +15,8 @@ from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.access import Access, Kind, load_access, store_access
+from autotensor.codegen.dot_instructions import takes_tiles
 from autotensor.codegen.llvm import tiles
-from autotensor.codegen.llvm.dots import takes_tiles
 from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
@@ -249,7 +249,7 @@ def _to_register(w: ValueWriter, x: str, t: DType) -> str:
 # -- stores -----------------------------------------------------------------------------------------------
 def store(w: ValueWriter, s: Store) -> None:
     buffer, value = s.buffer, s.value
-    if isinstance(value, Dot) and takes_tiles(value):
+    if isinstance(value, Dot) and takes_tiles(value.instruction):
         return tiles.add(w, s, value)
     if (sums := w.tiles.in_registers(buffer)) is not None:
         return tiles.begin(w, s, sums)

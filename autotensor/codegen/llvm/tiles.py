@@ -20,10 +20,9 @@ from typing import Any
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.access import Access, load_access
-from autotensor.codegen.dot_instructions import DOTS, TILE_REGISTERS
-from autotensor.codegen.llvm.dots import takes_tiles
+from autotensor.codegen.dot_instructions import DOTS, TILE_REGISTERS, takes_tiles
 from autotensor.ir.affine import Affine
-from autotensor.ir.expr import Const, Dot, Expr, Load
+from autotensor.ir.expr import Broadcast, Const, Dot, Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.lane_offsets import lanes_of
 from autotensor.ir.stmt import Store
@@ -35,10 +34,9 @@ PALETTE = 1
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A buffer of sums: the first of its registers, how many it has, and elements of a tile and of a row."""
+    """A buffer of sums: the first of its registers, and elements of a tile and of a row."""
 
     first: int
-    count: int
     lanes: int
     columns: int
 
@@ -71,7 +69,7 @@ def tile_registers(kernel: str, dots: Iterable[Dot]) -> TileRegisters:
     lanes: dict[Buffer, int] = {}
     wanted: dict[Role, int] = {}
     for e in dots:
-        if takes_tiles(e) and isinstance(e.sums, Load):
+        if takes_tiles(e.instruction) and isinstance(e.sums, Load):
             places[e.sums.buffer][e.sums.indices[0]] = _shape(e, e.rows)
             lanes[e.sums.buffer] = max(e.dtype.lanes, lanes.get(e.sums.buffer, 0))
             wanted |= {("a", _shape(e.a, e.rows)): 1, ("b", _shape(e.b, e.depth // e.group)): 1}
@@ -81,7 +79,7 @@ def tile_registers(kernel: str, dots: Iterable[Dot]) -> TileRegisters:
         (shape, *others), count = {*of.values()}, len(of) if buffer.scope is Scope.REGISTER else 1
         if others:
             raise CodegenError(f"kernel {kernel!r}: sums in {buffer.name!r} are tiles of several shapes.")
-        found.sums[buffer] = Sums(len(shapes), count, lanes[buffer], lanes[buffer] // shape[0])
+        found.sums[buffer] = Sums(len(shapes), lanes[buffer], lanes[buffer] // shape[0])
         shapes += [shape] * count
     spare = TILE_REGISTERS - len(shapes) - len(wanted)
     if spare < 0:
@@ -182,21 +180,15 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
 
 
 def begin(w: Any, s: Store, sums: Sums) -> None:
-    """A store to sums that stay in registers. Of zeros the first of a tile's clears it; others are none."""
-    start = store_start(s)
-    value = s.value.a if hasattr(s.value, "a") else s.value
-    if start is None or not isinstance(value, Const) or value.value != 0 or s.mask is not None:
+    """A store of zeros where sums of tiles begin, a row at a time. The first row's clears the tile."""
+    place, value = lanes_of(s.indices[0]), s.value.a if isinstance(s.value, Broadcast) else s.value
+    zeros = isinstance(value, Const) and value.value == 0 and s.mask is None
+    if place is None or not place.base.is_constant or not zeros:
         raise w.error(f"sums of tiles begin with zeros, not with {s.value}.")
-    if start % sums.lanes == 0:
-        call(w, "llvm.x86.tilezero", ("i8", sums.first + start // sums.lanes))
+    tile, row = divmod(place.base.constant + place.offsets[0], sums.lanes)
+    if row == 0:
+        call(w, "llvm.x86.tilezero", ("i8", sums.first + tile))
     w.forget(s.buffer)
-
-
-def store_start(s: Store) -> int | None:
-    lanes = lanes_of(s.indices[0])
-    if lanes is None or not lanes.base.is_constant:
-        return None
-    return lanes.base.constant + lanes.offsets[0]
 
 
 def show(w: Any, buffer: Any, sums: Sums, access: Access) -> None:

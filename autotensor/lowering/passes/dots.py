@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from autotensor.base.errors import LoweringError
-from autotensor.codegen.dot_instructions import DOTS, DotInstruction, Operand
+from autotensor.codegen.dot_instructions import DOTS, DotInstruction, Operand, takes_tiles
 from autotensor.ir.affine import affine
 from autotensor.ir.expr import Binary, Broadcast, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
 from autotensor.ir.node import Node
@@ -40,7 +40,7 @@ def dots(body: Stmt) -> Stmt:
     marked = [s for s in collect(body, For) if _is_marked(s)]
     if not marked:
         return body
-    if any(DOTS.get(s.thread).rows > 1 for s in marked):
+    if any(takes_tiles(s.thread) for s in marked):
         body = unmask(body)  # panels hold whole tiles
     return transform(body, lambda n: _replaced(n) if _is_marked(n) else None)
 
@@ -52,24 +52,21 @@ def _is_marked(node: Node) -> bool:
 def _replaced(loop: For) -> Stmt:
     instruction = DOTS.get(loop.thread)
     loops, inside = _nest(loop)
+    whole = False
     if isinstance(inside, Store):
         found = _dot(instruction, loops, inside)
         if found is not None:
             return found
-        if tuple(sorted(loops.values())) == tuple(sorted(instruction.loops)) and inside.mask is None:
-            raise _misfit(instruction, loop)
-    if instruction.rows > 1 and any(map(_sum_of_products, collect(loop, Store))):
-        raise _misfit(instruction, loop)  # vectors would do it, a hundred times as slowly
+        whole = sorted(loops.values()) == sorted(instruction.loops) and inside.mask is None
+    # products of tiles are never left to vectors, which would take a hundred times as long
+    if whole or (instruction.rows > 1 and any(map(_sum_of_products, collect(loop, Store)))):
+        raise LoweringError(
+            f"tensorize: {instruction.name} does not fit\n{loop}",
+            fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
+            f"{instruction.sums.dtype}; loops of {', '.join(map(str, instruction.loops))} take steps of "
+            f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
+        )
     return _as_loops(loop, instruction)
-
-
-def _misfit(instruction: DotInstruction, loop: For) -> LoweringError:
-    return LoweringError(
-        f"tensorize: {instruction.name} does not fit\n{loop}",
-        fix=f"It adds products of {instruction.a.dtype} and {instruction.b.dtype} to "
-        f"{instruction.sums.dtype}; loops of {', '.join(map(str, instruction.loops))} take steps of "
-        f"{instruction.sums.steps}, {instruction.a.steps} and {instruction.b.steps} through these.",
-    )
 
 
 def _nest(s: Stmt) -> tuple[Loops, Stmt]:

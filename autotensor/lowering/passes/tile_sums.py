@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from autotensor.codegen.dot_instructions import DOTS
+from autotensor.codegen.dot_instructions import takes_tiles
 from autotensor.ir.expr import Const, Expr, Load, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node
@@ -24,7 +24,7 @@ Tiles = dict[Buffer, tuple[Places, int, int]]  # these, and rows and columns of 
 
 def tile_sums(body: Stmt) -> Stmt:
     """The body with sums of tiles laid out tile by tile."""
-    marked = [s for s in collect(body, For) if s.thread in DOTS and DOTS.get(s.thread).rows > 1]
+    marked = [s for s in collect(body, For) if takes_tiles(s.thread)]
     if not marked:
         return body
     private = {s.buffer for s in collect(body, Alloc) if s.buffer.scope is Scope.LOCAL}
@@ -81,6 +81,3 @@ def _laid_out(body: Stmt, tiles: dict[Buffer, tuple[Places, int, int, Buffer]]) 
         return None
 
     return transform(body, visit)
-
-
-__all__ = ["tile_sums"]
