@@ -47,7 +47,7 @@ class Read:
     def begins_by_data(self, axis: str) -> bool:
         """Whether data say where it begins, and from there it runs along memory: V[p[i] + k]."""
         *outer, last = self.load.indices
-        found = affine(without_limits(last))
+        found = affine(without_limits(last)) if contains(last, Load) else None
         if found is None or any(v.name == axis for i in outer for v in free_vars(i)):
             return False
         along = {t: k for t, k in found.terms.items() if any(v.name == axis for v in free_vars(t))}

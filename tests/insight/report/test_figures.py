@@ -155,8 +155,10 @@ def test_two_runs_are_compared_as_the_log_compares_them(two_runs, both):
     assert [(p.task, p.ratio, p.lower, p.upper, p.verdict) for p in told] == [
         (c.name, c.ratio.middle, c.ratio.lower, c.ratio.upper, c.verdict) for c in known
     ]
-    times = {t.name: t.result.winner_s for t in first.tasks}
-    assert {p.task: p.a_s for p in told} == times
+    assert [(p.a_s, p.b_s) for p in told] == [(c.first.median_s, c.second.median_s) for c in known]
+    # The default wins a race that others do not surely win; what is compared is the fastest.
+    winners = {t.name: t.result.winner_s for t in first.tasks}
+    assert all(p.a_s <= winners[p.task] for p in told)
     assert all(p.a_s == p.b_s for p in alike)
     assert not {p.verdict for p in alike} & {"slower", "faster"}
 
