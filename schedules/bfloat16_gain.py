@@ -11,7 +11,7 @@ from autotensor.codegen.dot_instructions import available
 from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
 from schedules.kit.dot_uses import gain
-from schedules.rules.winograd import winograd_gain
+from schedules.rules.tiles.winograd import winograd_gain
 
 
 def pays_in_bfloat16(dag: ComputeDAG, target: Target) -> bool:

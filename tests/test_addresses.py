@@ -28,7 +28,6 @@ LARGE_FOLDERS = {  # that may grow: each file is an entry of a table
     "benchmarks": "one command in a file; its README lists them",
     "examples/decks": "one slide of a deck in a file",
     "tests/kit": "what tests share, one kind of computation or tool in a file",
-    "schedules/rules": "one sketch rule in a file; the package's head has the order",
 }
 
 # A record of the store and the table that holds it: two views of one thing, and every reader of the log

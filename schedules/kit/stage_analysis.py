@@ -288,6 +288,11 @@ def untouched(stage: Stage) -> bool:
     return isinstance(stage.place, Root) and not stage.touched
 
 
+def undecided(state: State, stage: Stage) -> bool:
+    """Whether nothing has been decided of a stage, and nothing is computed inside it."""
+    return untouched(stage) and not state.attached(stage.name)
+
+
 def epilogue(state: State, stage: Stage) -> Stage | None:
     """The one root stage that consumes the stage's result point by point; None if there is no such stage.
 

@@ -24,7 +24,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.flat_axes import fused_axes, long_axes, long_loops
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, in_vectors
-from schedules.kit.stage_analysis import epilogue, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import epilogue, lanes_of, reads, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
@@ -33,7 +33,7 @@ ROWS = (1, 2, 4, 7, 8, 16)  # at a time
 
 def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not sums_columns(op):
+    if target.kind != "llvm" or not undecided(state, stage) or not sums_columns(op):
         return ()
     cpu, lanes, last = cpu_of(target), lanes_of(op, target), long_axes(op)[-1]
     if last.extent < lanes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.kit.stage_analysis import digits, matches_elementwise, untouched
+from schedules.kit.stage_analysis import digits, matches_elementwise, undecided, untouched
 from schedules.registry import Extension
 
 
 def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
+    if stage.op.is_reduction or not undecided(state, stage):
         return ()
     return (Extension(defer=True),) if _behind_reduction(state, stage) else ()
 

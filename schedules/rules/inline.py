@@ -31,7 +31,7 @@ from schedules.kit.stage_analysis import (
     reads,
     reads_once,
     second_cache,
-    untouched,
+    undecided,
 )
 from schedules.placement.cost import GATHER, Group, weight
 from schedules.placement.sides import mean_evaluation
@@ -56,8 +56,7 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         op.is_reduction
         or state.is_output(stage)
         or not consumers
-        or not untouched(stage)
-        or state.attached(stage.name)
+        or not undecided(state, stage)
         or any(nested(c.op, op) > MOST_NESTED for c in consumers)
     ):
         return ()

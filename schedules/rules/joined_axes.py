@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.kit.stage_analysis import digits, epilogue, untouched
+from schedules.kit.stage_analysis import digits, epilogue, undecided, untouched
 from schedules.registry import Extension
 
 
 def joined(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
+    if stage.op.is_reduction or not undecided(state, stage):
         return ()
     if epilogue(state, stage) is not None:
         return ()

@@ -21,7 +21,7 @@ from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import cycles, is_worth_cutting
-from schedules.kit.stage_analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import contiguous_reduction, epilogue, lanes_of, reads, undecided
 from schedules.registry import Extension
 
 FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good
@@ -49,7 +49,7 @@ def _cut(op: StageOp, parts: int) -> IterDef | None:
 
 def long_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not is_long(op, target):
+    if target.kind != "llvm" or not undecided(state, stage) or not is_long(op, target):
         return ()
     axis = _cut(op, target.num_cores)
     assert axis is not None

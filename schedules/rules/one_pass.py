@@ -29,7 +29,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import Running, ranking, running, solutions
 from schedules.algorithms.neutral_terms import NAME as NEUTRAL
@@ -38,7 +38,7 @@ from schedules.algorithms.recurrence import NAME
 from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import lanes_of, untouched
+from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors
@@ -48,7 +48,7 @@ SHORT = 4  # terms or elements: so few are compared faster than ranked
 
 def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     """With neutral terms where a choice fails, if one pass over the terms can then serve all elements."""
-    op = taken(stage.op) if _is_free(state, stage) else None
+    op = taken(stage.op) if undecided(state, stage) else None
     if op is None or not is_one_pass(op):
         return ()
     made = neutral_terms(state, stage)
@@ -57,7 +57,7 @@ def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 
 def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if not _is_free(state, stage):
+    if not undecided(state, stage):
         return ()
     op, found = stage.op, _places(stage.op)
     if not found:
@@ -114,7 +114,7 @@ def runs(op: StageOp) -> Running | None:
 
 
 def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    found = runs(stage.op) if _is_free(state, stage) else None
+    found = runs(stage.op) if undecided(state, stage) else None
     if found is None:
         return ()
     if expand(state, stage) is not None:
@@ -147,7 +147,7 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
 
 
 def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    found = ranking(stage.op) if _is_free(state, stage) else None
+    found = ranking(stage.op) if undecided(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= COUNTED:
         return ()
     name, plan = stage.name, _Plan(stage, target)
@@ -157,10 +157,6 @@ def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         plan.marked([plan.fuse(name, outer)])
     plan.write(Sort(name, found.axis))
     return (plan.extension(name),)
-
-
-def _is_free(state: State, stage: Stage) -> bool:
-    return untouched(stage) and isinstance(stage.place, Root) and not state.attached(stage.name)
 
 
 class _Plan(SketchWriter):

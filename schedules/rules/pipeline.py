@@ -49,7 +49,7 @@ from schedules.kit.stage_analysis import (
     matches_elementwise,
     names_of_terms,
     reads,
-    untouched,
+    undecided,
 )
 from schedules.kit.tiles import powers, singles
 from schedules.placement.cost import Group
@@ -157,7 +157,7 @@ def _can_host(state: State, stage: Stage) -> bool:
 
 
 def _is_open(state: State, stage: Stage) -> bool:
-    return bool(stage.op.axes) and untouched(stage) and not state.attached(stage.name)
+    return bool(stage.op.axes) and undecided(state, stage)
 
 
 def _reads_around(reader: StageOp, op: StageOp) -> bool:

@@ -21,7 +21,7 @@ from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.flat_axes import long_axes, long_loops
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused, in_vectors
-from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
+from schedules.kit.stage_analysis import lanes_of, undecided, untouched, walks_one_row
 from schedules.kit.tiles import singles
 from schedules.placement.reads import points_read, shares_rows
 from schedules.placement.rows import rows_hole
@@ -35,13 +35,7 @@ PLANES = 4  # at most, that are written together
 
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if (
-        target.kind != "llvm"
-        or op.is_reduction
-        or not untouched(stage)
-        or state.attached(stage.name)
-        or not op.axes
-    ):
+    if target.kind != "llvm" or op.is_reduction or not undecided(state, stage) or not op.axes:
         return ()
     lanes = lanes_of(op, target)
     hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))

@@ -39,6 +39,7 @@ from schedules.kit.stage_analysis import (
     is_constant,
     lanes_of,
     second_cache,
+    undecided,
     untouched,
 )
 from schedules.kit.tiles import singles
@@ -57,7 +58,7 @@ BLOCKS = 4  # of rows for each core, at least
 
 
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
+    if target.kind != "llvm" or not undecided(state, stage):
         return ()
     if _is_better_alone(state, stage, target):
         return ()

@@ -22,12 +22,12 @@ from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.storage import Storage
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import Read, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import Read, lanes_of, reads, undecided
 from schedules.registry import Extension
 from schedules.rules.row_chain import chain_of_rows
 
@@ -38,9 +38,9 @@ STEP = 16  # elements from one row to the next, up to which operands are shuffle
 
 def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not op.axes or not untouched(stage) or not isinstance(stage.place, Root):
+    if target.kind != "llvm" or not op.axes or not undecided(state, stage):
         return ()
-    if state.attached(stage.name) or op.is_open:
+    if op.is_open:
         return ()
     lanes = lanes_of(op, target)
     for rows in range(1, len(op.axes) + 1):

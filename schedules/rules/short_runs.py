@@ -25,7 +25,7 @@ from schedules.cpu import PAGE, cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import contiguous_reduction, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import contiguous_reduction, lanes_of, reads, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
@@ -57,7 +57,7 @@ def has_short_runs(op: StageOp, target: Target) -> bool:
 
 
 def short_runs(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if not untouched(stage) or state.attached(stage.name) or not has_short_runs(stage.op, target):
+    if not undecided(state, stage) or not has_short_runs(stage.op, target):
         return ()
     return _ShortRuns().build(stage.op, target), Extension(onward=True)
 

@@ -43,7 +43,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_file_has_its_row() -> None:
-    files = {f.stem for f in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
+    files = {f.stem for f in Path(rules.__file__).parent.rglob("*.py")} - {"__init__"}
     assert {r.expand.__module__.rpartition(".")[2] for r in RULES} == files
     assert len({r.name for r in RULES}) == len(RULES)
 

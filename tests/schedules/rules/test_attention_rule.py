@@ -19,7 +19,7 @@ from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 from schedules.generate import default_trace, generate
-from schedules.rules.attention import find_chain
+from schedules.rules.tiles.attention import find_chain
 
 HOST, OLDER = "llvm -threads=2", ("llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=1")
 

@@ -39,7 +39,7 @@ from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
 from schedules.kit.shared_steps import host_and_anchor, in_vectors
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import lanes_of, second_cache, untouched
+from schedules.kit.stage_analysis import lanes_of, second_cache, undecided
 from schedules.kit.tiles import (
     SHORT,
     is_pushed_out,
@@ -48,7 +48,7 @@ from schedules.kit.tiles import (
     steps_written,
 )
 from schedules.registry import Extension
-from schedules.rules.tile_cpu import tile_cpu
+from schedules.rules.tiles.tile_cpu import tile_cpu
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30
@@ -60,7 +60,7 @@ EVEN = 1.05  # work of the busiest core over the average that needs no improveme
 
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """Sketches that skip padding, then (where the axes are plain) those that copy it."""
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
+    if target.kind != "llvm" or not undecided(state, stage):
         return
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
     if conv is None or conv.vector.extent < min(conv.lanes, 8):

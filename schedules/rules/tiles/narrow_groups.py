@@ -31,10 +31,10 @@ from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, 
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import host_and_anchor, in_vectors
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import lanes_of, reads, untouched
+from schedules.kit.stage_analysis import lanes_of, reads, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
-from schedules.rules.convolution import convolution
+from schedules.rules.tiles.convolution import convolution
 
 MAX_WRITTEN = 96  # reduction steps that are written out: a row of a kernel times the channels of a group
 BLOCKS = 4  # parallel blocks for each core
@@ -42,7 +42,7 @@ BLOCKS = 4  # parallel blocks for each core
 
 def narrow_groups(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     """The sketch with groups side by side, then those with one group in a vector, if there are any."""
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
+    if target.kind != "llvm" or not undecided(state, stage):
         return ()
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
     group = None if conv is None else _group(conv)

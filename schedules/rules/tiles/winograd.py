@@ -39,8 +39,8 @@ from schedules.kit.stage_analysis import epilogue, lanes_of
 from schedules.kit.tiles import nearest, powers, singles, written_out
 from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
 from schedules.registry import Extension
-from schedules.rules.convolution import convolution
-from schedules.rules.tile_cpu import tile_cpu
+from schedules.rules.tiles.convolution import convolution
+from schedules.rules.tiles.tile_cpu import tile_cpu
 
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 

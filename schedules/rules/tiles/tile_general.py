@@ -20,14 +20,14 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import StageOp
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
-from schedules.kit.stage_analysis import lanes_of, untouched
+from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
 
 def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if not op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:
+    if not op.is_reduction or not undecided(state, stage) or not op.axes:
         return ()
     name = stage.name
     count = _in_a_register(op, lanes_of(op, target))

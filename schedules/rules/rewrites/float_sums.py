@@ -15,18 +15,13 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State
 from schedules.algorithms.float_sums import NAME
-from schedules.kit.stage_analysis import epilogue, lanes_of, untouched
+from schedules.kit.stage_analysis import epilogue, lanes_of, undecided
 from schedules.registry import Extension
-from schedules.rules.windows import find_window
+from schedules.rules.tiles.windows import find_window
 
 
 def float_sums(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if (
-        target.kind != "llvm"
-        or not untouched(stage)
-        or state.attached(stage.name)
-        or not stage.op.reduce_axes
-    ):
+    if target.kind != "llvm" or not undecided(state, stage) or not stage.op.reduce_axes:
         return
     if find_window(state, stage.op, lanes_of(stage.op, target)) is None:
         return

@@ -37,7 +37,7 @@ from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import Read, constants, epilogue, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import Read, constants, epilogue, lanes_of, reads, undecided
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
 
@@ -78,9 +78,7 @@ class Window:
 
 def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not op.is_reduction or not untouched(stage):
-        return ()
-    if state.attached(stage.name):
+    if target.kind != "llvm" or not op.is_reduction or not undecided(state, stage):
         return ()
     found = find_window(state, op, lanes_of(op, target))
     if found is None:

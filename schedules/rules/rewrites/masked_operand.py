@@ -19,18 +19,18 @@ from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.masked_operand import NAME, masked
-from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
-from schedules.rules.tile_cpu import tile_cpu
+from schedules.rules.tiles.tile_cpu import tile_cpu
 
 OFTEN = 32  # terms of each element of an operand, from which on masking comes first (chosen, 2026-11)
 LEAST = 8  # and from which on it is offered
 
 
 def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+    if target.kind != "llvm" or not undecided(state, stage):
         return
-    if state.attached(stage.name) or read_by_choice(state, stage):
+    if read_by_choice(state, stage):
         return
     found = masked(stage.op)
     if found is None:

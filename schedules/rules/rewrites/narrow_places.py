@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from autotensor.base.target import Target
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from schedules.algorithms.narrow.places import NAME
-from schedules.kit.stage_analysis import at_point, untouched
+from schedules.kit.stage_analysis import at_point, undecided
 from schedules.registry import Extension
-from schedules.rules.axis_last import lies_across
+from schedules.rules.rewrites.axis_last import lies_across
 
 
 def narrow_places(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+    if not undecided(state, stage):
         return
     if len(stage.op.buffers) < 2 or ALGORITHMS.get(NAME).stages(state, stage) is None:
         return

@@ -13,7 +13,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.state import Stage, State
 from schedules.algorithms.shared_windows import NAME, parts_of, work
 from schedules.algorithms.written_windows import as_reductions
-from schedules.kit.stage_analysis import is_constant, untouched
+from schedules.kit.stage_analysis import is_constant, undecided
 from schedules.registry import Extension
 
 SURE = 1.2  # times as many operations that windows by themselves must take to come second (chosen, 2026-11)
@@ -33,7 +33,7 @@ def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Exten
 
 def _gain(state: State, stage: Stage) -> float:
     """Times the operations that a stage takes as it is; 0 where nothing is shared."""
-    if not untouched(stage) or state.attached(stage.name) or is_constant(state, stage):
+    if not undecided(state, stage) or is_constant(state, stage):
         return 0.0
     names = frozenset(state.names)
     made = parts_of(stage.op, names)

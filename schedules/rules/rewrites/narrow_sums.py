@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from autotensor.base.target import Target
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from schedules.algorithms.narrow.sums import NAME
-from schedules.kit.stage_analysis import untouched
+from schedules.kit.stage_analysis import undecided
 from schedules.registry import Extension
 
 
 def narrow_sums(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+    if not undecided(state, stage):
         return
     if ALGORITHMS.get(NAME).stages(state, stage) is None:
         return

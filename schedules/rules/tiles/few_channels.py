@@ -35,7 +35,7 @@ from autotensor.schedule.step import Step
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor, in_vectors
-from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
+from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, undecided, walks_one_row
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
@@ -44,7 +44,7 @@ MAX_WRITTEN = 9  # kernel elements that are written out
 
 def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not op.reduce_axes:
+    if target.kind != "llvm" or not undecided(state, stage) or not op.reduce_axes:
         return ()
     conv = find_convolution(state, op, lanes_of(op, target))
     if conv is None or conv.vector.extent >= min(conv.lanes, 8):

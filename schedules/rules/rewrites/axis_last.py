@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from schedules.algorithms.axis_last import NAME, axis_along_memory
 from schedules.kit.operand_roles import assign_roles
-from schedules.kit.stage_analysis import lanes_of, read_by_choice, untouched
+from schedules.kit.stage_analysis import lanes_of, read_by_choice, undecided
 from schedules.kit.tiles import column_lanes
 from schedules.registry import Extension
 
@@ -27,9 +27,9 @@ def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]
 def lies_across(state: State, stage: Stage, target: Target) -> bool:
     """Whether a stage's result lies across its operands, and no product's tile suits it."""
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+    if target.kind != "llvm" or not undecided(state, stage):
         return False
-    if state.attached(stage.name) or read_by_choice(state, stage):
+    if read_by_choice(state, stage):
         return False
     axis = axis_along_memory(op)
     if axis is None or axis.extent < lanes_of(op, target):

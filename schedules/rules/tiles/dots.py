@@ -28,7 +28,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.dot_uses import DotUse, dot_uses
 from schedules.kit.stage_analysis import constants, epilogue, is_padding, untouched
 from schedules.registry import Extension
-from schedules.rules.tile_cpu import tiled
+from schedules.rules.tiles.tile_cpu import tiled
 
 Way = tuple[float, Iterator[Extension]]  # operations a second over those of FMAs, and sketches
 

@@ -33,7 +33,7 @@ from schedules.kit.gpu_threads import powers_of_two
 from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import Read, epilogue, reads, untouched
+from schedules.kit.stage_analysis import Read, epilogue, reads, undecided
 from schedules.registry import Extension
 
 ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
@@ -74,7 +74,7 @@ class _Shape:
 
 def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if not op.is_reduction or len(op.buffers) != 1 or not untouched(stage) or state.attached(stage.name):
+    if not op.is_reduction or len(op.buffers) != 1 or not undecided(state, stage):
         return ()
     found = []
     for lanes in _lane_choices(op):

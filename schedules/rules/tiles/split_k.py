@@ -24,7 +24,7 @@ from schedules.kit.parallel_region import cycles, is_worth_cutting
 from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.kit.tiles import best_tile
 from schedules.registry import Extension
-from schedules.rules.tile_cpu import tile_cpu
+from schedules.rules.tiles.tile_cpu import tile_cpu
 
 
 def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

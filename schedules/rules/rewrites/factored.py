@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import StageOp, distinct_operations
 from schedules.algorithms.factored import NAMES, factorings, written_cost
 from schedules.kit.body_work import body_work, fused_joins
-from schedules.kit.stage_analysis import untouched
+from schedules.kit.stage_analysis import undecided
 from schedules.registry import Extension
 
 SURE = 1.15  # times the cost of an order that what is written must have to come second (chosen, 2026-11)
@@ -23,7 +23,7 @@ HOPELESS = 2.0  # times as dear as the cheapest order: not offered
 
 def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
-    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+    if not undecided(state, stage):
         return
     if op.buffers[0].dtype.is_float and target.is_strict:
         return

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from schedules.algorithms.late_choice import NAME
 from schedules.algorithms.late_choice import late_choice as expand
-from schedules.kit.stage_analysis import untouched
+from schedules.kit.stage_analysis import undecided
 from schedules.registry import Extension
 
 
 def late_choice(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+    if not undecided(state, stage):
         return ()
     if expand(state, stage) is None:
         return ()

@@ -19,7 +19,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.kit.gpu_threads import BLOCK, powers_of_two
 from schedules.kit.shared_steps import fused
-from schedules.kit.stage_analysis import contiguous_reduction, untouched
+from schedules.kit.stage_analysis import contiguous_reduction, undecided
 from schedules.registry import Extension
 
 LEAST_TERMS = 64  # below, joining the parts takes longer than a loop
@@ -28,7 +28,7 @@ MANY = 2048  # threads that a multiprocessor keeps: with so many results each, e
 
 def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if not op.is_reduction or not untouched(stage) or state.attached(stage.name):
+    if not op.is_reduction or not undecided(state, stage):
         return ()
     if not _pays(stage, target):
         return ()

@@ -12,10 +12,10 @@ from math import prod
 from autotensor.base.target import Target
 from autotensor.ir.expr import Var
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from autotensor.te.stage import IterDef
 from schedules.algorithms.mirrored import NAME, exchangeable
-from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
 
 LEAST = 64  # places along each of the axes, for tiles to leave out (chosen, 2026-11)
@@ -24,9 +24,9 @@ MANY = 32  # terms that the half comes first with (chosen, 2026-11)
 
 def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not isinstance(stage.place, Root):
+    if target.kind != "llvm" or not undecided(state, stage):
         return
-    if state.attached(stage.name) or read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
+    if read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
         return  # of whole numbers all places are computed (`unread_points`)
     pair = exchangeable(op)
     if pair is None or pair[0].extent < LEAST or not _is_read_plainly(state, stage, pair):

@@ -9,15 +9,15 @@ from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.primitives.pragma import Pragma
-from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.state import Stage, State
 from schedules.algorithms.chosen_products import NAME, chosen
-from schedules.kit.stage_analysis import read_by_choice, untouched
+from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
 from schedules.rules.one_pass import is_one_pass
 
 
 def chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+    if not undecided(state, stage):
         return ()
     found = chosen(stage.op)
     if found is None or not is_one_pass(found.op) or read_by_choice(state, stage):

@@ -1,0 +1,1 @@
+"""Rules of register tiles: products, convolutions, windows, attention."""
