@@ -63,6 +63,8 @@ FAMILIES = {
     ),
     "wasm32": Family("wasm32-unknown-unknown", "generic", ("simd128",)),
 }
+NOT_64_BITS = "64-bit code requested"  # LLVM's complaint about an x86 processor that it does not have
+NAME_ONE = "Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3."
 _SPELLINGS = {"arm64": "aarch64", "amd64": "x86_64"}  # Apple's and Windows' names
 
 
@@ -102,23 +104,71 @@ def vector_limits(features: frozenset[str]) -> tuple[int, int]:
 @lru_cache(maxsize=64)
 def features_named(family: str, cpu: str) -> frozenset[str]:
     """Those of `Family.asked` that a processor has; none of an instruction set that is not in the table, or
-    of a name that LLVM does not have (compiling for it is refused)."""
+    of a name that LLVM does not have (`objection` says so, and compiling for it is refused)."""
     if family not in FAMILIES:
         return frozenset()
     if cpu in (*FAMILIES[family].known, FAMILIES[family].plain):
         return _asked(family, cpu)
-    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", family, cpu]
+    return _by_a_child(family, cpu, "")[0]
+
+
+def objection(family: str, triple: str, cpu: str, features: str = "") -> str:
+    """The sentence on a processor, a feature or a triple that LLVM does not have; "" if it has them all.
+
+    LLVM itself warns, ignores the name and compiles for the least processor of the family.
+
+    >>> objection("x86_64", "x86_64-unknown-linux-gnu", "znver4", "+avx2,-fma")
+    ''
+    """
+    if family not in FAMILIES:
+        return _no_generator(triple)
+    known = FAMILIES[family]
+    stated = {f[1:] for f in features.split(",") if f}
+    usual = cpu in (*known.known, known.plain)
+    if usual and stated <= {*known.asked, *_detected()}:
+        return ""
+    _, said = _by_a_child(family, cpu, features)
+    if "is not a recognized processor" in said or NOT_64_BITS in said:
+        return f"LLVM has no processor {cpu!r} for {triple}."
+    unknown = re.search(r"'[+-]?(.*?)' is not a recognized feature", said)
+    return f"LLVM has no feature {unknown[1]!r} of {cpu!r} for {triple}." if unknown else ""
+
+
+def _no_generator(triple: str) -> str:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    try:
+        llvm.Target.from_triple(triple)
+    except RuntimeError:
+        return f"LLVM has no code generator for {triple!r}."
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _detected() -> frozenset[str]:
+    """Names of features that LLVM looks for on this machine."""
+    import llvmlite.binding as llvm
+
+    return frozenset(llvm.get_host_cpu_features())
+
+
+@lru_cache(maxsize=64)
+def _by_a_child(family: str, cpu: str, features: str) -> tuple[frozenset[str], str]:
+    """What a child finds out: the features of a processor, none if LLVM ended it; and LLVM's warnings."""
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", family, cpu, features]
     places = {**os.environ, "PYTHONPATH": python_path()}
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=places)
-    return frozenset(said.stdout.split()) if said.returncode == 0 else frozenset()
+    found = frozenset(said.stdout.split()) if said.returncode == 0 else frozenset[str]()
+    return found, said.stderr
 
 
-def _asked(family: str, cpu: str) -> frozenset[str]:
+def _asked(family: str, cpu: str, features: str = "") -> frozenset[str]:
     import llvmlite.binding as llvm
 
     known = FAMILIES[family]
     llvm.initialize_all_targets()
-    machine = llvm.Target.from_triple(known.triple).create_target_machine()
+    machine = llvm.Target.from_triple(known.triple).create_target_machine(cpu=cpu, features=features)
     module = llvm.parse_assembly(_question(known, cpu), context=llvm.create_context())
     module.triple, module.data_layout = known.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -142,7 +192,17 @@ def _question(family: Family, cpu: str) -> str:
 
 def main() -> None:
     """Prints what a processor has, for a process that does not want to end with this one."""
-    print(*_asked(sys.argv[1], sys.argv[2]))
+    print(*_asked(*sys.argv[1:4]))
 
 
-__all__ = ["FAMILIES", "Family", "family_named", "family_of", "features_named", "vector_limits"]
+__all__ = [
+    "FAMILIES",
+    "NAME_ONE",
+    "NOT_64_BITS",
+    "Family",
+    "family_named",
+    "family_of",
+    "features_named",
+    "objection",
+    "vector_limits",
+]

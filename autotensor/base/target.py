@@ -25,9 +25,11 @@ from autotensor.base.granted.tile_permission import TILES, may_use_tiles
 from autotensor.base.plugins import OWN, known_kinds, plugin
 from autotensor.base.processor_features import (
     FAMILIES,
+    NAME_ONE,
     family_named,
     family_of,
     features_named,
+    objection,
     vector_limits,
 )
 
@@ -178,7 +180,7 @@ def parse(text: str | Target | None = None) -> Target:
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
     `-numerics=fast|strict|bf16|fp16`; of "llvm" in 16 bits `-keep-float32=NAME,…` (layers). In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
-    Raises TargetError for an unknown kind or option.
+    Raises TargetError for an unknown kind or option, and for names that LLVM does not have.
     """
     if isinstance(text, Target):
         return text
@@ -238,7 +240,18 @@ def parse(text: str | Target | None = None) -> Target:
             f"keep-float32 is given with numerics {target.numerics!r}, which round no layer to 16 bits.",
             fix=f"It is for numerics {' and '.join(HALVES)}.",
         )
+    if target.kind == "llvm" and (arch not in ("", "native") or triple or "-mattr" in stated):
+        _check_names(target)
     return target
+
+
+def _check_names(target: Target) -> None:
+    """Raises TargetError for a triple, processor or feature that LLVM does not have: it would compile for the
+    least processor of the family, with a warning that few would see."""
+    triple = target.triple or host().triple
+    sentence = objection(family_of(triple), triple, target.arch, target.features)
+    if sentence:
+        raise TargetError(sentence, fix=NAME_ONE if "no processor" in sentence else "")
 
 
 def gpu(kind: str, arch: str = "") -> Target:

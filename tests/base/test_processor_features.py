@@ -64,6 +64,27 @@ def test_a_name_that_llvm_does_not_know_has_nothing(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("-mcpu=zen9", "LLVM has no processor 'zen9' for .* Use -mcpu=native"),
+        ("-mcpu=i386", "LLVM has no processor 'i386' for "),
+        ("-mcpu=x86-64-v9", "LLVM has no processor 'x86-64-v9' for "),
+        ("-mcpu=neoverse-n99", "LLVM has no processor 'neoverse-n99' for aarch64-unknown-linux-gnu"),
+        ("-mcpu=znver4 -mattr=+avx2,+foo", "LLVM has no feature 'foo' of 'znver4' for "),
+        ("-mcpu=native -mattr=-foo", "LLVM has no feature 'foo' of "),
+        ("-mtriple=foo", "LLVM has no code generator for 'foo'"),
+        ("-mtriple=foo -mcpu=znver4", "LLVM has no code generator for 'foo'"),
+    ],
+)
+def test_a_name_that_llvm_does_not_have_is_refused_at_once(
+    options: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(TargetError, match=says):
+        parse(f"llvm {options}")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_native_of_another_family_is_refused() -> None:
     with pytest.raises(TargetError, match="this machine is no riscv64"):
         parse("llvm -mcpu=native -mtriple=riscv64-linux-gnu")

@@ -21,7 +21,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from autotensor.base import fork_locks
 from autotensor.base.errors import CodegenError, TargetError
-from autotensor.base.processor_features import FAMILIES
+from autotensor.base.processor_features import FAMILIES, NAME_ONE, NOT_64_BITS
 from autotensor.base.target import Target, switched
 from autotensor.codegen.llvm.build_child import build_apart
 
@@ -66,14 +66,8 @@ define void @sample(ptr %p, i64 %n) {
 """
 
 
-_NOT_64_BITS = "64-bit code requested"  # LLVM's complaint about an x86 processor that it does not have
-
-
 def _unknown_processor(arch: str, triple: str) -> TargetError:
-    return TargetError(
-        f"LLVM has no processor {arch!r} for {triple}.",
-        fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
-    )
+    return TargetError(f"LLVM has no processor {arch!r} for {triple}.", fix=NAME_ONE)
 
 
 @lru_cache(maxsize=64)
@@ -89,12 +83,12 @@ def _check_target(triple: str, arch: str, features: str) -> None:
     try:
         _, said = build_apart(_SAMPLE, triple, arch, features)
     except CodegenError as error:
-        if _NOT_64_BITS in error.what:
+        if NOT_64_BITS in error.what:
             raise _unknown_processor(arch, triple) from error
         with_features = f" with features {features!r}" if 0 < len(features) < 80 else ""
         raise TargetError(
             f"there is no code for processor {arch!r}{with_features} of {triple}: {error.what}",
-            fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
+            fix=NAME_ONE,
         ) from error
     if "is not a recognized processor" in said:
         raise _unknown_processor(arch, triple)

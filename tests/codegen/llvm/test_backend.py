@@ -327,8 +327,10 @@ class TestForeignTargets:
         assert (found.spills, found.fma) == (0, 12)
 
     def test_an_unknown_triple_is_refused(self) -> None:
+        with pytest.raises(TargetError, match="LLVM has no code generator for 'nonsense'"):
+            parse("llvm -mtriple=nonsense")
         with pytest.raises(CodegenError, match="LLVM has no code generator for 'nonsense'"):
-            compile(gemm(4, 16, 4, 1, 1), parse("llvm -mtriple=nonsense"), name="x")
+            compile(gemm(4, 16, 4, 1, 1), replace(host(), triple="nonsense"), name="x")
 
     def test_an_unknown_processor_is_refused_before_llvm_ends_the_process(self) -> None:
         target = replace(host(), arch="foo")
