@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from autotensor.base import log
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
-from autotensor.lowering.lowered_before import fits
+from autotensor.lowering.lowered_before import fits, obstacle
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
@@ -242,7 +244,7 @@ def gain(default_s: float, tuned_s: float, default: str = "") -> str:
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:
-    """The rules' default; the plain nest where they fail, since a default always runs.
+    """The rules' default; the plain nest where they fail, since a default always runs, with a warning.
 
     Raises ScheduleError for errors of rules from outside: plain loops would hide them.
     """
@@ -250,6 +252,18 @@ def safe_default(workload: Workload, target: Target) -> Trace:
     try:
         trace = default_trace(workload.dag, target)
         trace.replay(workload.dag)
-    except AutotensorError:
+    except AutotensorError as error:
+        _plain_loops(workload.name, f"{type(error).__name__}: {error.what}")
         return Trace()
-    return trace if workload.at_greatest is workload or fits(trace, workload, target) else Trace()
+    why = "" if workload.at_greatest is workload else obstacle(trace, workload, target)
+    if why:
+        _plain_loops(workload.name, why)
+    return Trace() if why else trace
+
+
+@lru_cache(maxsize=256)  # one warning for each kernel and reason
+def _plain_loops(name: str, why: str) -> None:
+    log.warn(
+        f"The default schedule of {name!r} cannot be used ({why}); the kernel gets plain loops, which are "
+        "right, and slower. Please report this."
+    )

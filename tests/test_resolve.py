@@ -8,9 +8,14 @@ import pytest
 from cli_tools import add_trials
 from shelves import product, put, record, traces, use
 
+import autotensor.resolve as resolve_module
+from autotensor import te
+from autotensor.base.errors import LoweringError
 from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.resolve import resolve
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
 from tuning_db import TrialStore, connect
 
 WORKLOAD, TARGET = product(), parse()
@@ -87,3 +92,28 @@ def test_times_of_another_machine_are_not_noted_when_there_is_something_to_use(s
     add_trials(store, WORKLOAD, [1e-6], target=TARGET, fingerprint="elsewhere", cpu="Faster CPU")
     found = resolve(WORKLOAD, TARGET, store)
     assert (found.source, found.note) == ("shipped", "")
+
+
+def test_a_default_that_cannot_be_used_is_plain_loops_and_a_warning(monkeypatch, caplog) -> None:
+    """Plain loops are many times as slow: nobody should have to find out by timing."""
+    n = te.var("n", range=(1, 512))
+    A = te.placeholder((n, 16), name="A")
+    B = te.compute((n, 16), lambda i, j: A[i, j] + 1.0, name="B")
+    workload = Workload.of(ComputeDAG.of([A, B]), "rows of run-time number")
+    target = parse("llvm -mcpu=x86-64-v3")
+    assert resolve_module.safe_default(workload, target).steps
+
+    def refuse(*what: object) -> None:
+        raise LoweringError("loop 'i' has no bound.")
+
+    resolve_module._plain_loops.cache_clear()
+    for name in ("obstacle", "default_trace"):  # it cannot be lowered with symbols; rules raise
+        says = {"obstacle": lambda *what: "LoweringError: loop 'i' has no bound.", "default_trace": refuse}
+        with monkeypatch.context() as m, caplog.at_level("WARNING"):
+            m.setattr(resolve_module, name, says[name])
+            for _ in range(2):
+                assert resolve_module.safe_default(workload, target).steps == ()
+        assert [r.getMessage() for r in caplog.records] == [
+            "The default schedule of 'rows of run-time number' cannot be used (LoweringError: loop 'i' has "
+            "no bound.); the kernel gets plain loops, which are right, and slower. Please report this."
+        ]

@@ -22,12 +22,17 @@ _kept: WeakKeyDictionary[Workload, dict[tuple[str, Target], Program]] = WeakKeyD
 
 def fits(trace: Trace, workload: Workload, target: Target) -> bool:
     """Whether a trace can be lowered with the symbols of a workload."""
+    return not obstacle(trace, workload, target)
+
+
+def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
+    """Why a trace cannot be lowered with the symbols of a workload; "" if it can."""
     try:
         program = lower(trace.replay(workload.dag), target)
-    except (ScheduleError, LoweringError):
-        return False
+    except (ScheduleError, LoweringError) as error:
+        return f"{type(error).__name__}: {error.what}"
     _kept.setdefault(workload, {})[trace.hash, target] = program
-    return True
+    return ""
 
 
 def lowered_before(trace: Trace, workload: Workload, target: Target) -> Program | None:

@@ -24,6 +24,15 @@ from autotensor.runtime.open_module import OpenModule
 from tests.kit.graph_families import drawn_choices, random_family
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def no_plain_loops(caplog: pytest.LogCaptureFixture):
+    """Default schedules can be lowered with run-time extents, whatever the constant ones are."""
+    yield
+    assert not [text for r in caplog.get_records("call") if "plain loops" in (text := r.getMessage())]
+
+
 n = te.var("n", range=(1, 20))
 m = te.var("m", range=(4, 24), multiple_of=4)
 WEIGHTS = np.random.default_rng(0).standard_normal((3, 10, 10)).astype(np.float32)

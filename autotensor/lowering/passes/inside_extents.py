@@ -12,6 +12,7 @@ greatest extents; this pass keeps them inside the actual ones. Loads that are in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -59,9 +60,26 @@ class _Scope:
         match self.values.get(index, index):  # type: ignore[call-overload]
             case Binary(Op.FLOORDIV, x, q):  # x < extent*q
                 return self.below(x, simplify(extent * q))
+            case Binary(Op.ADD) as total:  # a + x//q < extent  ⇔  a*q + x < extent*q
+                return any(
+                    self.below(simplify(rest * q + x), simplify(extent * q))
+                    for x, q, rest in _quotients(total)
+                )
             case Binary(Op.MOD, _, q):
                 return self.known.decide(compare(Cmp.LE, q, extent)) is True
         return False
+
+
+def _quotients(total: Expr) -> Iterator[tuple[Expr, Expr, Expr]]:
+    """(x, q, rest) for each way to write a sum as x//q + rest, with q a positive constant."""
+    match total:
+        case Binary(Op.ADD, a, b):
+            for one, other in ((a, b), (b, a)):
+                match one:
+                    case Binary(Op.FLOORDIV, x, Const(q)) if q > 0:
+                        yield x, one.b, other
+                    case Binary(Op.ADD):
+                        yield from ((x, q, rest + other) for x, q, rest in _quotients(one))
 
 
 def _stmt(s: Stmt, scope: _Scope) -> Stmt:
