@@ -19,6 +19,8 @@ from autotensor.base.errors import InputError
 T = TypeVar("T")
 U = TypeVar("U")
 
+MANY = 16  # names: more are not listed behind a guess
+
 
 class Registry(Generic[T]):
     """Name → thing, in sorted order of names; a name is given once."""
@@ -66,12 +68,15 @@ class Registry(Generic[T]):
 
 
 def suggest(name: str, known: tuple[str, ...]) -> str:
-    """The sentence that helps after a wrong name: the nearest one, then all.
+    """The sentence that helps after a wrong name: the nearest one, and all unless they would hide it.
 
     >>> suggest("rleu", ("gelu", "relu"))
     "Did you mean 'relu'? Known: gelu, relu."
+    >>> suggest("mm77", tuple(f"m{n}" for n in range(70, 90)))
+    "Did you mean 'm77'?"
     """
-    return f"{nearest(name, known)}Known: {', '.join(known) or 'none'}."
+    near = nearest(name, known)
+    return near.rstrip() if near and len(known) > MANY else f"{near}Known: {', '.join(known) or 'none'}."
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:

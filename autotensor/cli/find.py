@@ -50,9 +50,7 @@ def find(name: str, store: TrialStore | None) -> Found:
         try:
             trial = store.trial(int(name))
         except StoreError as error:
-            raise InputError(
-                f"the log has no trial {name}.", fix="`autotensor explain TASK` lists a task's fastest ones."
-            ) from error
+            raise no_trial(int(name)) from error
         known = {w.key: w for w in store.workloads()}[trial.workload]
         return Found(Workload.from_text(known.text, known.name, known.key), trial)
     fits = (
@@ -67,6 +65,13 @@ def find(name: str, store: TrialStore | None) -> Found:
     raise InputError(
         f"{name!r} is not a task or trial.",
         fix="Write MODEL/N (see `autotensor tasks`), a key (see `autotensor db list`), or a trial's number.",
+    )
+
+
+def no_trial(number: int) -> InputError:
+    """The error of a number that no trial has."""
+    return InputError(
+        f"the log has no trial {number}.", fix="`autotensor explain TASK` lists a task's fastest ones."
     )
 
 

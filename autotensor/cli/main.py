@@ -67,6 +67,8 @@ def _drop_what_is_not_taken() -> None:
 
 
 def _answer(verb: str, rest: Sequence[str]) -> int:
+    if verb == "help" and rest and rest[0] in VERBS:
+        return _run(rest[0], [*rest[1:], "--help"])
     if verb in ("-h", "--help", "help"):
         print(overview(columns(sys.stdout)))
         return OK

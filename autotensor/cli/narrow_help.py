@@ -13,7 +13,7 @@ def fit(command: Any, width: int | None) -> dict[str, Any]:
     Gives the options for the context in which the command runs.
     """
     _set_formatter(command)
-    return {"terminal_width": min(width or WIDEST, WIDEST) - 2}
+    return {"terminal_width": min(width or WIDEST, WIDEST) - 2, "help_option_names": ["-h", "--help"]}
 
 
 def _set_formatter(command: Any) -> None:

@@ -98,9 +98,22 @@ def _is_text(cell: str) -> bool:
 
 def _lines(row: Sequence[str], widths: Sequence[int], texts: Collection[int]) -> list[str]:
     """A row of a table: one line, or more where a cell is folded."""
-    cells = [[c] if len(c) <= w else textwrap.wrap(c, w) for c, w in zip(row, widths, strict=True)]
+    cells = [[c] if len(c) <= w else _Words(w).wrap(c) for c, w in zip(row, widths, strict=True)]
     lines = zip_longest(*cells, fillvalue="")
     return [GAP.join(_padded(line, widths, texts)).rstrip() for line in lines]
+
+
+class _Words(textwrap.TextWrapper):
+    """Folds text; a word that is wider than a line is divided behind an underscore, if it has one.
+
+    >>> _Words(12).wrap("global_avg_pool2d 7x7")
+    ['global_avg_', 'pool2d 7x7']
+    """
+
+    def _split(self, text: str) -> list[str]:
+        chunks: list[str] = super()._split(text)  # a hook of TextWrapper
+        parts = (re.split(r"(?<=_)", c) if len(c) > self.width else [c] for c in chunks)
+        return [part for whole in parts for part in whole if part]
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int], texts: Collection[int]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from autotensor.base.registry import suggest
+from autotensor.base.registry import nearest, suggest
 
 _PLAIN = tuple(
     (re.compile(pattern), plain)
@@ -19,6 +19,7 @@ _PLAIN = tuple(
         (r"Input should be a valid number.*", "it must be a number"),
         (r"Input should be ", "it must be "),
         (r"Value error, ", ""),
+        (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", r"unexpected argument: \1"),
     )
 )
 _TVMC = {  # option of tvmc → what to do instead
@@ -44,8 +45,13 @@ def usage_sentence(error: Exception, message: str, command: str) -> str:
     """
     for pattern, plain in _PLAIN:
         message = pattern.sub(plain, message)
-    advice = _TVMC.get(getattr(error, "option_name", ""), f"See `{command} --help`.")
-    return f"{message.rstrip('.')}. {advice}"
+    option = getattr(error, "option_name", "")
+    if type(error).__name__ == "NoSuchOption":  # of Typer, or of Click by Typer's version
+        near = "" if option in _TVMC else nearest(option, tuple(getattr(error, "possibilities", None) or ()))
+        message = f"No such option: {option}. {near}"
+    advice = _TVMC.get(option, f"See `{command} --help`.")
+    message = message.strip().rstrip(".")
+    return f"{message}{'' if message.endswith('?') else '.'} {advice}"
 
 
 def unknown_verb(verb: str, verbs: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from autotensor.base.counted import counted
 from autotensor.cli.output import layout, say
 from autotensor.insight.report.findings import seconds_text
 from autotensor.insight.units import clock
@@ -41,7 +42,11 @@ def picture(w: WatchedRun, width: int, height: int) -> str:
 def counts(w: WatchedRun) -> str:
     """The number of trials, of failures and of rejected ones."""
     rejected = w.statuses[Status.REJECTED]
-    parts = [f"{w.trials} trials", f"{w.failed} failed", *([f"{rejected} rejected"] if rejected else [])]
+    parts = [
+        counted(w.trials, "trial"),
+        f"{w.failed} failed",
+        *([f"{rejected} rejected"] if rejected else []),
+    ]
     return f"{w.run.model or w.run.key[:12]}: {', '.join(parts)}"
 
 

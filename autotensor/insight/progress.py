@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotensor.base import log
+from autotensor.base.counted import counted
 from autotensor.insight.text_width import columns, fold
 from autotensor.insight.units import clock, gflops
 from autotensor.search.events import Event, ModelSaved, Resumed, RoundDone, TaskDone, Waiting
@@ -56,7 +57,7 @@ class Progress:
                 self._show(event)
             case Resumed(trials):
                 self._reused = trials
-                self._line(f"Continuing: {trials} trials of this run are in the log.")
+                self._line(f"Continuing: {counted(trials, 'trial')} of this run are in the log.")
                 self._advance(trials)
             case Waiting(other):
                 self._line(f"Waiting: {other} works on this run; what it measures will be continued.")

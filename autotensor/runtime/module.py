@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from autotensor.base import switches
+from autotensor.base.counted import counted
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import default_threads
 from autotensor.runtime.arguments import fill, place_all
@@ -299,7 +300,8 @@ class Module(CompiledFunction):
         return samples
 
     def __repr__(self) -> str:
-        return f"<Module {self.name}({', '.join(str(a) for a in self.args)}), {self._threads} threads>"
+        threads = counted(self._threads, "thread")
+        return f"<Module {self.name}({', '.join(str(a) for a in self.args)}), {threads}>"
 
 
 def _aligned(value: Array) -> Array:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from autotensor.base.counted import counted
 from autotensor.runtime.arguments import place_all
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.extents import OpenShapes
@@ -98,7 +99,8 @@ class OpenModule(Module):
             else str(a)
             for a in self.args
         )
-        return f"<OpenModule {self.name}({shapes}), {self.open_shapes.ranges()}, {self.threads} threads>"
+        threads = counted(self.threads, "thread")
+        return f"<OpenModule {self.name}({shapes}), {self.open_shapes.ranges()}, {threads}>"
 
 
 __all__ = ["OpenModule"]

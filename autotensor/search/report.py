@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autotensor.base.counted import counted
 from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
@@ -33,10 +34,11 @@ class TaskReport:
 
     def __repr__(self) -> str:
         """One line; the candidate's sketch alone would fill pages."""
+        trials = counted(self.trials, "trial")
         if self.best_s is None:
-            return f"{self.task.label}: no time after {self.trials} trials ({self.reason})"
+            return f"{self.task.label}: no time after {trials} ({self.reason})"
         than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
-        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {self.trials} trials ({self.reason})"
+        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {trials} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,9 +55,8 @@ class TuneReport(ShownInNotebooks):
 
     def __repr__(self) -> str:
         log = f"; log: {self.log}" if self.log else ""
-        run = (
-            f"{self.trials} trials ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
-        )
+        trials = counted(self.trials, "trial")
+        run = f"{trials} ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
         return "\n".join([*map(repr, self.tasks), run])
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from autotensor.base.counted import counted
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
 from autotensor.ir.arithmetic import Arithmetic, Equality
@@ -103,8 +104,9 @@ class Tensor(Operable):
     def __getitem__(self, indices: Any) -> Load:
         given = indices if isinstance(indices, tuple) else (indices,)
         if len(given) != len(self.shape):
+            indices = counted(len(given), "index", "indices")
             raise TensorError(
-                f"tensor {self.name!r} of shape {self.shape} was indexed with {len(given)} indices; "
+                f"tensor {self.name!r} of shape {self.shape} was indexed with {indices}; "
                 f"it has {len(self.shape)} axes."
             )
         exprs = tuple(as_expr(i) for i in given)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from ir_tools import I, J, K, text
 
-from autotensor.ir.bounds import Interval, bounds
+from autotensor.base.dtype import int64
+from autotensor.ir.bounds import NO_RANGES, Interval, bounds
+from autotensor.ir.expr import Cmp, Var, compare
 from autotensor.ir.simplify import simplify
 from autotensor.lowering.index_limits import end, weakest
+from autotensor.lowering.passes.inside_extents import _Scope
 
 RANGES = {J: Interval(0, 99), K: Interval(0, 7), I: Interval(0, 9)}
 KNOWN = bounds(RANGES)
@@ -35,3 +41,21 @@ def test_what_bounds_from_below_has_no_end() -> None:
     assert end(J >= I, J, set(), KNOWN, always=True) is None
     assert end(J < I, J, {I}, bounds({}), always=True) is None
     assert weakest(J <= I, {I}, {}) is None
+
+
+@pytest.mark.parametrize("width", [3, 6, 10, 48])
+def test_rows_of_a_fused_loop_in_vectors(width: int) -> None:
+    """Elements a*16*width + b*16 + c of [n*2, width]: the row is a*16 + (b*16 + c)//width."""
+    n, a, b, c = (Var(name, int64) for name in "nabc")
+    element = simplify(a * (16 * width) + b * 16 + c)
+    row = simplify(a * 16 + (b * 16 + c) // width)
+    scope = _Scope(bounds(NO_RANGES).assuming(compare(Cmp.LT, element, n * 2 * width), True))
+    assert scope.below(row, simplify(n * 2))
+    assert not scope.below(row, simplify(n * 2 - 1))
+    assert not scope.below(simplify(row + 1), simplify(n * 2))
+
+
+def test_the_law_by_trying() -> None:
+    """a + x//q < e  ⇔  a*q + x < e*q, with numbers of both signs."""
+    for a_, x, q, e in itertools.product(range(-3, 4), range(-9, 10), (1, 2, 3, 5), range(-2, 3)):
+        assert (a_ + x // q < e) == (a_ * q + x < e * q)

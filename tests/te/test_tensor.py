@@ -49,7 +49,7 @@ class TestTensor:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda: A[1], "tensor 'A' of shape (4, 8) was indexed with 1 indices; it has 2 axes."),
+            (lambda: A[1], "tensor 'A' of shape (4, 8) was indexed with 1 index; it has 2 axes."),
             (lambda: A[1, 2, 3], "was indexed with 3 indices"),
             (
                 lambda: A[1.5, 0],

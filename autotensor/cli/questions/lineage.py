@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from autotensor.cli.find import no_trial
 from autotensor.cli.options import AsJson, Db, example, new_app
 from autotensor.cli.questions.answers import AsCsv, put_answer
 from autotensor.cli.questions.reading import reading
@@ -28,9 +29,13 @@ def lineage(
     trace was never tried on that machine.
     """
     from autotensor.api.log_handle import log
+    from tuning_db import StoreError
 
     with reading(db), log(db) as handle:
-        family = handle.lineage(trial)
+        try:
+            family = handle.lineage(trial)
+        except StoreError as error:
+            raise no_trial(trial) from error
     numbers = {(t.workload, t.trace_hash): t.id for t in family}
     rows: list[tuple[object, ...]] = []
     for t in family:

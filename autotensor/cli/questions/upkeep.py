@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.cli.options import AsJson, Db, example, new_app
 from autotensor.cli.output import put_json, say, tell
 from autotensor.cli.questions.answers import AsCsv, put_answer, short, whole
@@ -48,7 +49,7 @@ def prune(
     with open_log(db) as store:
         found = store.prune(keep, before, (DEFAULT, MADE_BY), dry_run=not yes)
     put_answer(HEADS, [(p.workload, p.name, p.trials, p.gone) for p in found], json, csv, SHOWN)
-    counts = f"{sum(p.gone for p in found)} of {sum(p.trials for p in found)} trials"
+    counts = f"{sum(p.gone for p in found)} of {counted(sum(p.trials for p in found), 'trial')}"
     tell(f"{counts} were deleted; `autotensor db compact` frees their disk space." if yes else
          f"{counts} would be deleted. Nothing was deleted: that needs --yes.")  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.cli.options import (
     AsJson,
     FixedSource,
@@ -124,7 +125,8 @@ def compile(
         document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
         put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
         return
-    say(f"{path}: {size(path.stat().st_size)}, {len(plan.groups)} kernels, {len(plan.tasks)} tasks.")
+    counts = f"{counted(len(plan.groups), 'kernel')}, {counted(len(plan.tasks), 'task')}"
+    say(f"{path}: {size(path.stat().st_size)}, {counts}.")
     say(f"Schedules: {known.summary}.")
     least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")

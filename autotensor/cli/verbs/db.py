@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say, table
@@ -77,7 +78,7 @@ def list_(db: Db = None, json: AsJson = False) -> None:
     table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_)
     say()
     for h in hosts:
-        say(f"{h['trials']} trials on {h['cpu']} ({h['fingerprint'][:12]})")
+        say(f"{counted(h['trials'], 'trial')} on {h['cpu']} ({h['fingerprint'][:12]})")
     say(f"{sessions} sessions")
 
 
@@ -252,7 +253,7 @@ def check(db: Db = None, json: AsJson = False) -> None:
         document = {"log": place, "schema_version": report.schema_version, "trials": report.trials}
         put_json({**document, "problems": list(report.problems)})
     else:
-        counts = f"{report.trials} trials, {len(report.problems)} problems"
+        counts = f"{counted(report.trials, 'trial')}, {counted(len(report.problems), 'problem')}"
         say(f"{place}: schema version {report.schema_version}, {counts}.")
         for problem in report.problems:
             say(f"  {problem}")

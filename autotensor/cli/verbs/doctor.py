@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import AutotensorError
 from autotensor.base.target import Target
 from autotensor.cli.options import AsJson, Db, Threads, example, new_app, target_of
@@ -419,7 +420,7 @@ def _thread_lines(d: Mapping[str, Any]) -> Iterator[str]:
 def _found_lines(d: Mapping[str, Any]) -> Iterator[str]:
     for name, place in (d["places"] or {}).items():
         free = f", {size(place['free_bytes'])} free" if "free_bytes" in place else ""
-        trials = f", {place['trials']} trials" if "trials" in place else ""
+        trials = f", {counted(place['trials'], 'trial')}" if "trials" in place else ""
         yield f"Place      {name}: {place['path'] or 'none'}{trials}{free}"
     if d["versions"] is not None:
         yield f"Installed  {', '.join(f'{n} {v}' for n, v in d['versions'].items())}"

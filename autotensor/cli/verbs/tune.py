@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotensor.base.counted import counted
 from autotensor.cli.main import NOTHING
 from autotensor.cli.options import (
     AsJson,
@@ -230,7 +231,8 @@ def _tuned(
     from autotensor.api.model_tuning import tune_model
     from autotensor.insight.progress import Progress
 
-    tell(f"Compiling {len(plan.tasks)} tasks with the best known schedules; then {path} can be run.")
+    tasks = counted(len(plan.tasks), "task")
+    tell(f"Compiling {tasks} with the best known schedules; then {path} can be run.")
     with Progress(options.trials, options.limit_s) as progress:
         report = tune_model(
             plan,

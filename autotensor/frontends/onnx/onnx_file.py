@@ -70,6 +70,8 @@ def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
             fix="onnx.helper.make_model makes one of a graph.",
         )
     path = Path(source)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a model file.")
     if not path.is_file():
         raise InputError(f"there is no model file {str(path)!r}.")
     if path.stat().st_size > MAX_BYTES:

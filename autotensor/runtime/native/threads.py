@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
+from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.base.target import default_threads, usable_cores
 from autotensor.runtime.native import launcher
@@ -226,7 +227,7 @@ def _pool(table: _Table) -> Provider | None:
         launcher.launcher()["start_pool"]
     )
     workers = int(starter(ctypes.addressof(table), wanted))
-    return _around("pool", f"{workers} workers", table, keep=(memory,)) if workers else None
+    return _around("pool", counted(workers, "worker"), table, keep=(memory,)) if workers else None
 
 
 def _table(region: str, symbols: list[int] | None = None, pool: int = 0) -> _Table:
