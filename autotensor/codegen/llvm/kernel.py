@@ -17,7 +17,7 @@ from typing import Any
 
 from autotensor.codegen.llvm import memory, tiles
 from autotensor.codegen.llvm.expr import Place, ValueWriter
-from autotensor.codegen.llvm.memory import ALIGNMENT
+from autotensor.codegen.llvm.memory import ALIGNMENT, allocated_bytes
 from autotensor.codegen.llvm.parts import Heavy, Inner, heavy, parallel_loop
 from autotensor.codegen.llvm.tiles import tile_registers
 from autotensor.codegen.shared_vectors import shared_vectors
@@ -346,7 +346,7 @@ class Kernel(ValueWriter):
             raise self.error(
                 f"the CPU backend cannot allocate {buffer.name!r} in {buffer.scope.value} scope."
             )
-        size = -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
+        size = allocated_bytes(buffer)
         in_workspace = buffer.scope is Scope.LOCAL and self.stack_bytes + size > STACK_BYTES
         saved = self.workspace
         pointer = self.label("%a")

@@ -31,6 +31,11 @@ from autotensor.ir.stmt import Store
 ALIGNMENT = 64  # bytes, of buffers that a kernel allocates
 
 
+def allocated_bytes(buffer: Any) -> int:
+    """The bytes that a kernel allocates for a buffer: whole vectors, one at least."""
+    return -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
+
+
 def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
     """Pointer to an element, and the alignment that can be proved, in bytes."""
     place, constant = w.place(buffer), index.constant
@@ -301,9 +306,9 @@ def _is_fixed(access: Access) -> bool:
 
 
 def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, mask: Expr | None) -> None:
-    """Neighbouring elements. In registers a masked store keeps the old value where the mask is false."""
+    """Neighbouring elements. A masked store in registers, where all lanes have a place, keeps old values."""
     pointer, align = address(w, buffer, start)
-    if mask is not None and buffer.scope is Scope.REGISTER:
+    if mask is not None and buffer.scope is Scope.REGISTER and _has_place(buffer, start, t.lanes):
         old = w.op(f"load {mem(t)}, ptr {pointer}, align {align}")
         x = w.op(f"select {ty(mask.dtype)} {w.value(mask)}, {mem(t)} {x}, {mem(t)} {old}")
         mask = None
@@ -321,6 +326,11 @@ def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, 
         name = f"llvm.masked.store.{_memory_suffix(t)}.p0"
         w.declared.setdefault(name, f"declare void @{name}({word}, ptr, {m})")
         w.do(f"call void @{name}({word} {x}, ptr align {align} {pointer}, {m} {w.value(mask)})")
+
+
+def _has_place(buffer: Any, start: Affine, lanes: int) -> bool:
+    """Whether all lanes lie in the memory of a register buffer, masked ones too."""
+    return 0 <= start.constant <= allocated_bytes(buffer) // buffer.dtype.bytes - lanes
 
 
 def _scatter(w: ValueWriter, t: DType, x: str, pointers: str, mask: Expr | None) -> None:

@@ -216,6 +216,31 @@ def test_register_buffers_mix_scalars_and_vectors_and_masks() -> None:
     assert (b == np.where(np.arange(16) < 3, 0, 2 * a)).all()
 
 
+@pytest.mark.parametrize("t", TYPES, ids=str)
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_masked_store_beyond_a_register_buffer_writes_nothing_there(t: DType, start: int) -> None:
+    """The vector is longer than what is allocated for three; the buffer next to it keeps its values."""
+    lanes = 512 // t.bytes
+    x, y, z = buffer("x", lanes, dtype=t), buffer("y", 3, dtype=t), buffer("z", lanes, dtype=t)
+    r, near = (buffer(n, k, dtype=t, scope=Scope.REGISTER) for n, k in (("r", 3), ("near", lanes)))
+    i, every = Var("i"), Ramp(const(0), 1, lanes)
+    kept = every < Broadcast(const(3 - start), lanes)
+    body = seq(
+        Store(near, (every,), Load(z, (every,))),
+        loop(i, 3, Store(r, (i,), Load(x, (i + 4,))), ForKind.UNROLLED),
+        Store(r, (Ramp(const(start), 1, lanes),), Load(x, (every,)), kept),
+        Store(z, (every,), Load(near, (every,))),
+    )
+    k = Var("k")
+    out = loop(k, 3, Store(y, (k,), Load(r, (k,))), ForKind.UNROLLED)
+    source, before = values(t, lanes), values(t, lanes)[::-1].copy()
+    got, after = np.zeros(3, t.numpy), before.copy()
+    arguments = ((x, Role.INPUT), (y, Role.OUTPUT), (z, Role.OUTPUT))
+    run(program(Alloc(near, Alloc(r, seq(body, out))), *arguments), source, got, after)
+    assert (after == before).all()
+    assert (got == np.append(source[4 : 4 + start], source[: 3 - start])).all()
+
+
 def test_a_register_index_must_be_a_constant() -> None:
     r, y, i = buffer("r", 16, scope=Scope.REGISTER), buffer("y", 16), Var("i")
     body = Alloc(r, loop(i, 16, Store(y, (i,), Load(r, (i * 2,)))))
