@@ -81,10 +81,10 @@ def gather_elements(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
 
 
 def _nd_reference(x: Array, index: Array, batch: int = 0) -> Array:
-    lead = x.shape[:batch]
     flat, places = x.reshape(-1, *x.shape[batch:]), index.reshape(-1, *index.shape[batch:])
     rows = [f[tuple(np.moveaxis(p, -1, 0))] for f, p in zip(flat, places, strict=True)]
-    return np.asarray(rows).reshape(*lead, *rows[0].shape)
+    shape = (*index.shape[:-1], *x.shape[batch + index.shape[-1] :])
+    return np.asarray(rows, x.dtype).reshape(shape)
 
 
 @operator(
@@ -95,6 +95,7 @@ def _nd_reference(x: Array, index: Array, batch: int = 0) -> Array:
         Case(((7, 5), (3, 2)), dtypes=("float32", "int64"), low=-5, high=5),
         Case(((7, 5, 3), (2, 4, 1)), dtypes=("float32", "int64"), low=-7, high=7),
         Case(((2, 3, 4), (2, 1)), {"batch": 1}, dtypes=("float32", "int32"), low=0, high=3),
+        Case(((7, 5), (2,)), dtypes=("float32", "int64"), low=-5, high=5),
     ),
 )
 def gather_nd(x: Tensor, index: Tensor, batch: int = 0) -> Tensor:
