@@ -57,6 +57,7 @@ _TRUNCATE = {
     8: "llvm.x86.avx.cvtt.ps2dq.256",
     16: "llvm.x86.avx512.mask.cvttps2dq.512",
 }
+FENCED_BITS = 128  # of vectors: every processor has such registers, and sums over lanes pass through them
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
     Op.ADD: "add",
@@ -243,7 +244,7 @@ class ValueWriter(FunctionWriter):
         if op in _INT_OPS:
             x, y = self.value(a), self.value(b)
             if op is Op.ADD and _are_halves(a, b):
-                x, y = (self.op(f"freeze {ty(t)} {v}") for v in (x, y))
+                return self._sum_of_halves(t, x, y)
             return self.op(f"{_INT_OPS[op]} {ty(t)} {x}, {y}")
         if op in (Op.SHL, Op.SHR):
             return self._shift(op, t, self.value(a), b)
@@ -253,6 +254,23 @@ class ValueWriter(FunctionWriter):
         if op in (Op.FLOORDIV, Op.MOD):
             return self._divide(op, a, b)
         raise self.error(f"{op.value!r} is not defined for {t}.")
+
+    def _sum_of_halves(self, t: DType, x: str, y: str) -> str:
+        """Integers of two parts of a vector, added where LLVM recognises no sum of all lanes.
+
+        LLVM 22 treats sums of products of bytes, or of their distances, as if registers were whole, and
+        leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the one of
+        `psadbw`). It ends the process where it finds out late that what is summed are small numbers. It sees
+        nothing behind a fence, and only that behind a `freeze`; neither costs anything.
+        """
+        if t.bits * t.lanes != FENCED_BITS:
+            x, y = (self.op(f"freeze {ty(t)} {v}") for v in (x, y))
+            return self.op(f"add {ty(t)} {x}, {y}")
+        kind, name = "<4 x float>", "llvm.arithmetic.fence.v4f32"
+        self.declared.setdefault(name, f"declare {kind} @{name}({kind})")
+        added = self.op(f"add {ty(t)} {x}, {y}")
+        fenced = self.op(f"call {kind} @{name}({kind} {self.op(f'bitcast {ty(t)} {added} to {kind}')})")
+        return self.op(f"bitcast {kind} {fenced} to {ty(t)}")
 
     def _fused(self, op: Op, a: Expr, b: Expr) -> str | None:
         """`x*y + z`, `x*y - z`, `z - x*y` in one operation."""
@@ -565,12 +583,7 @@ class ValueWriter(FunctionWriter):
 
 
 def _are_halves(a: Expr, b: Expr) -> bool:
-    """Whether two parts of one private buffer are added, as where the lanes of a vector are summed.
-
-    LLVM 22 treats such sums of products of bytes, or of their distances, as if registers were whole, and
-    leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the one of
-    `psadbw`). It recognises none behind a `freeze`, which costs nothing.
-    """
+    """Whether two parts of one private buffer are added, as where the lanes of a vector are summed."""
     if not (isinstance(a, Load) and isinstance(b, Load) and a.buffer is b.buffer):
         return False
     return a.buffer.scope in (Scope.LOCAL, Scope.REGISTER)
