@@ -421,6 +421,26 @@ def test_sixteen_bits_are_rounded_after_every_operator_if_asked():
 
 
 @pytest.mark.parametrize("corners", [0, 1])
+def test_cubic_samples_outside_have_weights_of_their_own(corners):
+    """As in torch and onnxruntime: what is read outside is the border, and places stay where they are."""
+    x, n = floats(1, 1, 1, 6), 6
+    at_x = np.array([-1.7, -0.4, -0.01, 0.3, 5.2, 6.9])
+    scaled = 2 * at_x / (n - 1) - 1 if corners else (2 * at_x + 1) / n - 1
+    grid = np.stack([scaled, np.full(n, 0.0 if not corners else -1.0)], -1)[None, None].astype(np.float32)
+    found = run("GridSample", x, grid, opset=20, mode="cubic", padding_mode="border", align_corners=corners)
+
+    def weight(d, a=-0.75):
+        d = abs(d)
+        if d <= 1:
+            return ((a + 2) * d - (a + 3)) * d * d + 1
+        return ((d - 5) * d + 8) * d * a - 4 * a if d < 2 else 0.0
+
+    taps = [[(int(np.floor(v)) + k, v - np.floor(v) - k) for k in (-1, 0, 1, 2)] for v in at_x]
+    wanted = [sum(x[0, 0, 0, min(max(p, 0), n - 1)] * weight(d) for p, d in row) for row in taps]
+    np.testing.assert_allclose(found[0, 0, 0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("size", [(1, 3, 4, 5), (2, 1, 1, 3), (1, 2, 2, 3, 4)])
 def test_grids_of_affine_maps(size, corners):
     """By the formula: where -1 and 1 are the borders of the image, or the middles of its outer elements."""

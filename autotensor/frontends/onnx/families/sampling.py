@@ -141,7 +141,7 @@ def _borders(n: int, corners: bool) -> tuple[float, float]:
 def _axis_taps(c: Call, v: GraphNode, mode: str, padding: str, n: int, corners: bool) -> list[Tap]:
     if mode == "nearest":
         v = ops.round(v)
-    if padding == "border":
+    if padding == "border" and mode != "cubic":  # a cubic one outside has weights of its own, as in torch
         v = _inside(v, n)
     elif padding == "reflection":
         v = _reflected(v, *_borders(n, corners))
