@@ -151,13 +151,13 @@ class _Family:
 
     def keep_whole(self, same: Sequence[Group], k: int, texts: Sequence[Any]) -> None:
         """A constant of which others have the beginning only, as tables of positions are cut: all read the
-        whole one."""
+        first one, at the greatest extents of the range. Tried beyond the range, it may be longer."""
         arrays = [_array(g.inputs[k]) for g in same]
         if all(a.shape == arrays[0].shape and np.array_equal(a, arrays[0]) for a in arrays):
             return
         name = same[0].arg_names[k]
         read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # [name, shape, type] each
-        if not all(_begins(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
+        if not all(_agree(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
             raise GraphError(
                 f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that "
                 "is another one at other extents.",
@@ -209,13 +209,17 @@ def _inlined(group: Group, constants: Sequence[int]) -> Group:
     )
 
 
-def _begins(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:
+def _agree(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:
     """Whether a kernel for the part may be given the whole: what it reads at an index is there, too.
 
-    *_read: the shapes as which kernels read the bytes of both. In their own shape any corner will do; in
-    another one the part must be what the whole's memory begins with.
+    Beyond the range of a symbol the part is the longer one, and they agree as far as both go. *_read: the
+    shapes as which kernels read the bytes of both. In their own shape any corner will do; in another one the
+    part must be what the whole's memory begins with.
     """
-    if part.ndim != whole.ndim or not np.array_equal(part, whole[tuple(slice(0, n) for n in part.shape)]):
+    if part.ndim != whole.ndim:
+        return False
+    corner = tuple(slice(0, min(n, m)) for n, m in zip(whole.shape, part.shape, strict=True))
+    if not np.array_equal(part[corner], whole[corner]):
         return False
     if (tuple(whole_read), tuple(part_read)) == (whole.shape, part.shape):
         return True

@@ -100,6 +100,24 @@ def test_a_table_is_read_as_a_whole() -> None:
     assert [b.shape for b in group.workload.dag.inputs if b.name in group.workload.dag.constants] == [(192,)]
 
 
+@pytest.mark.parametrize("most", [2, 4, 16])
+def test_a_constant_is_spread_over_a_batch(most: int) -> None:
+    """As a class token is: numbers beyond a narrow range are looked at too, and have the longer constant."""
+    token = np.random.default_rng(0).standard_normal((1, 1, 8)).astype(np.float32)
+    batch, length = te.var("batch", range=(1, most)), te.var("length", range=(1, 3))
+
+    def make(b: int, m: int) -> GraphNode:
+        spread = at.ops.broadcast_to(token, shape=(b, 2 * m, 8))
+        return at.ops.concat(spread, at.input((b, 5, 8), name="x"), axis=1)
+
+    f = at.compile_model(at.open_graph(lambda b: make(b, 1), batch), target=TARGET)
+    for b in (1, most):
+        x = np.full((b, 5, 8), b, np.float32)
+        np.testing.assert_array_equal(f(x), np.concatenate([np.repeat(token, b, 0).repeat(2, 1), x], 1))
+    plan = at.plan_model(at.open_graph(lambda b, m: make(b, m) * at.input((b, 2 * m + 5, 8)), batch, length))
+    assert plan.groups
+
+
 def test_a_mean_divides_by_the_symbol() -> None:
     plan = at.plan_model(at.open_graph(lambda n: at.ops.mean(rows(n), axis=0), n), TARGET)
     assert any("n0" in str(s.bodies) for s in plan.groups[0].workload.dag.stages)
