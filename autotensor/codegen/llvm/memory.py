@@ -23,7 +23,7 @@ from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Cast, Dot, Expr, Load, const
-from autotensor.ir.func import Scope
+from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.lane_offsets import in_loaded_lane
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Store
@@ -31,7 +31,7 @@ from autotensor.ir.stmt import Store
 ALIGNMENT = 64  # bytes, of buffers that a kernel allocates
 
 
-def allocated_bytes(buffer: Any) -> int:
+def allocated_bytes(buffer: Buffer) -> int:
     """The bytes that a kernel allocates for a buffer: whole vectors, one at least."""
     return -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
 
@@ -328,7 +328,7 @@ def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, 
         w.do(f"call void @{name}({word} {x}, ptr align {align} {pointer}, {m} {w.value(mask)})")
 
 
-def _has_place(buffer: Any, start: Affine, lanes: int) -> bool:
+def _has_place(buffer: Buffer, start: Affine, lanes: int) -> bool:
     """Whether all lanes lie in the memory of a register buffer, masked ones too."""
     return 0 <= start.constant <= allocated_bytes(buffer) // buffer.dtype.bytes - lanes
 
