@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import InputError
 from autotensor.graph.ir import Graph
 from autotensor.graph.symbols.open_graphs import OpenGraph
@@ -48,6 +49,7 @@ def load_exported(path: str | Path) -> torch.export.ExportedProgram:
         ) from error
 
 
+@takes_its_names("at.from_torch", {"input_infos": "Shapes are those of the example inputs."})
 def from_torch(
     module: torch.nn.Module | torch.export.ExportedProgram,
     example_inputs: Sequence[Any] = (),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
@@ -40,6 +41,26 @@ if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
 
+_HOST = 'Leave it out: the target is one text, as in "llvm -mcpu=znver4".'
+_LOG = "Write db=PATH: all trials are kept in one log."
+_BUILD_ELSEWHERE = {  # arguments of TVM's build → what to do here
+    "binds": "Leave it out: buffers are chosen by the schedule.",
+    "config": "Leave it out: there are no passes to configure.",
+    "target_host": _HOST,
+}
+_TUNE_ELSEWHERE = {  # arguments of TVM's searches → what to write here
+    **dict.fromkeys(("n_trial", "n_trials", "num_trials", "num_measure_trials"), "Write trials=N."),
+    **dict.fromkeys(("log_file", "measure_callbacks", "tuning_records"), _LOG),
+    "early_stopping": "Write until_gain_below=SHARE, or deadline_s=SECONDS.",
+    "runner": "Write measurer=, or fleet= for other machines.",
+    "search_policy": "Write policy=.",
+    "target_host": _HOST,
+    "tuner": "Write policy=.",
+    "tuning_options": "Write its fields here: trials=N, seed=N, db=PATH.",
+    "verbose": "Write progress=False for silence.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A schedule after lowering; prints as the loops that were scheduled."""
@@ -50,12 +71,15 @@ class Lowered:
     def __str__(self) -> str:
         return self.nest
 
+    __repr__ = __str__  # what a notebook shows
+
     @property
     def ir(self) -> str:
         """The program after all passes, as a backend gets it."""
         return to_text(self.program)
 
 
+@takes_its_names("at.lower", {"binds": "Leave it out: buffers are chosen by the schedule."})
 def lower(
     schedule: Schedule, args: Sequence[Tensor], *, simple_mode: bool = True, name: str = "main"
 ) -> Lowered:
@@ -67,6 +91,7 @@ def lower(
     return Lowered(lower_state(state), nest_text(state))
 
 
+@takes_its_names("at.build", _BUILD_ELSEWHERE)
 def build(
     what: Schedule | Sequence[Tensor],
     args: Sequence[Tensor] | None = None,
@@ -110,6 +135,7 @@ def build(
     return open_artifact(refuse_unfit(artifact), threads=chosen.num_cores)
 
 
+@takes_its_names("at.tune", _TUNE_ELSEWHERE)
 def tune(
     args: Sequence[Tensor],
     trials: int = 64,

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Self
 
 from autotensor.api.log import LogError, check_log, default_log, open_existing
 from autotensor.api.log_comparison import AT_LEAST, TaskComparison, compare, regressions
+from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
+from autotensor.base.registry import suggest
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
-from tuning_db.exchange.frames import Frame, Where, frame
+from tuning_db.exchange.frames import TABLES, Frame, Where, frame
 from tuning_db.records import (
     By,
     Chapter,
@@ -64,6 +66,9 @@ class LogHandle:
         if store is None:
             raise InputError("there is no tuning log yet.", fix="Tune first, or name one.")
         self._store = store
+
+    def __repr__(self) -> str:
+        return f"LogHandle({self._store.place}, {counted(self._store.count(), 'trial')})"
 
     def runs(self, model: str | None = None) -> tuple[Run, ...]:
         """The runs of one model, or of all."""
@@ -189,6 +194,8 @@ class LogHandle:
         seconds, and the outcome; trials whose sketches today's rules do not make are left out.
         Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).
         """
+        if table not in (*TABLES, FEATURES):
+            raise LogError(f"there is no table {table!r}.", fix=suggest(table, (*sorted(TABLES), FEATURES)))
         try:
             if table == FEATURES:
                 from autotensor.search.feature_frames import feature_frame

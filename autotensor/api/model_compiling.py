@@ -14,6 +14,7 @@ from autotensor.api.instant_models import InstantModel, check_instant
 from autotensor.api.log import Log
 from autotensor.api.models import as_graph, check_target, linked, plan_model, ready_model
 from autotensor.api.open_models import OpenModel
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.graph.ir import Graph, GraphNode
@@ -24,6 +25,7 @@ from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions
 
 
+@takes_its_names("at.compile_model", {"n_trials": "Write trials=N.", "target_host": "Leave it out."})
 def compile_model(
     model: Graph | GraphFamily | OpenGraph | GraphNode | Sequence[GraphNode],
     trials: int = 0,

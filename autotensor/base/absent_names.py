@@ -4,14 +4,54 @@ at.nd                       ──▶  at.nd does not exist in autotensor; pass 
 from autotensor import nd   ──▶  the same sentence, as an ImportError
 import autotensor.nd        ──▶  the same sentence, as a ModuleNotFoundError
 at.buld                     ──▶  module 'autotensor' has no attribute 'buld'. Did you mean: 'build'?
+at.tune(…, trails=8)        ──▶  at.tune takes no argument 'trails'. Did you mean 'trials'?
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+from autotensor.base.errors import InputError
+from autotensor.base.registry import suggest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class UnknownArgument(InputError, TypeError):
+    """A function was called with an argument by a name that it does not take."""
+
+
+def takes_its_names(where: str, instead: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: names of arguments that the function does not take are answered by a sentence.
+
+    where: the function as users write it. instead: name in another system → what to write here.
+
+    >>> takes_its_names("at.f", {"n_trial": "Write trials=N."})(lambda trials=1: None)(n_trial=3)
+    Traceback (most recent call last):
+    autotensor.base.absent_names.UnknownArgument: at.f takes no argument 'n_trial'. Write trials=N.
+    """
+
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
+        code = fn.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+        @wraps(fn)
+        def checked(*args: P.args, **given: P.kwargs) -> R:
+            for name in given:
+                if name not in names:
+                    raise UnknownArgument(
+                        f"{where} takes no argument {name!r}.", fix=instead.get(name) or suggest(name, names)
+                    )
+            return fn(*args, **given)
+
+        return checked
+
+    return decorate
 
 
 def absent(where: str, name: str, owner: object, instead: Mapping[str, str]) -> AttributeError | ImportError:

@@ -36,6 +36,7 @@ class Door(Generic[T]):
     fits: Callable[[Any], bool]  # whether something is one
     own: Mapping[str, str] = field(default_factory=dict)  # those of this package: name → "module:attribute"
     error: type[AutotensorError] = InputError
+    form: str = ""  # the sentence that says what a thing of this kind is
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; nothing is imported."""
@@ -87,7 +88,9 @@ class Door(Generic[T]):
 
     def _checked(self, thing: Any, said: str) -> T:
         if not self.fits(thing):
-            raise self.error(f"{said} not a {self.kind}.", fix="docs/extend.md shows one.")
+            raise self.error(
+                f"{said} not a {self.kind}.", fix=f"{self.form} docs/extend.md shows one.".lstrip()
+            )
         checked: T = thing
         return checked
 

@@ -8,10 +8,10 @@ graph = Graph((x,), (ops.relu(y) + 1.0,), "small")
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from autotensor.base.errors import GraphError, InputError, TensorError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Data, GraphNode, Input, Parameter, apply, as_node, constant
 from autotensor.operators import OPERATORS, TensorType
-from autotensor.te.tensor import check_shape
+from autotensor.te.tensor import Tensor, check_shape
 
 __all__ = ["call", "constant", "input", "ops", "parameter"]
 
@@ -48,6 +48,11 @@ def call(fn: Callable[..., Any], *inputs: Any, name: str = "") -> Any:
     fn takes te tensors and returns what it computes. It is traced now, on placeholders of the inputs' types.
     Raises GraphError when that fails.
     """
+    if isinstance(fn, Tensor) or not (callable(fn) or isinstance(fn, TeFunction)):
+        raise GraphError(
+            f"at.call takes a te function first, which it calls with tensors; got {type(fn).__name__}.",
+            fix="at.call(lambda x: te.compute(x.shape, ...), node).",
+        )
     nodes = tuple(as_node(x) for x in inputs)
     function = fn if isinstance(fn, TeFunction) else TeFunction.trace(fn, [x.type for x in nodes], name)
     results = tuple(apply(function, nodes, output=n) for n in range(len(function.outputs)))
@@ -65,13 +70,26 @@ class Operators:
             OPERATORS.get(name)
         except InputError as error:
             raise GraphError(error.what, fix=error.fix) from error
-        return functools.partial(_apply_operator, name)
+        return _as_function(name)
 
     def __dir__(self) -> list[str]:
         return list(OPERATORS.names())
 
 
 ops = Operators()
+
+
+@lru_cache(maxsize=512)
+def _as_function(name: str) -> Callable[..., Any]:
+    """The operator with its own name, arguments and text, as `help` and editors show them."""
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        return _apply_operator(name, *args, **kwargs)
+
+    operator.__name__, operator.__qualname__ = name, f"ops.{name}"
+    operator.__doc__ = OPERATORS.get(name).compute.__doc__
+    operator.__signature__ = _signature(name)  # type: ignore[attr-defined]  # inspect reads it
+    return operator
 
 
 def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +118,7 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
     return results if len(results) > 1 else results[0]
 
 
-@functools.cache
+@cache
 def _signature(op: str) -> inspect.Signature:
     return inspect.signature(OPERATORS.get(op).compute)
 

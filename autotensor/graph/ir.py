@@ -56,6 +56,9 @@ class GraphNode(Node):
     def dtype(self) -> DType:
         return self.type.dtype
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def _typed(self, type_: TensorType) -> None:
         object.__setattr__(self, "type", type_)
 

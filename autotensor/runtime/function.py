@@ -32,6 +32,9 @@ _ELSEWHERE = {  # attributes of TVM's modules → advice
     "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
     "imported_modules": "a module is one piece; f.source(...) has its texts",
     "entry_name": "a module is one function; call it",
+    "get_function": "a module is one function; call it",
+    "benchmark": "f.time([a, b]) gives all samples in seconds",
+    "evaluate": "f.time([a, b]) gives all samples in seconds",
     "entry_func": "a module is one function; call it",
     "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere; at.write_c for C',
 }

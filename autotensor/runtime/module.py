@@ -282,6 +282,8 @@ class Module(CompiledFunction):
     ) -> tuple[float, ...]:
         """Seconds of one run, `repeat` samples; `arrays` are inputs, outputs optional. Preparing is not
         timed."""
+        if hasattr(arrays, "shape"):  # its rows would be taken for the arguments
+            raise ArgumentError(f"{self.name}: time takes the arrays in a list.", fix="f.time([a, b]).")
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)
         given = self._at_lines(tuple(given))

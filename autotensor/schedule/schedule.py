@@ -123,8 +123,15 @@ class Schedule(ShownInNotebooks):
         )
 
     def cache_write(self, tensor: Any, scope: str) -> StageRef:
-        """Computes a stage near by; returns the computing stage."""
-        return self._adding(CacheWrite(self.stage_name(tensor), scope))
+        """Computes a stage near by; returns the computing stage. tensor: a result of it, or several."""
+        several = tensor if isinstance(tensor, (list, tuple)) else [tensor]
+        names = list(dict.fromkeys(self.stage_name(t) for t in several))
+        if len(names) != 1:
+            raise ScheduleError(
+                f"cache_write takes results of one stage, got {', '.join(names) or 'none'}.",
+                fix="Call it once for each.",
+            )
+        return self._adding(CacheWrite(names[0], scope))
 
     def rfactor(self, tensor: Any, axis: AxisLike) -> StageRef:
         """Partial results along a reduction loop; returns the new stage."""
@@ -189,6 +196,7 @@ _SCHEDULE_ELSEWHERE = {  # attributes of TVM's schedules → what to write here
     "normalize": "leave it out; at.lower and at.build do this",
     "outputs": "print(s) shows the stages and their loops, and s[C] is the stage of C",
     "stages": "print(s) shows the stages and their loops, and s[C] is the stage of C",
+    "stage_map": "s[C] is the stage of C",
 }
 _ELSEWHERE = {  # primitives of TVM's stages → what to write here
     "rolling_buffer": "write s[B].store_at(s[C], axis), after compute_at",
@@ -196,6 +204,9 @@ _ELSEWHERE = {  # primitives of TVM's stages → what to write here
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "set_store_predicate": "guards are added where a loop needs them",
     "transform_layout": "write s.layout(tensor, splits, order)",
+    "all_iter_vars": "s[C].leaf_iter_vars are the loops, s[C].op.axis the axes that were written",
+    "annotate": "write s[C].pragma(axis, key, value); print(s) shows the marks of loops",
+    "iter_var_attrs": "print(s) shows the marks of loops",
     "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 
@@ -339,7 +350,15 @@ class StageRef:
         self.schedule.do(DoubleBuffer(self.name, turns))
 
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
-        """Computes a reduction loop and what is inside it by an instruction of the tensor cores."""
+        """Computes a reduction loop and what is inside it by an instruction of the tensor cores.
+
+        Raises ScheduleError for an instruction that is not a name.
+        """
+        if not isinstance(instruction, str):
+            raise ScheduleError(
+                f"tensorize: an instruction is named by text; got {type(instruction).__name__}.",
+                fix='Write s[C].tensorize(axis, "mma.m16n8k8.tf32").',
+            )
         self.schedule.do(Tensorize(self.name, self._axis(axis), instruction))
 
     def solve(self, axis: AxisLike) -> None:
@@ -358,7 +377,7 @@ class StageRef:
         """Ranks along the axis are found by sorting (docs/schedule-language.md)."""
         self.schedule.do(Sort(self.name, self._axis(axis)))
 
-    def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
+    def pragma(self, axis: AxisLike, key: str, value: Any = "") -> None:
         """A hint: auto_unroll_max_step, skip_zeros, skip_unread or sum_apart (docs/schedule-language.md)."""
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))
 

@@ -35,6 +35,7 @@ MODELS: Door[ModelFactory] = Door(
         "prior": "autotensor.search.score.cost_model:PriorModel",
         "random": "autotensor.search.score.cost_model:RandomModel",
     },
+    form="It is a class, or a function of seed and target, which makes one for each run.",
 )
 POLICIES: Door[type[Policy]] = Door(
     "search policy",

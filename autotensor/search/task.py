@@ -17,7 +17,7 @@ from tuning_db.records import Parent
 from tuning_db.templates import fill
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """One workload on one target; `weight` is how often a model runs it."""
 
@@ -31,6 +31,10 @@ class Task:
     @property
     def label(self) -> str:
         return self.name or self.workload.name
+
+    def __repr__(self) -> str:
+        """Short, because events hold tasks and are printed."""
+        return f"Task({self.label}, {self.target.key()})"
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,15 @@ _NO_CALLS = "a kernel calls no other code; te has exp, erf and the functions in 
 _BITS = "it is not supported; write it with >>, << and & on integers"
 _ELSEWHERE = {  # names of TVM's te and tir → what to write here
     "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
+    "Var": 'write te.var("n", range=(1, 512)) for an extent; te.compute gives axes to its function',
+    "Cast": "write te.cast(dtype, x), or x.astype(dtype)",
+    "ComputeOp": "write te.compute; C.op is what made a tensor",
+    "PlaceholderOp": "write te.placeholder; A.op is what made a tensor",
+    "Schedule": "there is no TensorIR; write te.create_schedule(C)",
+    "div": "write a / b, or a // b, which rounds down",
+    "infinity": "write te.max_value(dtype), or float('inf')",
+    "reinterpret": "it is not supported; te.cast converts values",
+    "stmt_functor": "loops are made by at.lower, and are not rewritten by users",
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
     "hybrid": "a stage is always an expression; write it with te.compute",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.dtype import DType, bool_
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import (
@@ -53,6 +54,7 @@ def reduce_axis(dom: Any, name: str = "k") -> IterVar:
     return IterVar(check_name(name), extent, AxisKind.REDUCE)
 
 
+@takes_its_names("te.compute", {"varargs_names": "Leave it out: axes are called as the function calls them."})
 def compute(
     shape: Any,
     fcompute: Callable[..., Any],
@@ -211,8 +213,10 @@ def comm_reducer(
             raise TensorError(f"{name}: a reduce axis is listed twice.")
         for a in axes:
             if not isinstance(a, IterVar) or a.kind is not AxisKind.REDUCE:
+                pair = {"max": "te.maximum(a, b)", "min": "te.minimum(a, b)"}.get(name)
+                also = f" {pair} is the {name} of two expressions." if pair else ""
                 raise TensorError(
-                    f"{name}: axis {a!r} is not a reduce axis.", fix="Make it with te.reduce_axis."
+                    f"{name}: axis {a!r} is not a reduce axis.", fix=f"Make it with te.reduce_axis.{also}"
                 )
         several = isinstance(expr, (tuple, list))
         sources = tuple(as_expr(e) for e in (expr if several else (expr,)))

@@ -12,13 +12,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotensor.base.counted import counted
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
 from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.expr import NUMBERS, Cmp, Expr, Load, Var, as_expr, cast
+from autotensor.ir.printer import to_text
 from autotensor.ir.visit import walk
 from autotensor.te.symbols import checked_extent, greatest
 
@@ -56,6 +57,13 @@ class Operable(Arithmetic):
     __hash__ = object.__hash__
 
 
+class Range(NamedTuple):
+    """The numbers min … min + extent - 1."""
+
+    min: int
+    extent: int
+
+
 class IterVar(Operable):
     """One axis of a compute: a variable running over 0 … extent - 1."""
 
@@ -67,6 +75,11 @@ class IterVar(Operable):
         self.kind = kind
         # users repeat names ("k" twice in one expression) and vars are interned by name, so a number is added
         self.var = Var(f"{name}#{next(_fresh)}", int64)
+
+    @property
+    def dom(self) -> Range:
+        """What it runs over, in TVM's spelling: `axis.dom.extent`."""
+        return Range(0, self.extent)
 
     def __repr__(self) -> str:
         return f"IterVar({self.name}, {self.extent}, {self.kind.value})"
@@ -159,6 +172,11 @@ class Compute:
         return self.axes
 
     @property
+    def body(self) -> tuple[Expr, ...]:
+        """The bodies, in TVM's spelling."""
+        return self.bodies
+
+    @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
         return self.reduce_axes
 
@@ -178,7 +196,8 @@ class Compute:
 
     def __str__(self) -> str:
         shape = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
-        return f"{self.name}[{shape}] = {', '.join(str(b) for b in self.bodies)}"
+        names = {a.var.name: a.name for a in (*self.axes, *self.reduce_axes)}
+        return f"{self.name}[{shape}] = {', '.join(to_text(b, names=names) for b in self.bodies)}"
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,44 @@ def test_doctor_offers_only_packages_that_are_used() -> None:
     for module in OPTIONAL:
         ways = (f"import {module}", f"from {module}", f"+{module}:", f"from dask.{module}")  # +: in a URL
         assert any(way in t for t in texts for way in ways), module
+
+
+A = te.placeholder((4,), name="A")
+B = te.compute((4,), lambda i: A[i] + 1.0, name="B")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: at.tune([A, B], trails=8), "at.tune takes no argument 'trails'. Did you mean 'trials'"),
+        (lambda: at.tune([A, B], num_measure_trials=8), "'num_measure_trials'. Write trials=N."),
+        (lambda: at.build([A, B], target_host="llvm"), "'target_host'. Leave it out: the target is one text"),
+        (lambda: at.lower(te.create_schedule(B), [A, B], binds={}), "at.lower takes no argument 'binds'."),
+        (lambda: te.compute((4,), lambda i: A[i], varargs_names=["x"]), "'varargs_names'. Leave it out"),
+        (lambda: at.compile_model(at.input((4,)), trial=3), "no argument 'trial'. Did you mean 'trials'"),
+    ],
+)
+def test_arguments_by_wrong_names(call, says) -> None:
+    with pytest.raises(at.AutotensorError, match=re.escape(says)) as found:
+        call()
+    assert isinstance(found.value, TypeError)  # as for every other function
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda: te.Cast, "write te.cast"),
+        (lambda: te.div, "write a / b, or a // b"),
+        (lambda: te.infinity, "te.max_value"),
+        (lambda: at.module, 'at.load("k.atm")'),
+        (lambda: at.max, "te.maximum of two"),
+        (lambda: te.create_schedule(B).stage_map, "s[C] is the stage of C"),
+        (lambda: te.create_schedule(B)[B].all_iter_vars, "leaf_iter_vars"),
+        (lambda: at.build([A, B]).get_function, "a module is one function"),
+    ],
+)
+def test_more_habits_of_tvm(use, says) -> None:
+    with pytest.raises(AttributeError, match=re.escape(says)):
+        use()
+    assert B.op.axis[0].dom.extent == 4
+    assert B.op.body == B.op.bodies

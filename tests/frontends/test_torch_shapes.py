@@ -169,6 +169,9 @@ def test_plans():
     assert at.plan_model(bounded).opened.shapes["input"][0].name == "n"
     assert [t.name for t in at.plan_model(graph.at({"input": (7,)})).tasks] == ["relu 7"]
     assert repr(graph).startswith("<OpenProgram relu(input: [s")
+    assert repr(bounded) == "<OpenProgram relu(input: [n])>"
+    with pytest.raises(InputError, match=r"dynamic_shapes is True; it names the open axes of each input\."):
+        at.from_torch(nn.ReLU(), torch.zeros(5), dynamic_shapes=True)
     with pytest.raises(InputError, match=r"dynamic_shapes is for modules; an exported program has its own"):
         at.from_torch(program, dynamic_shapes=({0: Dim("n")},))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import pickle
 import weakref
 
 import numpy as np
@@ -259,3 +261,18 @@ def test_constants_do_not_change_with_the_array_they_were_made_of(owner):
     node = constant(seen)
     np.frombuffer(owner, np.float64)[:] = 100.0
     assert node.array[1] == 1.0
+
+
+def test_an_operator_shows_its_name_its_arguments_and_its_text() -> None:
+    assert ops.conv2d.__name__ == "conv2d"
+    assert list(inspect.signature(ops.conv2d).parameters)[:3] == ["x", "w", "bias"]
+    assert "NCHW" in (ops.conv2d.__doc__ or "")
+    assert pickle.loads(pickle.dumps(ops.relu)) is ops.relu
+    assert "object at" not in str(ops.relu(input((2, 3))))
+
+
+def test_call_takes_a_function() -> None:
+    x = input((4,))
+    for wrong in (te.placeholder((4,)), 3, x):
+        with pytest.raises(GraphError, match=f"takes a te function first, .* got {type(wrong).__name__}"):
+            call(wrong, x)  # type: ignore[arg-type]

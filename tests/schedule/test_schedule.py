@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autotensor import te
+from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.schedule import Schedule, Trace, create_schedule
 from autotensor.schedule.loop_names import display_names
 from autotensor.schedule.state import State
@@ -123,3 +124,18 @@ def test_names_never_meet(axes: tuple[str, str]) -> None:
 def test_state_of_the_empty_trace() -> None:
     _, _, _, s = product()
     assert Trace().replay(s.dag) == State.initial(s.dag) == s.state
+
+
+def test_spellings_of_tvm_that_are_nearly_right() -> None:
+    _, c, k, s = product()
+    for wrong, says in (
+        (lambda: s[c].tensorize(k, None), "an instruction is named by text; got NoneType"),  # type: ignore[arg-type]
+        (lambda: s[c].pragma(k, "parallel_launch_point"), "key 'parallel_launch_point' is unknown"),
+        (lambda: s[c].pragma(k, "skip_zeros"), "skip_zeros is ''; it must be a whole number"),
+        (lambda: s.cache_write([], "local"), "cache_write takes results of one stage, got none"),
+    ):
+        with pytest.raises(ScheduleError, match=says):
+            wrong()
+    assert s.cache_write([c], "local").name == "C.local"
+    with pytest.raises(TensorError, match=r"te\.maximum\(a, b\) is the max of two expressions"):
+        te.compute((4,), lambda i: te.max(i, 0.0))

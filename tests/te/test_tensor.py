@@ -275,3 +275,12 @@ def test_constants_keep_their_sign_and_kind() -> None:
     assert Const(0.0, float32) is not Const(-0.0, float32)
     assert Const(float("nan"), float32) is Const(float("nan"), float32)
     assert Const(1, int64) is not Const(True, bool_)
+
+
+def test_an_expression_is_printed_with_the_names_of_its_axes() -> None:
+    """However often their names were used before."""
+    for _ in range(2):
+        k = te.reduce_axis(8, name="k")
+        total = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="S")  # noqa: B023
+        assert str(total) == "S[i: 4] = sum(A[i][k], axis=[k])"
+        assert str(te.compute((4, 8), lambda i, j: A[i, j] * 2, name="D")) == "D[i: 4, j: 8] = A[i][j] * 2.0"

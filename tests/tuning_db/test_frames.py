@@ -106,3 +106,14 @@ def test_the_handle_reads_and_does_not_write(log: Path) -> None:
     assert log.read_bytes() == before
     with pytest.raises(at.AutotensorError, match="there is no tuning log at"):
         at.log(str(log) + ".none")
+
+
+def test_a_handle_is_for_people(log: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    with at.log(str(log)) as handle:
+        assert repr(handle) == f"LogHandle({log}, 40 trials)"
+        rows = handle.frame("trials", columns=["trial", "status"]).to_pandas()
+        assert isinstance(rows, pandas.DataFrame)
+        assert len(rows) == 40
+        with pytest.raises(at.AutotensorError, match=r"no table 'trial'\. Did you mean 'trials'.* features"):
+            handle.frame("trial")

@@ -157,6 +157,15 @@ class Frame:
 
         return pyarrow.RecordBatchReader.from_batches(self.schema, self.batches())
 
+    def to_pandas(self) -> Any:
+        """All rows as a pandas.DataFrame. Raises StoreError when pandas is not installed."""
+        try:
+            return self.reader().read_all().to_pandas()
+        except ModuleNotFoundError as error:
+            raise StoreError(
+                "to_pandas needs pandas, which is not installed.", "pip install pandas"
+            ) from error
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow C stream interface, by which other libraries take the rows."""
         return self.reader().__arrow_c_stream__(requested_schema)

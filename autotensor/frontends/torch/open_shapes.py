@@ -10,6 +10,7 @@ sentence. Where numbers alone do not suffice, the program is exported again for 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -124,8 +125,10 @@ class OpenProgram(OpenGraph):
         return self._graph_of(self._decomposed, self.name, graph)
 
     def __repr__(self) -> str:
-        inputs = (f"{n}: {[str(e) for e in x.shape]}" for n, x in _tensors(self.program))
-        return f"<OpenProgram {self.name}({', '.join(inputs)})>".replace("'", "")
+        text = ", ".join(f"{n}: [{', '.join(map(str, x.shape))}]" for n, x in _tensors(self.program))
+        for symbol, name in self._names.items():
+            text = re.sub(rf"\b{symbol}\b", name, text)
+        return f"<OpenProgram {self.name}({text})>"
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Any]:

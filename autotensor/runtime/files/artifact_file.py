@@ -43,7 +43,10 @@ def load(path: str | Path) -> Artifact:
     """
     found = load_all(path)
     if len(found) != 1:
-        raise ArtifactError(f"{path} holds {len(found)} compiled functions.", fix="Use autotensor.load.")
+        raise ArtifactError(
+            f"{path} holds {len(found)} compiled functions.",
+            fix="autotensor.load reads them; here it takes a file of one, of one processor and shape.",
+        )
     return found[0]
 
 

@@ -149,9 +149,16 @@ def _map(path: Path) -> mmap.mmap:
         raise ArtifactError(f"cannot read {path}: {error}.") from error
 
 
+def _foreign(path: Path) -> ArtifactError:
+    return ArtifactError(
+        f"{path} is not an autotensor file: it has no {MANIFEST}.",
+        fix="ONNX files are read by at.from_onnx, PyTorch modules by at.from_torch.",
+    )
+
+
 def _manifest(view: memoryview, spans: Mapping[str, tuple[int, int]], path: Path) -> dict[str, Any]:
     if MANIFEST not in spans:
-        raise ArtifactError(f"{path} is not an autotensor file: it has no {MANIFEST}.")
+        raise _foreign(path)
     start, stop = spans[MANIFEST]
     try:
         manifest = json.loads(bytes(view[start:stop]))
@@ -170,6 +177,8 @@ def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
         with zipfile.ZipFile(_Reader(image)) as archive:
             for entry in archive.infolist():
                 if entry.filename in spans or not _NAME.fullmatch(entry.filename):
+                    if MANIFEST not in archive.namelist():  # a zip of something else: of torch.save, say
+                        raise _foreign(path)
                     raise _damaged(path, f"it has an unexpected part {entry.filename!r}")
                 if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.volume:
                     raise _damaged(path, f"part {entry.filename!r} is not stored plainly")
@@ -183,7 +192,8 @@ def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
     except ArtifactError:
         raise
     except Exception as error:  # zipfile leaks struct, index, unicode and value errors on damaged directories
-        raise ArtifactError(f"{path} is not an .atm file, or is truncated ({error}).") from error
+        why = "" if isinstance(error, zipfile.BadZipFile) else f" ({error})"
+        raise ArtifactError(f"{path} is not an .atm file, or is truncated{why}.") from error
     end = 0
     for start, stop in sorted(spans.values()):
         if start < end or stop > len(image):

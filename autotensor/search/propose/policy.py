@@ -28,7 +28,7 @@ from autotensor.base.errors import InputError
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.propose.population import Ints, encode, sample
 from autotensor.search.propose.stopping import Outlook
-from autotensor.search.score.cost_model import CostModel, Prediction
+from autotensor.search.score.cost_model import CostModel, Prediction, predicted
 from autotensor.search.score.scoring import Scoring
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
@@ -259,7 +259,7 @@ class Policy:
     def predict(self, candidates: Sequence[Candidate]) -> Prediction:
         """The cost model's predictions for one or more candidates, in their order."""
         rows = [self._place_of(c) for c in candidates]
-        return self.model.predict(*self._features(rows), self.task.workload.key)
+        return predicted(self.model, *self._features(rows), self.task.workload.key)
 
     def _features(self, rows: Sequence[tuple[int, Ints]]) -> tuple[Floats, Floats]:
         """Features [candidates, features] and prior [candidates]."""

@@ -45,7 +45,7 @@ from autotensor.search.propose.population import (
     unique,
 )
 from autotensor.search.propose.stopping import Outlook, outlook
-from autotensor.search.score.cost_model import CostModel, Floats, Prediction
+from autotensor.search.score.cost_model import CostModel, Floats, Prediction, predicted
 from autotensor.search.task import Candidate, Task
 from schedules.prior.rates import Rates
 from tuning_db.records import Parent
@@ -290,7 +290,7 @@ class Tuner(Policy):
         parts = [self._drafted] if first else []
         parts += [together(pool[first:])] if pool[first:] else []
         key = self.task.workload.key
-        return Prediction.joined([self.model.predict(matrix, prior, key) for matrix, prior in parts])
+        return Prediction.joined([predicted(self.model, matrix, prior, key) for matrix, prior in parts])
 
     def _choose(
         self,

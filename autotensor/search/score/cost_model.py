@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 
 Floats = npt.NDArray[np.float64]
@@ -70,6 +71,21 @@ class CostModel(Protocol):
     def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
         """Takes measured seconds [candidates], NaN for failures."""
         ...
+
+
+def predicted(model: CostModel, features: Floats, prior: Floats, group: str) -> Prediction:
+    """A model's prediction. Raises InputError for one that is not three finite numbers for each candidate:
+    models come from outside, too, and their mistakes should not end as those of the search."""
+    found = model.predict(features, prior, group)
+    parts = [getattr(found, name, None) for name in ("mean", "spread", "valid")]
+    shapes = [np.shape(p) for p in parts if p is not None]
+    if shapes != [prior.shape] * 3 or not np.isfinite(np.asarray(parts, dtype=np.float64)).all():
+        raise InputError(
+            f"cost model {type(model).__name__} predicts {found!r:.200} for {len(prior)} candidates.",
+            fix=f"It must give a Prediction of three arrays, each of {len(prior)} finite numbers "
+            "(docs/extend.md).",
+        )
+    return found
 
 
 class PriorModel:

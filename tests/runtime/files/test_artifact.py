@@ -122,9 +122,16 @@ def test_things_that_are_no_such_file(tmp_path: Path) -> None:
         archive.writestr("a.txt", "a")
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
         archive.writestr("../../etc/passwd", "a")
+        archive.writestr("manifest.json", "{}")
+    with zipfile.ZipFile(tmp_path / "weights.pt", "w") as archive:
+        archive.writestr("weights/.format_version", "1")
     for name, message in [
-        ("text.atm", r"text\.atm is not an \.atm file, or is truncated \(File is not a zip file\)"),
-        ("other.zip", r"other\.zip is not an autotensor file: it has no manifest\.json"),
+        ("text.atm", r"text\.atm is not an \.atm file, or is truncated\.$"),
+        (
+            "other.zip",
+            r"other\.zip is not an autotensor file: it has no manifest\.json\. ONNX files are ",
+        ),
+        ("weights.pt", r"weights\.pt is not an autotensor file: .* PyTorch modules by at\.from_torch"),
         ("evil.zip", r"it has an unexpected part '\.\./\.\./etc/passwd'"),
         ("missing.atm", r"cannot read .*missing\.atm: No such file or directory"),
         ("", r"cannot read .*: Is a directory"),
