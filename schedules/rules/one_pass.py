@@ -72,9 +72,13 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     divided = next((a for a in near if a.extent >= target.num_cores), solved[0])
     outer, inner = plan.divided(divided)
     names = {divided.name: inner}
+    whole = [a for a in solved if a.runtime is not None and names.get(a.name, a.name) == a.name]
+    for a in whole:  # what is not run takes a number: one part of the greatest extent
+        plan.split(op.name, a.name, a.extent)
+        names[a.name] = f"{a.name}.1"
     order = [names.get(a.name, a.name) for a in (*near, *solved)]
     vectors = plan.vectors(apart)
-    plan.write(Reorder(op.name, (*outer, *terms, *order, *vectors)))
+    plan.write(Reorder(op.name, (*outer, *(f"{a.name}.0" for a in whole), *terms, *order, *vectors)))
     plan.marked(outer)
     plan.write(*(Solve(op.name, names.get(a.name, a.name)) for a in solved))
     return (*parts, plan.extension(op.name))
@@ -149,6 +153,8 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
 def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     found = ranking(stage.op) if undecided(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= COUNTED:
+        return ()
+    if any(a.name == found.axis and a.runtime is not None for a in stage.op.axes):  # a sort takes a number
         return ()
     name, plan = stage.name, _Plan(stage, target)
     outer = [a.name for a in stage.op.axes if a.name != found.axis]

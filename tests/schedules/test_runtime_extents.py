@@ -9,7 +9,7 @@ import pytest
 from comparison import near
 
 from autotensor import te
-from autotensor.base.target import parse
+from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
@@ -20,7 +20,7 @@ from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.workload import Workload
 from schedules.generate import generate
 
-TARGET = parse("llvm -threads=2")
+TARGET, ONE = parse("llvm -threads=2"), parse("llvm -threads=1")
 
 
 def convolution(height: Any, width: Any) -> list[te.Tensor]:
@@ -55,7 +55,29 @@ def attention(length: Any) -> list[te.Tensor]:
     return [q, k, v, te.compute((length, 16), lambda i, o: te.sum(p[i, c] * v[c, o], axis=c), name="o")]
 
 
+def counts(of: Any, among: Any) -> list[te.Tensor]:
+    """How often each number is among the terms."""
+    p, k = te.placeholder((among,), "int32", name="p"), te.reduce_axis(among, name="k")
+    x = te.placeholder((of,), "int32", name="x")
+    found = te.compute(
+        (of,), lambda i: te.sum(te.cast("int32", (te.cast("int64", p[k]) == i).expr()), axis=k), name="found"
+    )
+    return [p, x, te.compute((of,), lambda i: x[i] * 100 + found[i], name="y")]
+
+
+def ranks(length: Any) -> list[te.Tensor]:
+    """The place that each number has when they are sorted."""
+    x, k = te.placeholder((length,), "int32", name="x"), te.reduce_axis(length, name="k")
+
+    def is_before(i: Any) -> Any:
+        return te.any(x[k] < x[i], te.all((x[k] == x[i]).expr(), k.var < i))
+
+    return [x, te.compute((length,), lambda i: te.sum(te.cast("int32", is_before(i)), axis=k), name="y")]
+
+
 OPEN = {
+    "counts": counts,
+    "ranks": lambda n, _: ranks(n),
     "product": lambda n, m: [
         a := te.placeholder((n, 24), name="A"),
         b := te.placeholder((24, m), name="B"),
@@ -88,10 +110,15 @@ def test_algorithms_make_their_stages_of_the_greatest_extents(algorithm: str) ->
     _compare(dag, Trace((UseAlgorithm(conv, algorithm),)))
 
 
-def _check(name: str, most: int | None) -> None:
+@pytest.mark.parametrize("name", ["counts", "ranks"])
+def test_one_thread_takes_one_pass_or_compares(name: str) -> None:
+    _check(name, MOST, ONE)
+
+
+def _check(name: str, most: int | None, target: Target = TARGET) -> None:
     dag = _open(name)
-    for sketch in generate(dag, TARGET)[:most]:
-        _compare(dag, sketch.fill(sketch.defaults()))
+    for sketch in generate(dag, target)[:most]:
+        _compare(dag, sketch.fill(sketch.defaults()), target)
 
 
 def _open(name: str) -> ComputeDAG:
@@ -99,9 +126,9 @@ def _open(name: str) -> ComputeDAG:
     return Workload.of(ComputeDAG.of(args)).dag
 
 
-def _compare(dag: ComputeDAG, trace: Trace) -> None:
+def _compare(dag: ComputeDAG, trace: Trace, target: Target = TARGET) -> None:
     rng = random.Random(0)
-    f = open_artifact(compile_trace(dag, trace, TARGET), threads=2)
+    f = open_artifact(compile_trace(dag, trace, target), threads=target.num_cores)
     for n, values in enumerate([*corners(dag), {s: rng.randint(s.least, s.most) for s in dag.symbols()}]):
         own = fixed(dag, values)
         inputs = random_inputs(own, n)
