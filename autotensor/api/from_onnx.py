@@ -18,6 +18,7 @@ from weakref import WeakSet
 import numpy as np
 
 from autotensor.api.instant_models import InstantModel, check_numerics
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
@@ -38,6 +39,7 @@ def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     return load(source)
 
 
+@takes_its_names("at.from_onnx", {"shape": 'Write shapes={"x": (1, 3, 224, 224)}.'})
 def from_onnx(
     source: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Any] | None = None,

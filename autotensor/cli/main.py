@@ -142,7 +142,11 @@ def _explain(error: Exception, verb: str) -> int:
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, ModuleNotFoundError):
-        return _fail(f"the package {error.name!r} is not installed; see `autotensor doctor`.", ERROR)
+        return _fail(
+            f"the package {error.name!r} is not installed. The command line needs all packages of a full "
+            "installation; at.load in Python needs NumPy and llvmlite only.",
+            ERROR,
+        )
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this.", ERROR)
     if isinstance(error, OSError):

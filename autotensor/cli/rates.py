@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotensor.base.counted import counted
 from autotensor.base.target import Target
 
 BEST = 6  # micro-kernels that are shown
@@ -22,14 +23,17 @@ def measured_peak(db: str | None, target: Target) -> float | None:
     return known["flops.core"].value * target.num_cores if "flops.core" in known else None
 
 
-def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:
-    """Lines of text about the rates. rates: name → value, unit, time of measurement."""
+def rate_lines(
+    rates: Mapping[str, Mapping[str, Any]], target: Target, width: int | None = None
+) -> Iterator[str]:
+    """Lines of text about the rates. rates: name → value, unit, time of measurement. width: of a line; tables
+    that are wider become sentences."""
     values = {name: float(r["value"]) for name, r in rates.items()}
     teams = sorted({int(n.rpartition(".t")[2]) for n in values if n.rpartition(".t")[2].isdigit()})
     if "flops.core" in values:
         yield from _peak(values, teams, target)
-    yield from _bandwidths(values, teams, "bandwidth", "GB/s read")
-    yield from _bandwidths(values, teams, "copying", "  copied")
+    yield from _bandwidths(values, teams, "bandwidth", "GB/s read", width)
+    yield from _bandwidths(values, teams, "copying", "  copied", width)
     for t in teams:
         if f"region.t{t}" in values:
             yield f"parallel region of {t} threads: {values[f'region.t{t}'] * 1e6:.1f} us"
@@ -69,18 +73,25 @@ def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iter
             yield f"peak {team / 1e9:.1f} GFLOP/s of {t} threads, {team / (t * core):.0%} of {t} cores"
 
 
-def _bandwidths(values: Mapping[str, float], teams: list[int], kind: str, title: str) -> Iterator[str]:
+def _bandwidths(
+    values: Mapping[str, float], teams: list[int], kind: str, title: str, width: int | None
+) -> Iterator[str]:
     """A table of the bandwidths of teams, reading or reading and writing, by level."""
     levels = sorted(
         {n.removeprefix(f"{kind}.").partition(".")[0] for n in values if n.startswith(f"{kind}.")}
     )
     if not levels:
         return
-    yield f"{title:11}" + "".join(f"{level:>8}" for level in levels)
+    narrow = width is not None and width < 11 + 8 * len(levels)
+    if not narrow:
+        yield f"{title:11}" + "".join(f"{level:>8}" for level in levels)
     for t in (1, *teams):
         ends = [f".t{t}"] if t > 1 else ["", ".core"]
         found = [[values[n] for e in ends if (n := f"{kind}.{level}{e}") in values] for level in levels]
-        if any(found):
+        if any(found) and narrow:
+            each = ", ".join(f"{level} {f[0] / 1e9:.1f}" for level, f in zip(levels, found, strict=True) if f)
+            yield f"GB/s {title.split()[-1]} by {counted(t, 'thread')}: {each}"
+        elif any(found):
             cells = [f"{f[0] / 1e9:8.1f}" if f else f"{'':>8}" for f in found]
             yield f"{t} thread{'s' if t > 1 else ' '} {'' if t > 9 else ' '}" + "".join(cells).rstrip()
 

@@ -484,4 +484,7 @@ def test_missing_package(monkeypatch):
     monkeypatch.setattr(models, "table", broken)
     said = cli("models")
     assert said.code == 1
-    assert said.err == ("autotensor: the package 'xgboost' is not installed; see `autotensor doctor`.\n")
+    assert said.err == (
+        "autotensor: the package 'xgboost' is not installed. The command line needs all packages of a full "
+        "installation; at.load in Python needs NumPy and llvmlite only.\n"
+    )

@@ -66,3 +66,15 @@ def test_a_machine_that_was_not_quiet() -> None:
     rates = {n: {"value": v} for n, v in alone.items()}
     assert "other programs used 1.7 cores meanwhile and disturbed 80% of the samples" in spoilt(rates)
     assert spoilt({n: {"value": v} for n, v in VALUES.items()}) == ""
+
+
+def test_narrow_terminals_have_sentences() -> None:
+    rates = {n: {"value": v, "unit": "", "measured": WHEN} for n, v in VALUES.items()}
+    said = list(rate_lines(rates, TARGET, 25))
+    assert said[2:6] == [
+        "GB/s read by 1 thread: L1 200.0, L2 100.0, memory 30.0",
+        "GB/s read by 2 threads: L1 400.0, L2 200.0, memory 40.0",
+        "GB/s copied by 1 thread: L2 90.0, L3 80.0",
+        "GB/s copied by 2 threads: L2 170.0",
+    ]
+    assert list(rate_lines(rates, TARGET, 60)) == list(rate_lines(rates, TARGET))

@@ -20,9 +20,12 @@ from autotensor.base.target import Target
 from autotensor.cli.options import AsJson, Db, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say
 from autotensor.cli.rates import rate_lines, spoilt
+from autotensor.insight.text_width import columns
 from autotensor.insight.units import size
 
 app = new_app()
+
+LABEL = 11  # columns of the word before each line
 
 REQUIRED = (
     "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
@@ -372,8 +375,9 @@ def _print(d: Mapping[str, Any], threads: int | None) -> None:
         for line in lines(d):
             say(line)
     if d["rates"] is not None:
-        for line in rate_lines(d["rates"], target_of(None, threads)):
-            say(f"Rate       {line}")
+        width = columns(sys.stdout)
+        for line in rate_lines(d["rates"], target_of(None, threads), width and width - LABEL):
+            say(f"{'Rate':{LABEL}}{line}")
     for name, line in zip(("A/A", "", ""), aa_lines(d["aa"]) if d.get("aa") else (), strict=False):
         say(f"{name:10} {line}")
     for line in _found_lines(d):

@@ -90,7 +90,7 @@ def run(
         )
     wanted = [a for a in module.args if a.role != "output"]
     arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, seed), module.name)
-    if input and drawn:
+    if drawn:
         tell(f"Note: random numbers for {', '.join(drawn)}.")
     if warning:
         (tell if json else say)(warning)
@@ -171,5 +171,8 @@ def _lines(name: str, answer: Array, is_classifier: bool) -> list[str]:
     for n, row in enumerate(answer):
         if len(answer) > 1:
             lines.append(f"row {n}")
-        lines += [f"{c['share'] * 100:6.2f} %  {c['class']:>4}  {c['name']}" for c in best_classes(row)]
+        for c in best_classes(row):
+            known = c["name"] != f"class {c['class']}"
+            number = f"{c['class']:>4}  " if known else ""
+            lines.append(f"{c['share'] * 100:6.2f} %  {number}{c['name']}")
     return lines

@@ -184,6 +184,12 @@ def test_a_team_is_never_slower_than_one() -> None:
     assert found["region.t2"] == (1e-6, "s")
 
 
+def test_a_region_without_its_workers_is_not_a_region() -> None:
+    """Where others keep the cores, the caller does all parts by itself, in no time."""
+    for nothing in (0.0, 2e-8):
+        assert "region.t2" not in calibration._consistent(ONE | TEAM | {"region.t2": (nothing, "s")})
+
+
 def test_this_machine() -> None:
     """Plausible, whatever else runs here meanwhile."""
     found = {n: v for n, (v, _) in measure(TWO, (2,)).items()}
