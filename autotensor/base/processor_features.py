@@ -155,7 +155,7 @@ def _detected() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _by_a_child(family: str, cpu: str, features: str) -> tuple[frozenset[str], str]:
-    """What a child finds out: the features of a processor, none if LLVM ended it; and LLVM's warnings."""
+    """The features of a processor, found by a child (none if LLVM ended it), and LLVM's warnings."""
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", family, cpu, features]
     places = {**os.environ, "PYTHONPATH": python_path()}
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=places)

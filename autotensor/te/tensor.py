@@ -78,7 +78,7 @@ class IterVar(Operable):
 
     @property
     def dom(self) -> Range:
-        """What it runs over, in TVM's spelling: `axis.dom.extent`."""
+        """Its range, in TVM's spelling: `axis.dom.extent`."""
         return Range(0, self.extent)
 
     def __repr__(self) -> str:

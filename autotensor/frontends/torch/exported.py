@@ -81,7 +81,7 @@ def from_torch(
                 f"dynamic_shapes is {dynamic_shapes!r}; it names the open axes of each input.",
                 fix='For example ({0: torch.export.Dim("batch", max=64)},).',
             )
-        module = getattr(module, "_orig_mod", module)  # of what torch.compile gives
+        module = getattr(module, "_orig_mod", module)  # torch.compile wraps modules
         name = name or type(module).__name__.lower()
         if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
             raise InputError(f"example_kwargs is a {type(example_kwargs).__name__}, expected inputs by name.")

@@ -89,7 +89,7 @@ def team_sizes(cores: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, cores)))
 
 
-# Seconds: a line of a cache goes to another core and back. What seems shorter was computed by the caller
+# Seconds: a line of a cache goes to another core and back. A shorter time means that the caller computed
 # alone, because others had the cores of its workers.
 LEAST_REGION_S = 5e-8
 
