@@ -488,3 +488,13 @@ def test_missing_package(monkeypatch):
         "autotensor: the package 'xgboost' is not installed. The command line needs all packages of a full "
         "installation; at.load in Python needs NumPy and llvmlite only.\n"
     )
+
+
+def test_a_fleet_without_dask_is_refused_before_anything_is_raced(monkeypatch):
+    from autotensor.search.fleet import dask_engine, on_worker
+
+    monkeypatch.setattr(dask_engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(on_worker, "check_equal_kernels", lambda *_: pytest.fail("it races kernels"))
+    for words in (("worker", "tcp://127.0.0.1:1"), ("status", "tcp://127.0.0.1:1")):
+        said = one_sentence(cli("fleet", *words), 1)
+        assert said == "a fleet needs dask.distributed. pip install 'autotensor[cluster]'."

@@ -36,11 +36,13 @@ def worker(
     """Measure for a fleet until stopped. The worker determines the class of its machine itself."""
     from autotensor.base.errors import InputError
     from autotensor.search.fleet.addresses import checked_address
+    from autotensor.search.fleet.dask_engine import require_dask
     from autotensor.search.fleet.engine import own_tag
     from autotensor.search.fleet.machine_class import EXCLUSIVE, class_here
     from autotensor.search.fleet.on_worker import THREADS, check_equal_kernels
 
     address = checked_address(scheduler)
+    require_dask()  # before its kernels are raced
     mine, called = class_here(threads), name or f"{platform.node() or 'host'}-{os.getpid()}"
     if check:
         pairs, claimed, told = check_equal_kernels(mine.target, CHECK_S)

@@ -59,7 +59,7 @@ def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> Code:
         if elf.is_elf(data) and elf.machine_of(data) != machine:
             raise ArtifactError(
                 f"{name} holds code for {elf.machine_of(data)}, this machine is {machine}.",
-                fix="Load it with recompile=True, or build it for this machine.",
+                fix="at.load(path, recompile=True) compiles it anew; or build it for this machine.",
             )
     try:
         layout = lay_out([elf.read(data) for data in objects], machine)

@@ -35,19 +35,19 @@ def check_host(artifact: Artifact) -> None:
     if artifact.target.triple and _family(artifact.target.triple) != here:
         raise ArtifactError(
             f"{artifact.name} is compiled for {artifact.target.triple}, this machine is {'-'.join(here)}.",
-            fix="Load it with recompile=True, or build it for this machine.",
+            fix="at.load(path, recompile=True) compiles it anew; or build it for this machine.",
         )
     has = _host_features() if artifact.needs else {}
     missing = [name for name in (n.lstrip("+") for n in artifact.needs) if not has.get(name, False)]
     if missing:
         raise ArtifactError(
             f"{artifact.name} needs the CPU features {', '.join(missing)}, which this processor lacks.",
-            fix="Load it with recompile=True, or build it for this machine.",
+            fix="at.load(path, recompile=True) compiles it anew; or build it for this machine.",
         )
     if not PRODUCTS.isdisjoint(artifact.needs) and not may_use_tiles():
         raise ArtifactError(
             f"{artifact.name} uses AMX's tiles, which the system does not let this process have.",
-            fix="Load it with recompile=True, or build it without them.",
+            fix="at.load(path, recompile=True) compiles it anew; or build it without them.",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 
 
+def require_dask() -> None:
+    """Raises InputError when dask.distributed is not installed."""
+    if find_spec("distributed") is None:
+        raise InputError("a fleet needs dask.distributed.", fix="pip install 'autotensor[cluster]'.")
+
+
 class DaskEngine:
     """A scheduler's client; `close` leaves the scheduler and its workers as they are."""
 
@@ -31,13 +38,10 @@ class DaskEngine:
         """Raises InputError for a plain scheduler elsewhere, for lack of certificates or of dask,
         MeasureError if none answers."""
         checked = checked_address(address)
-        try:
-            from distributed import Client
-            from distributed.security import Security
-        except ModuleNotFoundError:
-            raise InputError(
-                "a fleet needs dask.distributed.", fix="pip install 'autotensor[cluster]'."
-            ) from None
+        require_dask()
+        from distributed import Client
+        from distributed.security import Security
+
         if checked.startswith("tls:") and not Security().get_connection_args("client").get("ssl_context"):
             raise InputError(
                 f"{address} needs certificates, and dask's configuration names none.",
