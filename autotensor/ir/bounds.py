@@ -300,7 +300,18 @@ class Bounds:
         inside = self.with_range(var, Interval(first.lo, last))
         if is_symbolic(extent):  # the range alone says little
             inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
+            count = self._if_positive(extent)  # there are turns
+            if count is not extent:
+                inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, count)))
         return inside
+
+    def _if_positive(self, e: Expr) -> Expr:
+        """The same number in fewer words, if it is at least 1: max(n - 4, 0) is n - 4 then."""
+        if isinstance(e, Binary) and e.op is Op.MAX:
+            for a, b in ((e.a, e.b), (e.b, e.a)):
+                if self.of(b).within(Interval(None, 0)):
+                    return self._if_positive(a)
+        return e
 
     def in_let(self, var: Var, value: Expr) -> Bounds:
         """These bounds with the variable in the range of its value; data may wrap around in sums of it."""

@@ -4,7 +4,20 @@ import pytest
 
 from autotensor.base.dtype import int8, int64, uint8
 from autotensor.ir.bounds import EVERYTHING, Interval, bounds, interval, prove
-from autotensor.ir.expr import Broadcast, Call, Cast, Load, Ramp, Var, all_of, const, maximum, minimum, select
+from autotensor.ir.expr import (
+    Broadcast,
+    Call,
+    Cast,
+    Load,
+    Ramp,
+    Symbol,
+    Var,
+    all_of,
+    const,
+    maximum,
+    minimum,
+    select,
+)
 from autotensor.ir.func import Buffer
 
 i, j, n, f = Var("i"), Var("j"), Var("n"), Var("f")
@@ -109,6 +122,14 @@ def test_a_fact_is_used_again_when_later_ones_narrow_its_terms():
     assert known.decide(const(11, int64) < end) is None
     assert known.settled().decide(const(11, int64) < end) is True
     assert known.settled().decide(const(12, int64) < end) is None
+
+
+def test_a_loop_that_has_turns_has_a_positive_number_of_them():
+    n, i, known = Symbol("n", int64, 1, 64), Var("i"), bounds({})
+    for turns in (maximum(n - 39, 0), maximum(-3, maximum(n - 39, 0)), maximum(minimum(n - 39, n * 2), 0)):
+        inside = known.in_loop(i, const(0), turns)
+        assert inside.decide(i + 39 < n)
+    assert known.in_loop(i, const(0), maximum(n - 39, 1)).decide(i + 39 < n) is None
 
 
 def test_contradictions_break_nothing():

@@ -75,7 +75,14 @@ def ranks(length: Any) -> list[te.Tensor]:
     return [x, te.compute((length,), lambda i: te.sum(te.cast("int32", is_before(i)), axis=k), name="y")]
 
 
+def held(length: Any, _: Any) -> list[te.Tensor]:
+    """Rows that begin further down in every column; the last one stands for those beyond it."""
+    x = te.placeholder((length, 24), name="x")
+    return [x, te.compute((length, 24), lambda i, j: x[te.minimum(i + j, length - 1), j], name="y")]
+
+
 OPEN = {
+    "held": held,
     "counts": counts,
     "ranks": lambda n, _: ranks(n),
     "product": lambda n, m: [
