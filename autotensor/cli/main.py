@@ -96,7 +96,7 @@ def overview(width: int | None = None) -> str:
             *(fold(f"  {verb:<9} {about}", width, hang=10) for verb, about in VERBS.items()),
             "",
             "Examples:",
-            fold("  autotensor tune mlp --trials 64          # a first taste, half a minute", width),
+            fold("  autotensor tune mlp --trials 64          # a first taste, a minute", width),
             fold("  autotensor tune resnet --trials 2000     # ResNet-50; Ctrl-C keeps the best", width),
             fold("  autotensor run resnet50.atm --input photo.jpg", width),
             "",

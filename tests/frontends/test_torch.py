@@ -188,3 +188,8 @@ def test_what_goes_wrong_at_first():
         at.from_torch(module, (np.zeros((1, 3), "float32"),))
     with pytest.raises(at.AutotensorError, match=r"not a torch module\. at\.compile_model\(at\.from_torch"):
         at.compile(module)
+
+
+def test_a_module_that_was_compiled_is_the_module() -> None:
+    graph = at.from_torch(torch.compile(nn.ReLU()), torch.zeros(5))
+    assert str(graph) == str(at.from_torch(nn.ReLU(), torch.zeros(5)))
