@@ -20,7 +20,7 @@ from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import GraphError, InputError, TensorError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Data, GraphNode, Input, Parameter, apply, as_node, constant
-from autotensor.operators import OPERATORS, TensorType
+from autotensor.operators import OPERATORS, Kind, TensorType
 from autotensor.te.tensor import Tensor, check_shape
 
 __all__ = ["call", "constant", "input", "ops", "parameter"]
@@ -79,6 +79,12 @@ class Operators:
 ops = Operators()
 
 
+_SAYS = {  # kind of operators that need no more words than their names
+    Kind.ELEMENTWISE: ", element by element; shapes are broadcast as in NumPy",
+    Kind.REDUCTION: " along `axis`",
+}
+
+
 @lru_cache(maxsize=512)
 def _as_function(name: str) -> Callable[..., Any]:
     """The operator with its own name, arguments and text, as `help` and editors show them."""
@@ -87,7 +93,8 @@ def _as_function(name: str) -> Callable[..., Any]:
         return _apply_operator(name, *args, **kwargs)
 
     operator.__name__, operator.__qualname__ = name, f"ops.{name}"
-    operator.__doc__ = OPERATORS.get(name).compute.__doc__
+    known = OPERATORS.get(name)
+    operator.__doc__ = known.compute.__doc__ or f"`{name}`{_SAYS.get(known.kind, '')}."
     operator.__signature__ = _signature(name)  # type: ignore[attr-defined]  # inspect reads it
     return operator
 

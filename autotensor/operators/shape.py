@@ -207,6 +207,7 @@ def transpose(x: Tensor, axes: tuple[int, ...] = ()) -> Tensor:
     ),
 )
 def broadcast_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x repeated along axes of extent 1 and new outer ones, as NumPy's function of that name."""
     target = tuple(shape)
     require(
         x.ndim <= len(target) and broadcast_shape("broadcast_to", x.shape, target) == target,

@@ -267,6 +267,8 @@ def test_an_operator_shows_its_name_its_arguments_and_its_text() -> None:
     assert ops.conv2d.__name__ == "conv2d"
     assert list(inspect.signature(ops.conv2d).parameters)[:3] == ["x", "w", "bias"]
     assert "NCHW" in (ops.conv2d.__doc__ or "")
+    assert ops.exp.__doc__ == "`exp`, element by element; shapes are broadcast as in NumPy."
+    assert ops.cumsum.__doc__ == "`cumsum` along `axis`."
     assert pickle.loads(pickle.dumps(ops.relu)) is ops.relu
     assert "object at" not in str(ops.relu(input((2, 3))))
 
