@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autotensor.base.errors import ScheduleError
-from autotensor.schedule.step import Step, to_json
+from autotensor.schedule.step import Step, fill, refs, to_json
 from autotensor.schedule.trace import Trace
 
 Option = tuple[int, ...]
@@ -71,9 +71,15 @@ class Sketch:
     def random(self, rng: random.Random) -> dict[str, Option]:
         return {h.name: rng.choice(h.options) for h in self.holes}
 
+    @cached_property
+    def _open(self) -> tuple[bool, ...]:
+        """Which steps have holes; the others are those of every candidate."""
+        return tuple(bool(refs(s)) for s in self.steps)
+
     def fill(self, decisions: Decisions) -> Trace:
         """The trace under decisions. Raises ScheduleError when one is missing or not among its options."""
         for h in self.holes:
             if decisions.get(h.name) not in h.options:
                 raise ScheduleError(f"hole {h.name!r} cannot be {decisions.get(h.name)}.")
-        return Trace(self.steps).fill(decisions)
+        pairs = zip(self.steps, self._open, strict=True)
+        return Trace(tuple(fill(s, decisions) if is_open else s for s, is_open in pairs))

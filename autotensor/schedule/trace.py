@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,8 @@ class Trace(ShownInNotebooks):
     """Steps in order. Extending shares structure; undoing is `Trace(steps[:-1])`."""
 
     steps: tuple[Step, ...] = ()
+    # its JSON where somebody has it already: a search writes it from the sketch's
+    text: str | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def then(self, *steps: Step) -> Trace:
         return Trace((*self.steps, *steps))
@@ -56,7 +58,7 @@ class Trace(ShownInNotebooks):
         return Trace(tuple(rename(s, names) for s in self.steps))
 
     def to_json(self) -> str:
-        return json.dumps(
+        return self.text or json.dumps(
             {"version": VERSION, "steps": [to_json(s) for s in self.steps]}, separators=(",", ":")
         )
 

@@ -49,7 +49,7 @@ class Candidate:
 
     @cached_property
     def trace(self) -> Trace:
-        return self.sketch.fill(self.decisions)
+        return replace(self.sketch.fill(self.decisions), text=self.trace_text)
 
     @cached_property
     def trace_text(self) -> str:
