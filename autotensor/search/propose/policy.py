@@ -21,11 +21,11 @@ from itertools import islice
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
 from autotensor.schedule.sketch import Sketch
+from autotensor.search.propose.album import Described, Floats, Place
 from autotensor.search.propose.population import Ints, encode, sample
 from autotensor.search.propose.stopping import Outlook
 from autotensor.search.score.cost_model import CostModel, Prediction, predicted
@@ -34,39 +34,7 @@ from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 from schedules.prior.rates import Rates
 
-Floats = npt.NDArray[np.float64]
-# number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
-Place = tuple[int, bytes]
-
 PROPOSALS = 64  # read for each place in a batch, because `propose` may be an endless generator
-
-
-@dataclass(slots=True)
-class Described:
-    """Candidates of one sketch with the model's inputs for them."""
-
-    sketch: int
-    choices: Ints  # [candidates, holes]
-    matrix: Floats  # [candidates, features]
-    prior: Floats  # [candidates], seconds
-    scoring: Scoring
-    made_by: str
-    _looks: tuple[bytes, ...] = ()  # summaries of all, computed when the first one is needed
-    _places: tuple[Place, ...] = ()
-
-    def look(self, row: int) -> bytes:
-        """A summary of the candidate's loops; candidates with equal summaries are the same program."""
-        if not self._looks:
-            self._looks = self.scoring.looks(self.choices)
-        return self._looks[row]
-
-    def __len__(self) -> int:
-        return len(self.prior)
-
-    def place(self, row: int) -> Place:
-        if not self._places:
-            self._places = tuple((self.sketch, choices.tobytes()) for choices in self.choices)
-        return self._places[row]
 
 
 @dataclass(slots=True)

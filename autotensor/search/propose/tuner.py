@@ -23,7 +23,7 @@ Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,9 +31,10 @@ import numpy as np
 from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.search.propose.acquisition import diverse, order
+from autotensor.search.propose.album import Album, Described, Found, Place
 from autotensor.search.propose.drafts import draft
 from autotensor.search.propose.phases import Phase, phase, relative_gain
-from autotensor.search.propose.policy import Described, Place, Policy, Told
+from autotensor.search.propose.policy import Policy, Told
 from autotensor.search.propose.population import (
     Ints,
     crossover,
@@ -42,7 +43,6 @@ from autotensor.search.propose.population import (
     mutate,
     neighbours,
     transplant,
-    unique,
 )
 from autotensor.search.propose.stopping import Outlook, outlook
 from autotensor.search.score.cost_model import CostModel, Floats, Prediction, predicted
@@ -79,6 +79,20 @@ class SearchOptions:
     first_share: float = 0.5  # the same, for the first batches in wide spaces: structures first, then chance
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A candidate that would be made of measured ones."""
+
+    sketch: int
+    row: Ints
+    how: str
+    parents: tuple[Told, ...]
+
+    @property
+    def place(self) -> Found:
+        return self.sketch, self.row
+
+
 class Tuner(Policy):
     """Proposes candidates of one task and learns from results."""
 
@@ -98,7 +112,9 @@ class Tuner(Policy):
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._drafts: list[Described] | None = None
         self._drafted: tuple[Floats, Floats]  # features and prior of the drafts
-        self._origins: dict[Place, tuple[str, tuple[Told, ...]]] = {}  # of this round's children and steps
+        self._origins: dict[Place, Made] = {}  # of this round's children and steps
+        self._album = Album(self.scorings)
+        self._said = Prediction.joined(())  # the model's, for the album in this round
         self._gains: list[float] = []  # relative improvement by every batch
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -116,7 +132,12 @@ class Tuner(Policy):
         if not self._told:
             return None
         drafts = self._pool_of_drafts()
-        left = [self._is_new(d, n) for d in drafts for n in range(len(d))]
+        asked, met = self._asked, self._looks
+        left = [
+            place not in asked and look not in met
+            for d in drafts
+            for place, look in zip(d.places, d.looks, strict=True)
+        ]
         return self._predicted(drafts).of(np.asarray(left, dtype=np.bool_))
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
@@ -126,19 +147,24 @@ class Tuner(Policy):
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
         self._origins.clear()
+        descends = phase(self._gains) is Phase.DESCEND
+        others, near = self._first_steps() if descends else ([], [])
+        self._consider([made.place for made in (*others, *near)])
         self._describe_missing([self._place_of(c) for c in out])  # candidates with the same loops are not new
         by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
         if self._begins():
             by_chance -= self._structures(out, min(count, len(out) + by_chance))
-        if phase(self._gains) is Phase.DESCEND:
-            self._descend(out, count - by_chance)
-        pool = self._pool(rng)
-        ranking = self._ranking(pool)
-        self._choose(pool, ranking, out, count - by_chance)
-        self._rest(pool, ranking, out, count - by_chance, self._is_new)
+        wanted = count - by_chance
+        if descends:
+            self._descend(others, near, out, wanted)
+        if len(out) < wanted:
+            pool, ranking = self._ranked_pool()
+            self._choose(pool, ranking, out, wanted)
+            self._rest(pool, ranking, out, wanted, self._is_new)
         # a sketch of many candidates is no better a place to look than one of few
         self._random(rng, out, count, by_size=False)
-        self._rest(pool, ranking, out, count, self._is_open)
+        if len(out) < count:
+            self._rest(*self._ranked_pool(), out, count, self._is_open)
 
     def _share_by_chance(self) -> float:
         """In wide spaces the prior's best resemble each other too much to show a model the prior's errors."""
@@ -159,31 +185,33 @@ class Tuner(Policy):
                 self._take_row(found[n], row, seconds, out, count)
         return len(out) - before
 
-    def _descend(self, out: list[Candidate], count: int) -> None:
+    def _first_steps(self) -> tuple[list[Made], list[Made]]:
+        """The decisions of the best in other sketches, and the best with one hole changed."""
+        best = self._best(self.options.descents)
+        others = [made for t in best for made in self._transplants(t)]
+        return others, self._neighbours([(t.sketch, t.row, t) for t in best])
+
+    def _descend(
+        self, others: Sequence[Made], near: Sequence[Made], out: list[Candidate], count: int
+    ) -> None:
         """Fills the batch from the best so far: their decisions in other sketches, then small steps.
 
         A step changes one hole while such steps are left, then two: so a diagonal valley is not taken for a
         minimum.
         """
-        best = self._best(self.options.descents)
-        others = [(m, row, t) for t in best for m, row in self._transplants(t)]
-        self._take_steps(others, TRANSPLANTED, out, min(count, len(out) + self.options.transplants))
-        near = [(t.sketch, t.row, t) for t in best]
+        self._take_made(others, out, min(count, len(out) + self.options.transplants))
         for _ in range(REACH):
             if len(out) >= count:
                 return
-            near = self._neighbours(near)
-            self._take_steps(near, NEIGHBOUR, out, count)
+            self._take_made(near, out, count)
+            near = self._neighbours([(made.sketch, made.row, made.parents[0]) for made in near])
 
-    def _take_steps(
-        self, places: Sequence[tuple[int, Ints, Told]], how: str, out: list[Candidate], count: int
-    ) -> None:
+    def _take_made(self, found: Sequence[Made], out: list[Candidate], count: int) -> None:
         """Adds candidates that were made of measured ones to the batch, the most promising first."""
         if len(out) >= count:
             return
-        for sketch, choices, began in places:
-            self._came_from(sketch, choices, how, began)
-        steps = self._describe([place[:2] for place in places], "descent")
+        self._note(found)
+        steps = self._describe([made.place for made in found], "descent")
         for seconds, n, row in self._ranking(steps) if steps else ():
             if steps[n].look(row) not in self._looks:
                 self._take_row(steps[n], row, seconds, out, count)
@@ -191,28 +219,32 @@ class Tuner(Policy):
     def _best(self, count: int) -> list[Told]:
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
-    def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[tuple[int, Ints, Told]]:
+    def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[Made]:
         """One step away in one hole, each with the measured candidate from which the descent began."""
-        found: dict[Place, tuple[int, Ints, Told]] = {}
+        found: dict[Place, Made] = {}
         for n, row, began in places:
             for moved in neighbours(row, self._moves[n]):
-                found.setdefault((n, moved.tobytes()), (n, moved, began))
+                found.setdefault((n, moved.tobytes()), Made(n, moved, NEIGHBOUR, (began,)))
         return list(found.values())
 
-    def _transplants(self, told: Told) -> list[tuple[int, Ints]]:
+    def _transplants(self, told: Told) -> list[Made]:
         """Its decisions in every other sketch."""
         here, rows = self.sketches[told.sketch], told.row[None]
-        return [(m, transplant(rows, here, s)[0]) for m, s in enumerate(self.sketches) if m != told.sketch]
+        others = [(m, s) for m, s in enumerate(self.sketches) if m != told.sketch]
+        return [Made(m, transplant(rows, here, s)[0], TRANSPLANTED, (told,)) for m, s in others]
 
     # -- lineage -------------------------------------------------------------------------------------------
 
-    def _came_from(self, sketch: int, row: Ints, how: str, *parents: Told) -> None:
-        """Notes what a candidate of this round would be made from; the first way counts."""
-        self._origins.setdefault((sketch, row.tobytes()), (how, parents))
+    def _note(self, found: Sequence[Made]) -> None:
+        """Notes what candidates of this round would be made from; the first way counts."""
+        for made in found:
+            self._origins.setdefault((made.sketch, made.row.tobytes()), made)
 
     def _parents(self, place: Place) -> tuple[Parent, ...]:
-        how, parents = self._origins.get(place, ("", ()))
-        return tuple(Parent(self._filled(p.sketch, p.row).trace_hash, how) for p in parents)
+        made = self._origins.get(place)
+        if made is None:
+            return ()
+        return tuple(Parent(self._filled(p.sketch, p.row).trace_hash, made.how) for p in made.parents)
 
     def _filled(self, sketch: int, row: Ints) -> Candidate:
         s = self.sketches[sketch]
@@ -220,8 +252,12 @@ class Tuner(Policy):
 
     # -- the pool: drafts and children ---------------------------------------------------------------------
 
-    def _pool(self, rng: np.random.Generator) -> list[Described]:
-        return [*self._pool_of_drafts(), *self._children(rng)]
+    def _ranked_pool(self) -> tuple[list[Described], list[tuple[float, int, int]]]:
+        """Drafts and children, and their ranking; a round that is filled by steps needs neither."""
+        children = self._children(self.rng("breed", self._round))
+        self._note(children)
+        pool = [*self._pool_of_drafts(), *self._describe([c.place for c in children], "bred")]
+        return pool, self._ranking(pool)
 
     def _pool_of_drafts(self) -> list[Described]:
         """The drafts, made when they are first needed."""
@@ -234,7 +270,7 @@ class Tuner(Policy):
                 array.setflags(write=False)
         return self._drafts
 
-    def _children(self, rng: np.random.Generator) -> list[Described]:
+    def _children(self, rng: np.random.Generator) -> list[Made]:
         """Mutants and crossovers of the best so far, for sketches that cannot be drafted well; and crossovers
         between different sketches."""
         told = self._best(self.options.parents)
@@ -247,31 +283,51 @@ class Tuner(Policy):
             one, left, right = rng.integers(0, len(parents), (3, half))
             mutants = mutate(parents[one], self._moves[n], rng)
             crossed = mutate(crossover(parents[left], parents[right], rng), self._moves[n], rng)
-            for row, a in zip(mutants, one, strict=True):
-                self._came_from(n, row, MUTATED, mine[a])
+            found += [Made(n, row, MUTATED, (mine[a],)) for row, a in zip(mutants, one, strict=True)]
             for row, a, b in zip(crossed, left, right, strict=True):
-                self._came_from(n, row, CROSSED, *((mine[a], mine[b]) if a != b else (mine[a],)))
-            found += [(n, row) for row in unique(np.concatenate((mutants, crossed)))]
-        return self._describe(found, "bred")
-
-    def _crossed(self, told: Sequence[Told], rng: np.random.Generator) -> list[tuple[int, Ints]]:
-        """Children of two candidates of different sketches, in the sketch of the faster one."""
-        pairs = [(a, b) for n, a in enumerate(told) for b in told[n + 1 :] if a.sketch != b.sketch]
-        found = []
-        for a, b in pairs[: self.options.children // 2]:
-            brought = transplant(b.row[None], self.sketches[b.sketch], self.sketches[a.sketch])
-            child = crossover(a.row[None], brought, rng)[0]
-            self._came_from(a.sketch, child, CROSSED, a, b)
-            found.append((a.sketch, child))
+                found.append(Made(n, row, CROSSED, (mine[a], mine[b]) if a != b else (mine[a],)))
         return found
 
-    def _describe(self, places: Sequence[tuple[int, Ints]], made_by: str) -> list[Described]:
-        """Features of those that were not proposed yet, by sketch."""
-        rows: dict[int, list[Ints]] = {}
+    def _crossed(self, told: Sequence[Told], rng: np.random.Generator) -> list[Made]:
+        """Children of two candidates of different sketches, in the sketch of the faster one."""
+        pairs = [(a, b) for n, a in enumerate(told) for b in told[n + 1 :] if a.sketch != b.sketch]
+        pairs = pairs[: self.options.children // 2]
+        alike: dict[tuple[int, int], list[tuple[Told, Told]]] = {}
+        for a, b in pairs:
+            alike.setdefault((a.sketch, b.sketch), []).append((a, b))
+        found = []
+        for (one, other), mine in alike.items():
+            brought = transplant(np.stack([b.row for _, b in mine]), self.sketches[other], self.sketches[one])
+            children = crossover(np.stack([a.row for a, _ in mine]), brought, rng)
+            found += [Made(one, row, CROSSED, pair) for row, pair in zip(children, mine, strict=True)]
+        return found
+
+    def _consider(self, places: Iterable[Found]) -> None:
+        """Makes these the album of the round, all described and predicted at once."""
+        self._album.turn(places)
+        self._said = Prediction.joined(())
+        self._predict_new()
+
+    def _describe(self, places: Sequence[Found], made_by: str) -> list[Described]:
+        """Those that were not proposed yet, by sketch."""
+        rows: dict[int, dict[Place, Ints]] = {}
         for n, row in places:
-            if (n, row.tobytes()) not in self._asked:
-                rows.setdefault(n, []).append(row)
-        return [self._described(n, np.stack(mine), made_by) for n, mine in sorted(rows.items())]
+            place = (n, row.tobytes())
+            if place not in self._asked:
+                rows.setdefault(n, {})[place] = row
+        self._album.add([(n, row) for n, mine in rows.items() for row in mine.values()])
+        self._predict_new()
+        return [
+            self._album.described(n, [*mine.values()], made_by, self._said)
+            for n, mine in sorted(rows.items())
+        ]
+
+    def _predict_new(self) -> None:
+        """Asks the model about what was added to the album."""
+        first = len(self._said)
+        if first < len(self._album):
+            new = self._album.matrix[first:], self._album.prior[first:]
+            self._said = Prediction.joined([self._said, predicted(self.model, *new, self.task.workload.key)])
 
     # -- ranking -------------------------------------------------------------------------------------------
 
@@ -286,11 +342,9 @@ class Tuner(Policy):
 
     def _predicted(self, pool: Sequence[Described]) -> Prediction:
         """The model's prediction for them; the drafts, which come first, are one array to it."""
-        first = sum(d.made_by == DRAFTED for d in pool)  # all of them, or none
-        parts = [self._drafted] if first else []
-        parts += [together(pool[first:])] if pool[first:] else []
-        key = self.task.workload.key
-        return Prediction.joined([predicted(self.model, matrix, prior, key) for matrix, prior in parts])
+        drafts = any(d.made_by == DRAFTED for d in pool)  # all of them, or none
+        said = [predicted(self.model, *self._drafted, self.task.workload.key)] if drafts else []
+        return Prediction.joined([*said, *(d.said for d in pool if d.said is not None)])
 
     def _choose(
         self,

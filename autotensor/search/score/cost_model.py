@@ -40,13 +40,15 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.mean)
 
-    def of(self, rows: npt.NDArray[np.bool_]) -> Prediction:
+    def of(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Prediction:
         """The prediction for some of the candidates."""
         return Prediction(self.mean[rows], self.spread[rows], self.valid[rows])
 
     @staticmethod
     def joined(parts: Sequence[Prediction]) -> Prediction:
         """The prediction for the candidates of all parts, in order."""
+        if not parts:
+            return Prediction(np.zeros(0), np.zeros(0), np.zeros(0))
         return Prediction(
             np.concatenate([p.mean for p in parts]),
             np.concatenate([p.spread for p in parts]),

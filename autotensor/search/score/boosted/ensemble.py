@@ -78,11 +78,10 @@ class Ensemble:
         """[boosters, candidates]: logarithm of the factor on the prior, without the level."""
         if self.start is not None and before is None:
             before = self.start.residuals(x)
-        out = [
-            b.inplace_predict(x, base_margin=None if before is None else before[n % len(before)])
-            for n, b in enumerate(self.boosters)
-        ]
-        return self.weight * np.asarray(out, dtype=np.float64)
+        own = np.asarray([b.inplace_predict(x) for b in self.boosters], dtype=np.float64)
+        if before is not None:  # added here: given to a booster as its margin, it costs as much as the trees
+            own += before[np.arange(len(own)) % len(before)]
+        return self.weight * own
 
     def contributions(self, features: Floats) -> Floats:
         """[candidates, features + 1]: what each feature adds to the mean (TreeSHAP); the last column is the
