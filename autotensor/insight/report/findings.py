@@ -141,6 +141,12 @@ def _why(f: Figures) -> Finding:
     if task is None or task.result is None:
         if not any(t.result for t in f.tasks):
             return Finding(question, "there is none yet", "No trial worked.")
+        if (alone := _without_default(f)) is not None and alone.result is not None:
+            text = (
+                f"Its default did not work. {_born(alone)[:1].upper()}{_born(alone)[1:]} is the fastest that "
+                f"does: {seconds_text(alone.result.winner_s)}."
+            )
+            return Finding(question, alone.name, text + whole)
         text = "No schedule that was tried is surely faster than its default."
         return Finding(question, "the defaults won", text + _near(f) + whole)
     r = task.result
@@ -152,6 +158,17 @@ def _why(f: Figures) -> Finding:
         f"{of_all}. {why(task)}"
     )
     return Finding(question, task.name, text + whole)
+
+
+def _without_default(f: Figures) -> TaskFigures | None:
+    """The longest task whose default failed where something else works; None where there is none."""
+    found = [t for t in f.tasks if t.result and t.result.default is None and default_failed(t)]
+    return max(found, key=lambda t: t.after_s or 0.0, default=None)
+
+
+def default_failed(t: TaskFigures) -> bool:
+    """Whether the default was tried and did not work."""
+    return any(p.made_by == DEFAULT and p.seconds is None for p in t.history.points)
 
 
 def _near(f: Figures) -> str:

@@ -134,6 +134,21 @@ def test_why_the_winner_wins(both):
     assert findings(replace(first, tasks=tuple(same)))[2].answer == "the defaults won"
 
 
+def test_where_the_default_failed_no_default_won(both):
+    first, _ = both
+    t = next(t for t in first.tasks if t.result and t.history.points[0].made_by == "default")
+    failed = replace(t.history.points[0], seconds=None)
+    alone = replace(
+        t,
+        result=replace(t.result, default=None, default_s=None, ratio=None, lower=None, upper=None),
+        history=replace(t.history, points=(failed, *t.history.points[1:])),
+    )
+    wins = findings(replace(first, tasks=(alone,)))[2]
+    assert wins.answer == t.name
+    assert wins.detail.startswith("Its default did not work. ")
+    assert "is the fastest that does: " in wins.detail
+
+
 def test_a_run_without_a_time_says_so(both):
     first, _ = both
     empty = [
