@@ -111,7 +111,7 @@ def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dic
 class AnsweredAtOnce(AtOnce):
     """Fifty workers that take no time: seconds come from the trace's hash."""
 
-    in_flight = 100  # two batches a worker
+    workers, in_flight = 50, 100  # two batches a worker
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, float]] = []  # trials so far, and this thread's CPU seconds by then
@@ -130,7 +130,7 @@ class AnsweredAtOnce(AtOnce):
         return [MeasureResult(Status.OK, (s,) * 4, 0.01, max_error=0.0, tolerance=1e-5) for s in made_up]
 
 
-def coordinating(target: Target, rates: Rates, tasks: int = 20, trials: int = 1280) -> dict[str, float]:
+def coordinating(target: Target, rates: Rates, tasks: int = 20, trials: int = 5120) -> dict[str, float]:
     """The process that proposes and writes the log, in CPU time of the thread that does (its other thread
     fits the cost model): until every task had two batches, and trials per second from then on."""
     chosen = list(TASKS)[:: len(TASKS) // tasks][:tasks]

@@ -1,4 +1,4 @@
-"""Many trials, or the candidates of a round, in few statements of one transaction.
+"""Many trials, or the candidates of rounds, in few statements of one transaction.
 
 trials ──▶ one INSERT … RETURNING ──▶ those that were new ──▶ parents, counts, last race
        └─▶ their intents go
@@ -35,19 +35,25 @@ IDENTITY = (*TASK, "trace_hash")
 Row = Mapping[str, Any]
 
 
-def store_round(c: Connection, keys: Keys, begun: Round, intents: Sequence[Intent]) -> None:
-    """A round and what is about to be launched; what has its trial already is left out."""
-    task = {
-        "session_id": keys.session(c, begun.session).id,
-        "workload_id": keys.id(c, m.Workload, begun.workload),
-        "target_id": keys.id(c, m.Target, begun.target),
-    }
-    row = task | {"number": begun.index, "notes": begun.notes, "started": begun.started}
-    c.execute(upsert_round(c.dialect.name), row)
-    keys.rounds.add((task["session_id"], task["workload_id"], task["target_id"], begun.index))
+def store_rounds(c: Connection, keys: Keys, begun: Sequence[Round], intents: Sequence[Intent]) -> None:
+    """Rounds and what is about to be launched; what has its trial already is left out."""
+    rows = [_round_row(c, keys, r) for r in begun]
+    c.execute(upsert_round(c.dialect.name), rows)
+    keys.rounds |= {(*(row[name] for name in TASK), row["number"]) for row in rows}
     if intents:
         c.execute(upsert_intents(c.dialect.name), [_intent_row(c, keys, i) for i in intents])
-        c.execute(DROP_DONE, {"of_session": task["session_id"]})
+        c.execute(DROP_DONE, [{"of_session": id} for id in {row["session_id"] for row in rows}])
+
+
+def _round_row(c: Connection, keys: Keys, r: Round) -> dict[str, Any]:
+    return {
+        "session_id": keys.session(c, r.session).id,
+        "workload_id": keys.id(c, m.Workload, r.workload),
+        "target_id": keys.id(c, m.Target, r.target),
+        "number": r.index,
+        "notes": r.notes,
+        "started": r.started,
+    }
 
 
 def _intent_row(c: Connection, keys: Keys, i: Intent) -> dict[str, Any]:

@@ -214,12 +214,12 @@ class TrialStore(ABC):
     # --- rounds and intents: what is in flight ---
 
     @abstractmethod
-    def begin_round(self, begun: Round, intents: Sequence[Intent] = (), owner: str = "") -> None:
-        """Store a round and its candidates before they are launched.
+    def begin_rounds(self, begun: Sequence[Round], intents: Sequence[Intent] = (), owner: str = "") -> None:
+        """Store rounds and their candidates, in one transaction, before they are launched.
 
         A round that is known gets the new notes (a resumed session starts it again); a candidate that is
         known counts one more attempt; candidates whose trial is stored are left out. Raises StoreError, and
-        stores nothing, if the session now belongs to another than `owner` ("": not checked).
+        stores nothing, if a session now belongs to another than `owner` ("": not checked).
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, select, update
 
 from tuning_db import models as m
-from tuning_db.batches import store_round
+from tuning_db.batches import store_rounds
 from tuning_db.contract import (
     LEASE_S,
     as_kinds,
@@ -264,13 +264,14 @@ class SessionVerbs(Transactions):
 
     # --- rounds and intents: what is in flight ---
 
-    def begin_round(self, begun: Round, intents: Sequence[Intent] = (), owner: str = "") -> None:
+    def begin_rounds(self, begun: Sequence[Round], intents: Sequence[Intent] = (), owner: str = "") -> None:
         until = now() + timedelta(seconds=LEASE_S)
 
         def work(c: Connection) -> None:
-            if owner and not self._renewed(c, begun.session, owner, until):
-                raise taken_over(self.place, begun.session)
-            store_round(c, self._keys, begun, intents)
+            for session in dict.fromkeys(r.session for r in begun):
+                if owner and not self._renewed(c, session, owner, until):
+                    raise taken_over(self.place, session)
+            store_rounds(c, self._keys, begun, intents)
 
         self._mark(work)
 

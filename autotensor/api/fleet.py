@@ -87,7 +87,12 @@ class Fleet:
         )
         here = replace(asked, place=replace(place, target=target), code=self.code)
         measurer = FleetMeasurer(
-            self.engine, self.machine_class, target, measuring, modules=BROUGHT.modules()
+            self.engine,
+            self.machine_class,
+            target,
+            measuring,
+            modules=BROUGHT.modules(),
+            batch=asked.options.batch,
         )
         with closing(measurer):
             return loop.tune(here, measurer, rates)

@@ -55,6 +55,15 @@ MOST_LAUNCHES = 3  # of a candidate; after that many it is assumed to be the one
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 
 
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The candidates of one round of a task."""
+
+    task: Task
+    index: int  # of the round
+    candidates: Sequence[Candidate]
+
+
 @dataclass(slots=True)
 class Journal:
     """Writes one session of one machine. Every verb is one transaction."""
@@ -77,28 +86,28 @@ class Journal:
             Races(self.store, s.machine, s.run_key, SessionKind.RACE, s.id, s.seed) for _ in range(2)
         )
 
-    def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
-        """Records the round and its candidates before they run, so that they are in the log after a crash."""
-        workload, target = task.workload.key, task.target.key()
-        self._write_down([c.sketch for c in candidates])
-        self.store.begin_round(
-            Round(self.session.id, workload, target, index),
-            [
-                Intent(
-                    session=self.session.id,
-                    workload=workload,
-                    target=target,
-                    trace_hash=c.trace_hash,
-                    trace=c.trace_text,
-                    worker_pid=os.getpid(),
-                    boot_id=boot_id(),
-                    sketch_hash=c.sketch.hash,
-                    decisions=plain_decisions(c),
-                    host=self.witness.host,
-                )
-                for c in candidates
-            ],
+    def begin(self, batches: Sequence[Proposed]) -> None:
+        """Records rounds and their candidates before they run, so that they are in the log after a crash."""
+        self._write_down([c.sketch for b in batches for c in b.candidates])
+        session = self.session.id
+        self.store.begin_rounds(
+            [Round(session, b.task.workload.key, b.task.target.key(), b.index) for b in batches],
+            [self._intent(b.task, c) for b in batches for c in b.candidates],
             self.session.owner,
+        )
+
+    def _intent(self, task: Task, c: Candidate) -> Intent:
+        return Intent(
+            session=self.session.id,
+            workload=task.workload.key,
+            target=task.target.key(),
+            trace_hash=c.trace_hash,
+            trace=c.trace_text,
+            worker_pid=os.getpid(),
+            boot_id=boot_id(),
+            sketch_hash=c.sketch.hash,
+            decisions=plain_decisions(c),
+            host=self.witness.host,
         )
 
     def _write_down(self, sketches: Sequence[Sketch]) -> None:
@@ -108,11 +117,14 @@ class Journal:
         self._texts |= new.keys()
 
     def finish(
-        self, task: Task, index: int, candidates: Sequence[Candidate], results: Sequence[MeasureResult]
-    ) -> Sequence[TrialRecord]:
-        """Stores a measured batch; gives the trials."""
-        rows = [self._record(task, index, c, r) for c, r in zip(candidates, results, strict=True)]
-        self.store.add_trials(rows)
+        self, batches: Sequence[Proposed], results: Sequence[Sequence[MeasureResult]]
+    ) -> list[list[TrialRecord]]:
+        """Stores measured batches; gives the trials of each."""
+        rows = [
+            [self._record(b.task, b.index, c, r) for c, r in zip(b.candidates, found, strict=True)]
+            for b, found in zip(batches, results, strict=True)
+        ]
+        self.store.add_trials([row for batch in rows for row in batch])
         return rows
 
     def forget(self, candidates: Sequence[Candidate]) -> None:

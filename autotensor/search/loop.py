@@ -15,9 +15,7 @@ in flight together, are put in flight again, with their answers ready.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 
 from autotensor.base.doors import name_of
@@ -25,22 +23,28 @@ from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.resolve import median_s
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.course import Course, Flight, Known, measured
 from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final_race import final_race
-from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, opened_journal, retell, run_key
+from autotensor.search.journal import (
+    ALL_FINISHED,
+    Journal,
+    Proposed,
+    decisions_of,
+    opened_journal,
+    retell,
+    run_key,
+)
 from autotensor.search.knowledge import recall
 from autotensor.search.machine.lease import WorkedOn
 from autotensor.search.measuring.measure_request import (
     Measurer,
-    MeasureResult,
     OutOfTime,
     batches_at_once,
+    workers_of,
 )
 from autotensor.search.metric import checked_metric, figure_of
-from autotensor.search.pace import Pace
 from autotensor.search.propose.allocation import (
     CLOSE,
     NEAR_LIMIT,
@@ -66,12 +70,17 @@ from autotensor.search.score.roofline import lower_bound
 from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.task import Candidate, Task, merge
+from autotensor.search.underway.course import Course, Flight, Known, measured
+from autotensor.search.underway.flights import Flights
+from autotensor.search.underway.pace import Pace
 from schedules.generate import generate
 from schedules.prior.rates import Rates
 from tuning_db.records import TrialRecord
 
 RACE_S = 0.8  # roughly, what a final race takes besides its timing
 RACES_SHARE = 0.2  # of a deadline: at most this much is kept for the final races
+# in a fleet: batches of a task that are proposed at once, at most; and rounds of a task that remain, at least
+MOST_TOGETHER, LEAST_ROUNDS = 4, 8
 LEAST_RACE_S = 0.2  # of timing: a shorter race decides nothing
 
 
@@ -112,8 +121,8 @@ class _Loop:
         self.late = False  # the deadline is too near for another batch
         self.depth = batches_at_once(measurer)
         if hasattr(self.model, "rows_in_flight"):
-            self.model.rows_in_flight = options.batch * min(self.depth, len(merged))
-        self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of submission
+            self.model.rows_in_flight = options.batch * min(self.depth, len(merged) * self._together())
+        self.flights: Flights  # while it runs
         self.landed = 0.0  # time.perf_counter when the last results reached their tuner
         self.pace = Pace()
         self._leave_light()
@@ -148,6 +157,7 @@ class _Loop:
 
     def run(self, journal: Journal) -> TuneReport:
         self.journal = journal
+        self.flights = Flights(journal, self.measurer, self.watch, min(self.depth, len(self.runs)))
         with self.watch("search"):
             if self.warm and self.model.learns:
                 self._recall()
@@ -157,11 +167,13 @@ class _Loop:
         while not (reason := self._over()):
             self._fill()
             if self.flights:
-                self._land(self.flights.popleft())
+                self._land(self.flights.next())
             elif not self.late:
                 reason = self._why_finished()
                 break
-        self._land_all()
+        self.flights.cancel()
+        while self.flights:
+            self._land(self.flights.next())
         if not self.stopped():
             for run in sorted(self.runs, key=Course.expected_s, reverse=True):
                 self._race(run)
@@ -232,11 +244,11 @@ class _Loop:
         return None if found is None else next(r for r in open_ if r.task is found.task)
 
     def _flies(self, run: Course) -> bool:
-        return any(f.course is run for f in self.flights)
+        return self.flights.flies(run)
 
     def _trials_left(self) -> int:
         """Trials of the budget that are neither done nor in flight."""
-        return self.options.trials - self.trials - sum(len(f.batch) for f in self.flights)
+        return self.options.trials - self.trials - self.flights.trials
 
     def _finish_tasks(self) -> None:
         """Says which tasks are finished, and races them."""
@@ -256,14 +268,24 @@ class _Loop:
 
         The first batch is at most an equal share of the budget, so that every task times its default.
         """
-        share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
-        wanted = min(self.options.batch, share, self._trials_left())
+        most = self.options.batch * self._together()
+        if not run.batches:
+            most = min(most, max(1, self.options.trials // len(self.runs)))
+        wanted = min(most, self._trials_left())
         left_s = self._left_s() - self._ahead_s()
         return self.pace.fitting(first=not run.batches, left_s=left_s, wanted=wanted)
 
+    def _together(self) -> int:
+        """Batches of a task that are proposed at once, so that a fleet of many workers has enough of them."""
+        if workers_of(self.measurer) == 1:
+            return 1
+        each = self.options.trials // len(self.runs)  # trials
+        open_ = sum(not r.announced for r in self.runs)
+        return max(1, min(self.depth // open_, each // (LEAST_ROUNDS * self.options.batch), MOST_TOGETHER))
+
     def _ahead_s(self) -> float:
         """Seconds of work that the measurer has before a batch that is submitted now."""
-        ahead = [(not f.course.batches, len(f.batch)) for f in self.flights if isinstance(f, Flight)]
+        ahead = [(not f.course.batches, f.size) for f in self.flights.ahead()]
         return sum(self.pace.seconds(first=first, trials=n) for first, n in ahead)
 
     def _launch(self, run: Course) -> None:
@@ -276,40 +298,19 @@ class _Loop:
             self.late = not size
             run.ended = NOTHING_LEFT if size else run.ended
             return
-        with self.watch("log"):
-            self.journal.begin(run.task, run.batches, batch)
-        gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
-        with self.watch("measure"):
-            try:
-                answer = self.measurer.submit(run.task.workload, [c.trace for c in batch], gated=gated)
-            except MeasureError as error:
-                answer = Future()
-                answer.set_exception(error)
-        self.flights.append(Flight(run, batch, answer, began))
-
-    def _land_all(self) -> None:
-        """Ends the run's batches: one that is being measured is waited for, any other is cancelled."""
-        while self.flights:
-            flight = self.flights.popleft()
-            if isinstance(flight, Flight) and flight.answer.cancel():
-                self.journal.forget(flight.batch)
-            else:
-                self._land(flight)
+        self.flights.add(Flight(run, Proposed(run.task, run.batches, batch), began))
 
     def _land(self, flight: Flight | Known) -> None:
-        """Waits for a batch and hands its results to the task's tuner."""
+        """Hands the results of a batch to the task's tuner."""
         run = flight.course
         if isinstance(flight, Known):
-            self._retell(run, flight.batch)
+            self._retell(run, flight.rows)
             run.outlook = run.tuner.outlook(self.options.batch)
             return
-        batch = flight.batch
-        with self.watch("measure"):
-            results = self._answered(flight)
-        if results is None:
+        if flight.rows is None:
+            self._failed(flight)
             return
-        with self.watch("log"):
-            rows = self.journal.finish(run.task, run.batches, batch, results)
+        batch, rows = flight.batch.candidates, flight.rows
         before = run.tuner.best_seconds
         seconds = [figure_of(r, self.metric) for r in rows]
         with self.watch("search"):
@@ -327,7 +328,7 @@ class _Loop:
                 run.task,
                 tuple(batch),
                 tuple(seconds),
-                tuple(r.status.value for r in results),
+                tuple(r.status.value for r in rows),
                 run.tuner.best_seconds,
                 run.default_s,
                 self.trials,
@@ -337,21 +338,20 @@ class _Loop:
             )
         )
 
-    def _answered(self, flight: Flight) -> list[MeasureResult] | None:
-        """The results of a batch; None when it could not be measured, and is taken out of the log."""
+    def _failed(self, flight: Flight) -> None:
+        """Takes a batch that could not be measured out of the log."""
         run = flight.course
         try:
-            return flight.answer.result()
+            flight.results()
         except MeasureError as error:
-            self.journal.forget(flight.batch)
+            self.journal.forget(flight.batch.candidates)
             if isinstance(error, OutOfTime):
                 self.late = True
-                return None
+                return
             run.ended = error.what
             if all(r.ended and not r.trials for r in self.runs):
                 self.journal.end(error.what)
                 raise
-            return None
 
     def _learn(self, run: Course, before: float, rows: Sequence[TrialRecord]) -> None:
         """Counts a batch whose results the tuner has; `before` is the best time before it."""
@@ -367,6 +367,7 @@ class _Loop:
         if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return
         run.raced = True
+        self.flights.depart()  # others are measured meanwhile
         default = run.tuner.default().trace.hash
         try:
             with self.watch("race"):
@@ -399,7 +400,7 @@ class _Loop:
             if not run.ended and last.get(id(run)) is rows:
                 # at this point, as in the run that was killed: the model goes on learning
                 run.outlook = run.tuner.outlook(self.options.batch)
-        self.flights.extend(Known(run, rows) for run, rows in rounds[len(told) :])
+        self.flights.add_known(Known(run, rows) for run, rows in rounds[len(told) :])
         return ran
 
     def _flying(self, rounds: Sequence[tuple[Course, Sequence[TrialRecord]]]) -> int:

@@ -69,8 +69,8 @@ def introduce(source: TrialStore, store: TrialStore) -> None:
 
 def one_batch(store: TrialStore, batch: list[TrialRecord]) -> None:
     first = batch[0]
-    store.begin_round(
-        Round(first.session, first.workload, first.target, first.round or 0),
+    store.begin_rounds(
+        [Round(first.session, first.workload, first.target, first.round or 0)],
         [
             Intent(
                 t.session, t.workload, t.target, t.trace_hash, t.trace, os.getpid(), "boot",

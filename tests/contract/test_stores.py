@@ -96,7 +96,7 @@ def a_task(store: TrialStore, fingerprint: str = "zen4", **names: str) -> Task:
 
 def begin(store: TrialStore, task: Task, *intents: Intent, index: int = 0, **rest: Any) -> None:
     """A round of the task with these candidates."""
-    store.begin_round(Round(task.session, task.workload, task.target, index, **rest), intents)
+    store.begin_rounds([Round(task.session, task.workload, task.target, index, **rest)], intents)
 
 
 def write_everything(store: TrialStore, task: Task) -> None:

@@ -217,7 +217,7 @@ def test_a_log_that_was_pruned_is_merged_again(store: TrialStore, tmp_path: Path
 def test_an_intent_of_a_task_is_left(store: TrialStore) -> None:
     fill(store, random.Random(5))
     last = store.sessions(SessionKind.SEARCH)[-1]
-    store.begin_round(Round(last.id, "u", "t", 0), [Intent(last.id, "u", "t", "in flight", "[]")])
+    store.begin_rounds([Round(last.id, "u", "t", 0)], [Intent(last.id, "u", "t", "in flight", "[]")])
     store.prune(1)
     store.compact()
     assert [i.trace_hash for i in store.open_intents()] == ["in flight"]

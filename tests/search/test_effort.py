@@ -16,8 +16,8 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, EFFORTS
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
-from autotensor.search.pace import CAUTION, Pace
 from autotensor.search.task import merge
+from autotensor.search.underway.pace import CAUTION, Pace
 from autotensor.te.workload import Workload
 from tuning_db import connect
 

@@ -14,7 +14,7 @@ from zoo import gemm
 from autotensor.base.deadline import NEVER
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order, ranked, relative_time, resolve
-from autotensor.search.journal import Journal, opened_journal, retell, run_key
+from autotensor.search.journal import Journal, Proposed, opened_journal, retell, run_key
 from autotensor.search.loop import tune
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
@@ -56,9 +56,9 @@ def test_a_batch_survives_the_log(store: TrialStore) -> None:
     results.append(MeasureResult(Status.WRONG_RESULT, error="y[0] is 7", max_error=0.5, tolerance=1e-5))
     batch = first.ask(8)
     with journal_in(store) as journal:
-        journal.begin(TASK, 0, batch)
+        journal.begin([Proposed(TASK, 0, batch)])
         assert {i.trace_hash for i in store.open_intents()} == {c.trace.hash for c in batch}
-        assert len(journal.finish(TASK, 0, batch, results)) == 8
+        assert [len(rows) for rows in journal.finish([Proposed(TASK, 0, batch)], [results])] == [8]
     assert store.open_intents() == ()
     first.tell(batch, [2e-4] * 7 + [None])
     rows = store.trials()
@@ -225,8 +225,9 @@ def test_resolving_takes_the_winner_and_says_where_it_is_from(store: TrialStore)
 def test_a_winner_that_no_longer_applies_is_passed_over(store: TrialStore) -> None:
     c = tuner().ask(1)[0]
     with journal_in(store) as journal:
-        journal.begin(TASK, 0, [c])
-        journal.finish(TASK, 0, [c], [MeasureResult(Status.OK, (1e-3,) * 3, max_error=0.0, tolerance=1e-5)])
+        journal.begin([Proposed(TASK, 0, [c])])
+        result = MeasureResult(Status.OK, (1e-3,) * 3, max_error=0.0, tolerance=1e-5)
+        journal.finish([Proposed(TASK, 0, [c])], [[result]])
     (row,) = store.trials()
     broken = '{"version":1,"steps":[["Parallel","t0","nowhere"]]}'
     store.add_trials([replace(row, trace=broken, trace_hash="broken", median_s=1e-4, round=None, id=None)])

@@ -388,7 +388,7 @@ def test_what_has_its_trial_now_is_not_in_flight(open_log: Open) -> None:
     new = trial(begun, ("w0", "t0"), "new", "h0", "c0")
     for hash in ("new", "other"):
         intent = Intent(begun.id, "w0", "t0", hash, "[]")
-        target.begin_round(Round(begun.id, "w0", "t0", 7), [intent])
+        target.begin_rounds([Round(begun.id, "w0", "t0", 7)], [intent])
     source.add_trials([replace(new, round=None, host=None, code=None)])
     transfer.merge(target, source)
     assert [i.trace_hash for i in target.open_intents()] == ["other"]

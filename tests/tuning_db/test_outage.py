@@ -61,7 +61,7 @@ def session(store: SqlStore) -> TrialRecord:
 
 
 def begin(store: TrialStore, intent: Intent) -> None:
-    store.begin_round(Round(intent.session, intent.workload, intent.target, 0), [intent])
+    store.begin_rounds([Round(intent.session, intent.workload, intent.target, 0)], [intent])
 
 
 @pytest.mark.parametrize("crash", [False, True])

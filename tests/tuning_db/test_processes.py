@@ -109,7 +109,7 @@ def test_hang_is_remembered_after_a_kill(tmp_path: Path, python: Start, author: 
     with connect(path) as store:
         (intent,) = store.open_intents(a.session)
         again = replace(intent, started=intent.started + timedelta(seconds=1))
-        store.begin_round(Round(a.session, "w", "t", 0), [again])
+        store.begin_rounds([Round(a.session, "w", "t", 0)], [again])
         assert [(i.trace_hash, i.attempts) for i in store.open_intents(a.session)] == [("hangs", 2)]
 
 

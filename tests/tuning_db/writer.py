@@ -48,7 +48,7 @@ class Author:
         return Intent(self.session, "w", "t", trace_hash, "{}", worker_pid=1, boot_id="b")
 
     def begin(self, *intents: Intent, index: int = 0, notes: dict[str, Any] | None = None) -> None:
-        self.store.begin_round(Round(self.session, "w", "t", index, notes or {}), intents)
+        self.store.begin_rounds([Round(self.session, "w", "t", index, notes or {})], intents)
 
 
 def main(path: str, name: str, count: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from time import monotonic
 
 from autotensor.base import log
@@ -27,6 +28,7 @@ from autotensor.search.fleet.on_worker import Answer, Batch, measure
 from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, OutOfTime
 from autotensor.te.workload import Workload
 
+BATCH = 8  # traces of a batch
 MOST_SENDS = 10  # of a batch, each to workers that were killed, mistagged or off
 PATIENCE_S = 120.0  # without any worker that could take a batch
 LOOK_EVERY_S = 2.0
@@ -55,11 +57,17 @@ class FleetMeasurer:
         options: MeasureOptions,
         *,
         modules: Sequence[str] = (),
+        batch: int = BATCH,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """modules: imported by workers' children first. Two batches a worker: one waits while one runs."""
+        """modules: imported by workers' children first. batch: traces for one worker; more are divided.
+
+        Two batches a worker: one waits while one runs.
+        """
         self.engine, self.machine_class, self.health = engine, machine_class, Health()
-        self.in_flight = max(2, 2 * len(self._members(machine_class.tag)))
+        self.workers = max(1, len(self._members(machine_class.tag)))
+        self.in_flight = 2 * self.workers
+        self._size = batch
         self._target, self._options, self._modules = target.to_json(), options, tuple(modules)
         self._patience_s = patience_s
         self._lock = threading.Lock()
@@ -76,7 +84,15 @@ class FleetMeasurer:
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> Future[list[MeasureResult]]:
-        return self._ask(self._batch(workload, traces, repeat, gated), self.machine_class.tag)
+        """A race, which has a `repeat`, is never divided."""
+        size = len(traces) if repeat is not None else self._size
+        parts = [
+            self._batch(
+                workload, traces[at : at + size], repeat, [n - at for n in gated if at <= n < at + size]
+            )
+            for at in range(0, len(traces), size)
+        ]
+        return joined([self._ask(part, self.machine_class.tag) for part in parts])
 
     def elsewhere(
         self, workload: Workload, traces: Sequence[Trace], repeat: int
@@ -189,4 +205,34 @@ class FleetMeasurer:
                     self._fail(asked, MeasureError(left))
 
 
-__all__ = ["FleetMeasurer"]
+def joined(parts: Sequence[Future[list[MeasureResult]]]) -> Future[list[MeasureResult]]:
+    """The results of all parts, in order, or the first error of one. Cancelling it cancels the parts."""
+    if len(parts) == 1:
+        return parts[0]
+    whole: Future[list[MeasureResult]] = Future()
+    left = count(len(parts) - 1, -1)
+
+    def came(_: object) -> None:
+        if next(left):
+            return
+        with suppress(InvalidStateError):  # cancelled meanwhile
+            errors = [e for p in parts if not p.cancelled() and (e := p.exception()) is not None]
+            if errors:
+                whole.set_exception(errors[0])
+            elif any(p.cancelled() for p in parts):
+                whole.cancel()
+            else:
+                whole.set_result([r for p in parts for r in p.result()])
+
+    def give_up(_: object) -> None:
+        if whole.cancelled():
+            for part in parts:
+                part.cancel()
+
+    for part in parts:
+        part.add_done_callback(came)
+    whole.add_done_callback(give_up)
+    return whole
+
+
+__all__ = ["FleetMeasurer", "joined"]

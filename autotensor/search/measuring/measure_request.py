@@ -106,7 +106,8 @@ class Measurer(Protocol):
     """A source of times of candidates: this machine, a cluster, a fake with a known optimum.
 
     A measurer with `in_flight`, a number above 1, gets batches of that many tasks before it has answered the
-    first: it compiles one while it times another, or has many machines.
+    first: it compiles one while it times another, or has many machines. One with `workers`, a number above 1,
+    divides a call's traces among so many; it may get several batches of a task in one call.
     """
 
     def submit(
@@ -119,8 +120,8 @@ class Measurer(Protocol):
         """One result for each trace, in order. repeat: samples of each; None: the measurer decides.
 
         gated: numbers of traces that may be REJECTED because of their machine code (code_gate.py); the others
-        always run. The traces of one call are measured side by side on one machine, because their times are
-        compared. The future raises MeasureError only if no trace can be measured.
+        always run. The traces of one call, or of each part of it, are measured side by side on one machine,
+        because their times are compared. The future raises MeasureError only if no trace can be measured.
         """
         ...
 
@@ -170,6 +171,12 @@ def checked_measurer(given: object) -> Measurer:
     if not isinstance(count, int) or count < 1:
         raise InputError(f"a measurer has in_flight={count!r}; it must be a whole number, at least 1.")
     return given
+
+
+def workers_of(measurer: Measurer) -> int:
+    """The number of machines that measure at the same time."""
+    count: int = getattr(measurer, "workers", 1)
+    return count
 
 
 def batches_at_once(measurer: Measurer) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +24,15 @@ from autotensor.base import log
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import safe_default
+from autotensor.schedule.trace import Trace
 from autotensor.search.fleet.addresses import checked_address
-from autotensor.search.fleet.fleet_measurer import FleetMeasurer
-from autotensor.search.measuring.measure_request import MeasureOptions
+from autotensor.search.fleet.fleet_measurer import FleetMeasurer, joined
+from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Task
+from schedules.generate import generate
 from tuning_db import SessionKind, TrialStore, connect
 from tuning_db.records import Calibration
 
@@ -44,7 +48,7 @@ def tuned(
     tag: str | None = None,
 ) -> TuneReport:
     fleet = Fleet(engine, tag)
-    options = TuneOptions(trials=trials, model="prior", effort="full")
+    options = TuneOptions(trials=trials, model="prior", effort="full", patience=False)
     know_rates(store, fleet)
     workloads = [Task(gemm(*shape), TARGET) for shape in SHAPES[:tasks]]
     return fleet.run(TuningRun(workloads, options, store, Deadline.after(options.limit_s)))
@@ -83,19 +87,25 @@ def test_all_trials_arrive_and_say_who_measured() -> None:
         assert tuned(engine, store, 64).reused == 64
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_workers_lose_and_double_nothing(kills: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "tasks"), [(5, 8), (16, 2), *(pytest.param(50, n, marks=pytest.mark.slow) for n in (8, 2))]
+)
+def test_killed_workers_lose_and_double_nothing(kills: int, tasks: int) -> None:
+    """Of two tasks, several batches are on their way at once."""
     store, trials = connect(":memory:"), 16 * kills
     with closing(SimulatedEngine(crew(4), batch_s=0.03, kills=kills, kill_every=2)) as engine:
-        assert tuned(engine, store, trials).trials == trials
+        assert tuned(engine, store, trials, tasks).trials == trials
         assert engine.deaths == kills
     nothing_lost_or_doubled(store, trials)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int) -> None:
-    trials, address = 32 + 32 * kills, str(tmp_path / "log.db")
-    program = f"import test_fleet as t; t.coordinate({address!r}, {trials})"
+@pytest.mark.parametrize(
+    ("kills", "tasks", "each"),
+    [(1, 8, 32), *(pytest.param(10, *of, marks=pytest.mark.slow) for of in ((8, 32), (2, 32)))],
+)
+def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int, tasks: int, each: int) -> None:
+    trials, address = 32 + each * kills, str(tmp_path / "log.db")
+    program = f"import test_fleet as t; t.coordinate({address!r}, {trials}, {tasks})"
     paths = os.pathsep.join([str(HERE), str(HERE.parent / "kit"), *sys.path])
     for n in range(kills):
         child = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths})
@@ -108,16 +118,16 @@ def test_a_killed_coordinator_goes_on_from_the_log(tmp_path: Path, kills: int) -
     with connect(address) as store:
         before = len(search_rows(store))
         assert 0 < before < trials
-    coordinate(address, trials)
+    coordinate(address, trials, tasks)
     with connect(address) as store:
         assert len(store.sessions(SessionKind.SEARCH)) == 1
         nothing_lost_or_doubled(store, trials)
 
 
-def coordinate(address: str, trials: int) -> None:
+def coordinate(address: str, trials: int, tasks: int) -> None:
     """A coordinator, killed or not."""
     with connect(address) as store, closing(SimulatedEngine(crew(4), batch_s=0.05)) as engine:
-        tuned(engine, store, trials)
+        tuned(engine, store, trials, tasks)
 
 
 def rows_in(address: str) -> int:
@@ -219,6 +229,61 @@ def test_a_race_is_repeated_on_a_second_worker() -> None:
     with closing(SimulatedEngine(crew(1))) as engine, closing(measurer(engine)) as asked:
         asked.submit(WORKLOAD, traces, 9).result(10)
         assert asked.elsewhere(WORKLOAD, traces, 9) is None
+
+
+def different(count: int) -> list[Trace]:
+    """So many candidates of the workload."""
+    found: dict[str, Trace] = {}
+    rng = random.Random(0)
+    sketches = generate(WORKLOAD.dag, TARGET)
+    while len(found) < count:
+        sketch = rng.choice(sketches)
+        trace = sketch.fill(sketch.random(rng))
+        found[trace.hash] = trace
+    return list(found.values())
+
+
+def test_many_candidates_are_divided_among_workers() -> None:
+    """The results are in their order; which of them may be rejected is told each part."""
+    traces = different(21)
+    with closing(SimulatedEngine(crew(3), batch_s=0.05)) as engine, closing(measurer(engine)) as asked:
+        results = asked.submit(WORKLOAD, traces, gated=[0, 7, 8, 20]).result(10)
+        alone = [asked.submit(WORKLOAD, [t]).result(10)[0] for t in traces]
+        assert [r.seconds for r in results] == [r.seconds for r in alone]
+        parts = [b for _, b in engine.done if len(b.traces) > 1]
+        parts.sort(key=lambda b: (-len(b.gated), b.gated))
+        assert [(len(b.traces), b.gated) for b in parts] == [(8, (0, 7)), (8, (0,)), (5, (4,))]
+        assert len({w for w, b in engine.done if len(b.traces) > 1}) == 3
+        asked.submit(WORKLOAD, traces, 9).result(10)
+        assert len(engine.done[-1][1].traces) == 21  # a race stays on one worker
+
+
+def test_parts_are_given_up_together() -> None:
+    parts: list[Future[list[MeasureResult]]] = [Future() for _ in range(3)]
+    whole = joined(parts)
+    assert whole.cancel()
+    assert all(p.cancelled() for p in parts)
+    parts = [Future() for _ in range(3)]
+    whole = joined(parts)
+    parts[2].set_result([])
+    parts[0].set_exception(MeasureError("no worker"))
+    assert not whole.done()  # the others may still be on their way
+    parts[1].set_result([])
+    with pytest.raises(MeasureError, match="no worker"):
+        whole.result(1)
+
+
+def test_one_computation_keeps_all_workers_busy() -> None:
+    """A round of it is divided; before, one worker had all of its batches."""
+    store = connect(":memory:")
+    with closing(SimulatedEngine(crew(4), batch_s=0.05)) as engine:
+        assert tuned(engine, store, 256, tasks=1).trials == 256
+        search = [(w, b) for w, b in engine.done if b.repeat is None]
+    assert max(len(b.traces) for _, b in search) == 8
+    counts = Counter(w for w, _ in search)
+    assert len(counts) == 4
+    assert max(counts.values()) <= 2 * min(counts.values())
+    nothing_lost_or_doubled(store, 256)
 
 
 def test_both_races_are_kept() -> None:

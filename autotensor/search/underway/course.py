@@ -7,12 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from autotensor.search.final_race import Final
+from autotensor.search.journal import Proposed
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.propose.allocation import Standing, seconds_of
 from autotensor.search.propose.phases import relative_gain
 from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.stopping import Outlook
-from autotensor.search.task import Candidate, Task
+from autotensor.search.task import Task
 from tuning_db.records import Status, TrialRecord
 
 
@@ -63,14 +64,30 @@ class Course:
         return self.task.seconds if self.task.seconds is not None else self.task.weight * self.bound_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Flight:
-    """A batch that was submitted and has no results yet."""
+    """A batch that was proposed and whose results have not reached the tuner."""
 
     course: Course
-    batch: Sequence[Candidate]
-    answer: Future[list[MeasureResult]]
+    batch: Proposed
     began: float  # seconds of time.perf_counter
+    answer: Future[list[MeasureResult]] | None = None  # None: it is not submitted yet
+    rows: Sequence[TrialRecord] | None = None  # of the log, where they are written already
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.candidates)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its results are there, and not in the log."""
+        a = self.answer
+        return self.rows is None and a is not None and a.done() and not a.cancelled() and not a.exception()
+
+    def results(self) -> list[MeasureResult]:
+        """Waits for them. Raises MeasureError where they could not be measured."""
+        assert self.answer is not None
+        return self.answer.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +95,11 @@ class Known:
     """A batch that was in flight when an earlier part of the run ended, and that the log has an answer to."""
 
     course: Course
-    batch: Sequence[TrialRecord]
+    rows: Sequence[TrialRecord]
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
 
 
 def measured(rows: Sequence[TrialRecord]) -> int:

@@ -1,0 +1,1 @@
+"""Tasks and batches of a run, under way."""
