@@ -1,13 +1,14 @@
 """When may a task stop? The rules replayed on long histories of a tuning log.
 
-    python benchmarks/stopping.py --log tuning.db [--again] [--budget 64] [--fewest 64] [--json FILE]
+    python benchmarks/stopping.py --log tuning.db [--again] [--budget 128] [--further 512] [--json FILE]
 
 Every history is told to today's tuner batch by batch. After each batch a rule may say that less than 2 % is
-left. It was right if what the *whole* history ended with is less than 2 % faster; what it saves is counted
-against the fixed budget, a task on which it says nothing saving nothing.
+left. It was right if what the history had after --further more trials is less than 2 % faster; what it saves
+is counted against the fixed budget, a task on which it says nothing saving nothing. Only histories long
+enough to tell count: the budget and as many trials more, or whole spaces.
 
 The best of many noisy medians was lucky as well as fast: judged by the log's times a rule seems wrong far
-more often than it is. --again times the best after every batch anew, side by side, about a second a history
+more often than it is. --again times the best after every batch anew, side by side, a few seconds a history
 on an idle machine, and judges by that; what rules are told stays as the log has it.
 
 The table has the rule of the search for several numbers of quiet batches and several chances at which it
@@ -19,12 +20,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from replays.histories import History, Told, rates_in, read, retold
+from replays.histories import History, Told, read, retold
 
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
@@ -38,7 +40,9 @@ from autotensor.search.propose.stopping import (
     confident,
     quiet_batches,
 )
-from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.cost_model import PriorModel
+from schedules.generate import generate
+from schedules.prior.rates import Rates
 from tuning_db import connect
 from tuning_db.records import TrialRecord
 
@@ -109,28 +113,30 @@ def score(name: str, rule: Rule, histories: Sequence[Replayed], budget: int) -> 
     return Score(name, spoke / count, right / max(1, spoke), saved / count, mean, max(lost, default=0.0))
 
 
-def replayed(histories: Sequence[History], log: str) -> list[Replayed]:
-    """Runs one after the other, each with a model of its own, as a run on an empty log has."""
+def replayed(histories: Sequence[History], further: int) -> list[Replayed]:
+    """Told to a tuner that guesses and learns nothing, for no rule asks the model."""
     out = []
-    models: dict[str, XGBModel] = {}
-    with connect(log, readonly=True) as store:
-        for h in histories:
-            model = models.setdefault(h.session, XGBModel())
-            told = list(retold(h, model, rates_in(store, h)))
-            out.append(Replayed(told, left_after([t.best_s for t in told])))
+    for h in histories:
+        told = list(retold(h, PriorModel(), Rates.guess(h.task.target)))
+        out.append(Replayed(told, left_after([t.best_s for t in told], trials_of(told), further)))
     return out
 
 
-def left_after(best_s: Sequence[float]) -> list[float]:
-    """What is left after each batch, from the times of the best after each.
+def trials_of(told: Sequence[Told]) -> list[int]:
+    return [t.trials for t in told]
 
-    >>> left_after([3.0, 2.0, 2.0])
-    [0.5, 0.0, 0.0]
+
+def left_after(best_s: Sequence[float], trials: Sequence[int], further: int) -> list[float]:
+    """What is left after each batch, by the times of the best after each: what so many further trials bring.
+
+    >>> left_after([3.0, 2.0, 1.0], [8, 16, 24], 8), left_after([3.0, 2.0, 1.0], [8, 16, 24], 512)
+    ([0.5, 1.0, 0.0], [2.0, 1.0, 0.0])
     """
-    return [s / best_s[-1] - 1.0 for s in best_s]
+    ends = [bisect_right(trials, t + further) - 1 for t in trials]
+    return [s / best_s[end] - 1.0 for s, end in zip(best_s, ends, strict=True)]
 
 
-def timed_again(histories: Sequence[History], told: Sequence[Replayed]) -> list[Replayed]:
+def timed_again(histories: Sequence[History], told: Sequence[Replayed], further: int) -> list[Replayed]:
     """Judged by new times of the best after each batch; without the histories of which one does not run."""
     out = []
     for h, r in zip(histories, told, strict=True):
@@ -144,7 +150,8 @@ def timed_again(histories: Sequence[History], told: Sequence[Replayed]) -> list[
             results = measurer.measure(h.task.workload, list(traces.values()), SAMPLES)
         if all(x.ok for x in results):
             seconds = {key: median(x.seconds) for key, x in zip(traces, results, strict=True)}
-            out.append(Replayed(r.told, left_after([seconds[t.trace_hash] for t in holders])))
+            best_s = [seconds[t.trace_hash] for t in holders]
+            out.append(Replayed(r.told, left_after(best_s, trials_of(r.told), further)))
     return out
 
 
@@ -161,37 +168,47 @@ def holders_of(h: History) -> list[TrialRecord]:
     return out
 
 
+def is_long(h: History, fewest: int) -> bool:
+    """Whether it has so many trials, or measured all of a space."""
+    space = sum(s.size for s in generate(h.task.workload.dag, h.task.target))
+    return h.trials >= fewest or sum(map(len, h.batches)) >= space
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--log", type=Path, required=True, nargs="+")
     parser.add_argument("--again", action="store_true", help="time the best after each batch anew")
-    parser.add_argument("--budget", type=int, default=64, help="trials of a task that never stops early")
-    parser.add_argument("--fewest", type=int, default=64, help="trials of a history that is long enough")
+    parser.add_argument("--budget", type=int, default=128, help="trials of a task that never stops early")
+    parser.add_argument("--further", type=int, default=512, help="trials that tell what was left")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    with connect(str(asked.log), readonly=True) as store:
-        histories = read(store, asked.fewest)
+    histories, told = [], []
+    for log in map(str, asked.log):
+        with connect(log, readonly=True) as store:
+            found = [h for h in read(store) if is_long(h, asked.budget + asked.further)]
+        histories += found
+        told += replayed(found, asked.further)
     if not histories:
         raise SystemExit(
-            f"{asked.log} has no task with {asked.fewest} trials in one run on this machine; tune with "
-            "patience=False, or ask for shorter histories with --fewest."
+            f"No task has {asked.budget + asked.further} trials in one run on this machine; tune with "
+            "patience=False, or ask for shorter histories with --budget and --further."
         )
-    told = replayed(histories, str(asked.log))
     if asked.again:
-        told = timed_again(histories, told)
-    found = [score(name, rule, told, asked.budget) for name, rule in RULES.items()]
+        told = timed_again(histories, told, asked.further)
+    scores = [score(name, rule, told, asked.budget) for name, rule in RULES.items()]
     finds = sorted(h.finds for h in histories)
     print(f"{len(told)} histories of {min(h.trials for h in histories)} trials and more; "
           f"the best came at trial {finds[len(finds) // 2]} (median), {finds[-1]} (last)")  # fmt: skip
     print(f"{'rule':28} speaks  right  saved  mean loss  worst   (right: < 2 % left)")
-    for s in found:
+    for s in scores:
         print(f"{s.rule:28} {s.stopped:6.0%} {s.right:6.0%} {s.saved:6.0%} {s.lost:10.2%} {s.worst:6.1%}")
     if asked.json:
         constants = {"quiet_batches": QUIET_BATCHES, "tail": TAIL, "unlikely": UNLIKELY}
-        report = {"histories": len(told), "budget": asked.budget, "timed again": asked.again, **constants}
-        asked.json.write_text(json.dumps({**report, "rules": [asdict(s) for s in found]}, indent=1) + "\n")
+        lengths = {"budget": asked.budget, "further": asked.further}
+        report = {"histories": len(told), **lengths, "timed again": asked.again, **constants}
+        asked.json.write_text(json.dumps({**report, "rules": [asdict(s) for s in scores]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ of each other mean that the task is at its end; nine that are each one percent a
 finished with confidence when its fastest trials are crowded and the last QUIET_BATCHES batches together
 gained less than WORTHWHILE. A smaller gain counts as luck.
 
-On tasks that did not shape it the rule was right in 12 of 14 cases and saves 33 % of the trials; how it was
-chosen is in docs/measured.md. The cost model's expected gain is not used, because it separated finished from
-unfinished tasks worse than the number of trials alone.
+How it was chosen, how often it is right and what it saves stand in docs/measured.md. The cost model's
+expected gain is not used, because it separated finished from unfinished tasks worse than the number of trials
+alone.
 Source of the tail: the exponential excess of extreme-value theory (Pickands, 1975; Gumbel's case).
 """
 
@@ -26,7 +26,7 @@ from autotensor.search.propose.acquisition import below, expected_improvement
 from autotensor.search.score.cost_model import Prediction
 
 WORTHWHILE = 0.02  # least relative gain for which the search goes on
-UNLIKELY = 0.3  # chance of that gain at which it stops
+UNLIKELY = 0.1  # chance of that gain at which it stops
 QUIET_BATCHES = 3
 TAIL = 8  # number of fastest trials that are looked at: a batch
 FINEST = 1e-4  # least mean distance of times, as a logarithm: no clock is finer

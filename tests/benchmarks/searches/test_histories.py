@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from replays.histories import History, retold
 from scheduler import POLICIES, arm_of, bound_of, compare
 from search.fakes import TARGET, task
-from stopping import RULES, Replayed, holders_of, left_after, score
+from stopping import RULES, Replayed, Score, holders_of, left_after, score
 from zoo import conv, gemm
 
 from autotensor.search.score.cost_model import PriorModel
@@ -82,10 +82,13 @@ def test_the_best_after_each_batch_is_what_is_timed_again() -> None:
 def test_a_rule_is_judged_by_what_is_left_and_not_by_what_was_told() -> None:
     made = history([row(GONE, 2e-4)], *([row(GONE, 3e-4)] for _ in range(2)), [row(GONE, 1e-4)])
     told = list(retold(made, PriorModel(), RATES))
-    alone = RULES["2 quiet batches alone"]
-    unlucky = score("", alone, [Replayed(told, left_after([t.best_s for t in told]))], budget=6)
-    luck = score("", alone, [Replayed(told, left_after([1.0, 1.0, 1.0, 1.0]))], budget=6)
+    trials = [t.trials for t in told]
+
+    def judged(rule: str, best_s: Sequence[float]) -> Score:
+        return score("", RULES[rule], [Replayed(told, left_after(best_s, trials, 6))], budget=6)
+
+    unlucky = judged("2 quiet batches alone", [t.best_s for t in told])
+    luck = judged("2 quiet batches alone", [1.0] * 4)
     assert (unlucky.right, unlucky.worst, unlucky.saved) == (0.0, 1.0, 0.5)
     assert (luck.right, luck.worst, luck.saved) == (1.0, 0.0, 0.5)
-    future = score("", RULES["knows the future"], [Replayed(told, left_after([1.0] * 4))], budget=6)
-    assert future.saved == 1.0 - 1 / 6
+    assert judged("knows the future", [1.0] * 4).saved == 1.0 - 1 / 6
