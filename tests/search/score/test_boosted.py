@@ -13,7 +13,7 @@ from tables import described, table
 from zoo import gemm
 
 from autotensor.base.errors import InputError
-from autotensor.search.score.boosted.ensemble import centred
+from autotensor.search.score.boosted.ensemble import TOLD, centred, holds
 from autotensor.search.score.boosted.xgb_model import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
 from autotensor.search.score.cost_model import PRIOR_SPREAD, PriorModel
 from autotensor.search.score.features import NAMES, SCHEMA
@@ -234,6 +234,35 @@ def test_rows_correct_a_saved_model(tmp_path: Path) -> None:
         model.predict(probe, prior, "x").mean,
         rtol=1e-6,
     )
+
+
+def test_a_saved_model_counts_as_far_as_it_holds_here(tmp_path: Path) -> None:
+    """Where what it says is the opposite of what is measured, the trees need not unlearn it first."""
+    logged(12, alike=True).save(tmp_path / "seed.json")
+    shares = {}
+    for name, sign in (("agrees", 1.0), ("contradicts", -1.0)):
+        model = XGBModel.load(tmp_path / "seed.json")
+        matrix, prior, seconds = table(4 * TOLD, seed=1)
+        model.learn(matrix, prior, prior * (seconds / prior) ** sign, "v")
+        found = model.ensemble("v")
+        assert found is not None
+        shares[name] = found.share
+        model.save(tmp_path / "both.json")
+        kept = XGBModel.load(tmp_path / "both.json").ensemble("v")
+        assert kept is not None
+        assert kept.share == found.share
+    assert shares["agrees"] > 0.7
+    assert shares["contradicts"] == 0.0
+
+
+@pytest.mark.parametrize(("agreed", "share"), [(1.0, 1.0), (0.5, 0.6), (0.0, 0.2), (-1.0, 0.0)])
+def test_a_share_holds_as_if_some_rows_had_agreed_before(agreed: float, share: float) -> None:
+    rng = np.random.default_rng(0)
+    said = rng.permutation(np.linspace(-1.0, 1.0, 4 * TOLD))
+    groups = np.repeat(["a", "b"], 2 * TOLD)
+    y = agreed * said + np.where(groups == "a", 3.0, -5.0)  # levels do not count
+    assert holds(y, said, groups) == pytest.approx(share)
+    assert holds(y, np.zeros(len(y)), groups) == 1.0  # it says nothing
 
 
 def test_the_same_model_is_the_same_file(tmp_path: Path) -> None:

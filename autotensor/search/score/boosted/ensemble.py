@@ -45,6 +45,7 @@ VALID_PARAMETERS: Mapping[str, Any] = {
 }
 LEAST_WEIGHT = 0.1  # of a row, however slow
 APART = 1.5  # spread for each standard deviation between the boosters
+TOLD = 16  # rows for which it counts that an ensemble held where it was fitted: two batches (chosen, 2026-11)
 NOISE = 0.08  # spread that no booster explains, added to that
 
 
@@ -57,6 +58,7 @@ class Ensemble:
     rows: int  # number of rows that it was fitted to
     validity: Any = None  # the classifier; None: nothing failed
     start: Ensemble | None = field(default=None, repr=False)
+    share: float = 1.0  # 0 to 1: factor on the predictions of `start`
     weight: float = 1.0  # 0 to 1: factor on all predictions
     noise: float = NOISE  # spread added to that between the boosters
 
@@ -75,12 +77,15 @@ class Ensemble:
         return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
 
     def residuals(self, x: npt.NDArray[np.float32], before: Floats | None = None) -> Floats:
-        """[boosters, candidates]: logarithm of the factor on the prior, without the level."""
+        """[boosters, candidates]: logarithm of the factor on the prior, without the level.
+
+        before: the residuals of `start`, if they are known.
+        """
         if self.start is not None and before is None:
             before = self.start.residuals(x)
         own = np.asarray([b.inplace_predict(x) for b in self.boosters], dtype=np.float64)
         if before is not None:  # added here: given to a booster as its margin, it costs as much as the trees
-            own += before[np.arange(len(own)) % len(before)]
+            own += self.share * before[np.arange(len(own)) % len(before)]
         return self.weight * own
 
     def contributions(self, features: Floats) -> Floats:
@@ -92,7 +97,9 @@ class Ensemble:
         data = xgb.DMatrix(features.astype(np.float32), nthread=1)
         found = np.asarray([b.predict(data, pred_contribs=True) for b in self.boosters], dtype=np.float64)
         mine: Floats = found.mean(axis=0)
-        return self.weight * (mine if self.start is None else mine + self.start.contributions(features))
+        return self.weight * (
+            mine if self.start is None else mine + self.share * self.start.contributions(features)
+        )
 
     def valid(self, x: npt.NDArray[np.float32]) -> Floats:
         if self.validity is None:
@@ -125,7 +132,7 @@ def fit(
     if not worked.all():
         data = xgb.QuantileDMatrix(x, label=worked, max_bin=PARAMETERS["max_bin"], nthread=1)
         validity = xgb.train({**VALID_PARAMETERS, "seed": seed}, data, num_boost_round=VALID_ROUNDS)
-    return Ensemble(tuple(boosters), known.levels, len(x), validity, start)
+    return Ensemble(tuple(boosters), known.levels, len(x), validity, start, known.share)
 
 
 def trust(
@@ -161,7 +168,8 @@ class _Labelled:
     x: npt.NDArray[np.float32]
     y: Floats  # logarithm of seconds over the prior's
     groups: npt.NDArray[np.str_]
-    before: Floats  # [boosters of `start`, rows]: their residuals
+    before: Floats  # [boosters of `start`, rows]: the share of their residuals that holds
+    share: float
     labels: Floats
     weights: Floats
     levels: dict[str, float]
@@ -179,8 +187,25 @@ def _labelled(
     if not worked.any():
         return None
     x, y, groups = x[worked], np.log(seconds[worked] / prior[worked]), groups[worked]
-    before = np.zeros((1, len(y))) if start is None else start.residuals(x)
-    return _Labelled(x, y, groups, before, *centred(y, before.mean(axis=0), seconds[worked], groups))
+    before, share = np.zeros((1, len(y))), 1.0
+    if start is not None:
+        before = start.residuals(x)
+        share = holds(y, before.mean(axis=0), groups)
+        before = share * before
+    return _Labelled(x, y, groups, before, share, *centred(y, before.mean(axis=0), seconds[worked], groups))
+
+
+def holds(y: Floats, said: Floats, groups: npt.NDArray[np.str_]) -> float:
+    """The factor on an ensemble's predictions of these rows at which they are nearest to the residuals y in
+    each workload, as if TOLD rows had agreed with them before: 0 to 1."""
+    _, number = np.unique(groups, return_inverse=True)
+    rows = np.bincount(number)[number]
+    y, said = (a - np.bincount(number, a / rows)[number] for a in (y, said))
+    square = float((said * said).sum())
+    if not square:
+        return 1.0
+    told = TOLD / len(y)
+    return min(1.0, max(0.0, (float((said * y).sum()) / square + told) / (1.0 + told)))
 
 
 def centred(

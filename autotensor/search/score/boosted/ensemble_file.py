@@ -2,7 +2,7 @@
 
     {"autotensor_model": 1, "schema": 3, "features": […], "rows": 2000, "levels": {"": 0.1},
      "boosters": [trees, …], "validity": trees or null, "start": null or the same again,
-     "weight": 0.9, "noise": 0.2}
+     "share": 1.0, "weight": 0.9, "noise": 0.2}
 
 Compressed when the name ends in `.gz`. The levels of single workloads are left out, because they change with
 the machine and with the code generator; the order within a workload, which the trees learned, does not.
@@ -55,6 +55,7 @@ def _to_json(ensemble: Ensemble) -> dict[str, Any]:
         "boosters": [_trees(b) for b in ensemble.boosters],
         "validity": None if ensemble.validity is None else _trees(ensemble.validity),
         "start": None if ensemble.start is None else _to_json(ensemble.start),
+        "share": ensemble.share,
         "weight": ensemble.weight,
         "noise": ensemble.noise,
     }
@@ -67,7 +68,8 @@ def _from_json(data: dict[str, Any]) -> Ensemble:
         int(data["rows"]),
         None if data["validity"] is None else _booster(data["validity"]),
         None if data["start"] is None else _from_json(data["start"]),
-        float(data.get("weight", 1.0)),  # files of before 2026-11-23 have neither
+        float(data.get("share", 1.0)),  # files of before 2026-12 have none
+        float(data.get("weight", 1.0)),  # files of before 2026-11-23 have neither this nor what follows
         float(data.get("noise", NOISE)),
     )
 
