@@ -80,7 +80,19 @@ def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option
         return share * even * fed * runs * whole, column * o[3] <= cpu.panel * l2, o[2]
 
     options = tiles_of(roles, target)
-    return max([o for o in options if o[0] * o[1] <= most_rows] or options, key=quality)
+    best = max([o for o in options if o[0] * o[1] <= most_rows] or options, key=quality)
+    of_bytes = any(r.load.buffer.dtype.is_byte for r in roles.packed)
+    return _halved(best, options, target) if of_bytes and cpu.halves_full_tiles else best
+
+
+def _halved(tile: Option, options: tuple[Option, ...], target: Target) -> Option:
+    """Half the rows of a tile that fills all registers, if these keep the core busy."""
+    outer, inner, vectors, columns = tile
+    rows = outer * inner
+    half = (outer, inner // 2, vectors, columns) if outer % 2 else (outer // 2, inner, vectors, columns)
+    busy = rows // 2 * vectors >= cpu_of(target).accumulators
+    full = rows * vectors + vectors + 2 + AHEAD > target.vector_registers
+    return half if full and busy and rows % 2 == 0 and half in options else tile
 
 
 def steps_written(extent: int, target: Target, least: int = 1) -> tuple[tuple[int, ...], int]:

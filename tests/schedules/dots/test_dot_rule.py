@@ -261,3 +261,25 @@ def test_another_instruction_is_found(monkeypatch: pytest.MonkeyPatch, fault: st
         inputs = {"A": np.full((1, 70_000), 255, "u1"), "W": np.full((70_000, 16), 127, "i1")}
     got = run(dag, default_trace(dag, VNNI), VNNI, inputs)
     assert not np.array_equal(got, wanted(inputs, (None, None)))
+
+
+@pytest.mark.parametrize(("cpu", "tile"), [("znver4", (1, 7, 2, 32)), ("cascadelake", (1, 12, 2, 32))])
+def test_tiles_leave_registers_to_what_makes_bytes_of_sums(cpu: str, tile: tuple[int, ...]) -> None:
+    target = parse(f"llvm -mcpu={cpu} -threads=1")
+    sketch = generate(product(196, 256, 1024, ("uint8", "int8"), (3, 0)), target)[0]
+    assert tile == next(h.default for h in sketch.holes if h.name.endswith("/tile"))
+
+
+def test_a_tile_of_two_rows_of_pixels_is_halved_to_one() -> None:
+    X = te.placeholder((9, 9, 64), "uint8", name="X")
+    W = te.placeholder((3, 3, 64, 64), "int8", name="W", constant=True)
+    p, q, k = te.reduce_axis(3), te.reduce_axis(3), te.reduce_axis(64)
+    C = te.compute(
+        (7, 7, 64),
+        lambda i, j, n: te.sum(
+            X[i + p, j + q, k].astype("int32") * W[p, q, k, n].astype("int32"), axis=[p, q, k]
+        ),
+        name="C",
+    )
+    sketch = generate(ComputeDAG.of([X, W, C]), parse("llvm -mcpu=znver4 -threads=1"))[0]
+    assert next(h.default for h in sketch.holes if h.name.endswith("/tile")) == (1, 7, 2, 32)
