@@ -114,7 +114,10 @@ class GroupWriter:
             if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
                 return False
             shapes = [
-                _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs
+                x.shape
+                if n in node.tables
+                else _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant))
+                for n, x in enumerate(node.inputs)
             ]
             if None in shapes:
                 return False
@@ -278,7 +281,7 @@ def _flat(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
     shape = chain[0].shape
     if chain[0].kind is not Kind.ELEMENTWISE or len(shape) < 1:
         return None
-    outside = [x.shape for n in chain for x in n.inputs if x not in chain]
+    outside = [x.shape for n in chain for k, x in enumerate(n.inputs) if x not in chain and k not in n.tables]
     vectors = any(prod(s) not in (1, prod(shape)) for s in outside)
     target = (prod(shape[:-1]), shape[-1]) if vectors else (prod(shape),)
     writer = GroupWriter(rounded)

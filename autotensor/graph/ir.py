@@ -288,6 +288,11 @@ class Apply(GraphNode):
         """The same operator on other inputs, with some attributes changed."""
         return apply(self.op, tuple(inputs), {**dict(self.attrs), **attrs}, self.output)
 
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """The inputs of an elementwise operator that do not broadcast."""
+        return OPERATORS.get(self.op).tables if isinstance(self.op, str) else ()
+
     def flops(self) -> int:
         """Floating-point operations of one evaluation of the operator."""
         if isinstance(self.op, TeFunction):

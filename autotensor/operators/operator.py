@@ -87,6 +87,8 @@ class Operator:
     reference: Callable[..., Any]  # NumPy arrays and attributes → array or tuple, by other means
     cases: tuple[Case, ...]
     constants: tuple[int, ...] = ()  # inputs that are usually weights
+    # inputs of an elementwise operator that are read at places that data say: they do not broadcast
+    tables: tuple[int, ...] = ()
     # (*types, **attrs), sooner than `compute`; None, or a None of it: read it off `compute`
     infer: Callable[..., tuple[TensorType, ...] | None] | None = None
     # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
@@ -112,6 +114,7 @@ def operator(
     reference: Callable[..., Any],
     cases: tuple[Case, ...],
     constants: tuple[int, ...] = (),
+    tables: tuple[int, ...] = (),
     infer: Callable[..., tuple[TensorType, ...] | None] | None = None,
     gradient: Callable[..., Any] | None = None,
     require_known: Callable[..., None] | None = None,
@@ -123,7 +126,9 @@ def operator(
     """
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
-        made = Operator(name, kind, compute, reference, cases, constants, infer, gradient, require_known)
+        made = Operator(
+            name, kind, compute, reference, cases, constants, tables, infer, gradient, require_known
+        )
         OPERATORS.add(name, made)
         return compute
 

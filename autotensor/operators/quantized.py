@@ -3,6 +3,7 @@
 quantize      q = clamp(rint(x / scale) + zero)
 dequantize    x = (q - zero) * scale
 requantize    q = clamp(rint(total * scale [+ shift]) + zero)        total: sums of integers; docs/numerics.md
+byte_table    p = table[q]                                           any function of one byte
 
 Halves are rounded to even. Scales and zero points are numbers, or broadcast against x. Products of quantised
 tensors are those of `conv2d`, `dense` and their kin with `zeros`; `graph/rules/integers.py` puts them
@@ -20,7 +21,7 @@ from autotensor import te
 from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
-from autotensor.operators.operator_helpers import broadcast, require
+from autotensor.operators.operator_helpers import broadcast, require, stage
 from autotensor.te import Tensor
 from autotensor.te.math import rescaled, saturated
 
@@ -108,6 +109,7 @@ def _requantize_reference(
     shift_scale: float = 1.0,
     shift_zero: int = 0,
     centred: bool = False,
+    in_32_bits: bool = False,
 ) -> Array:
     y = total.astype(np.float32) * scale
     if shift is not None and shift.dtype.kind in "iu":
@@ -134,6 +136,14 @@ def _requantize_reference(
             high=40,
         ),
         Case(((5, 9), (9,)), {"dtype": "int8", "zero": 3, "centred": True}, ("int32", "float32"), 1, 90),
+        Case(((5, 9), (9,)), {"zero": 3, "in_32_bits": True}, ("int32", "float32"), -9, 90),
+        Case(
+            ((5, 33), (), (5, 33)),
+            {"dtype": "int8", "zero": -3, "centred": True, "in_32_bits": True},
+            ("int32", "float32", "float32"),
+            low=-30,
+            high=30,
+        ),
     ),
 )
 def requantize(
@@ -145,22 +155,31 @@ def requantize(
     shift_scale: float = 1.0,
     shift_zero: int = 0,
     centred: bool = False,
+    in_32_bits: bool = False,
 ) -> Tensor:
     """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`.
 
     scale: float32. shift: float32, or integers that stand for (shift - shift_zero) * shift_scale in float32.
     centred: the result less its zero point, a whole number in float32; sums and shifts must not be NaN.
+    in_32_bits: whether every rounded sum is known to fit 32 bits. It is clamped as an integer then: the same
+    number in fewer instructions.
     """
     _require_small("requantize", dtype)
-    low, high = (te.cast("float32", limit(dtype_of(dtype))) for limit in (te.min_value, te.max_value))
+    low, high = (te.cast("int32", limit(dtype_of(dtype))) for limit in (te.min_value, te.max_value))
 
     def value(t: Expr, s: Expr, more: Expr | None = None) -> Expr:
         if more is not None and more.dtype.is_int:
             whole = te.cast("int32", more) - shift_zero
             more = te.cast("float32", whole) * te.const(shift_scale, "float32")
+        if not centred and not in_32_bits:
+            return te.requantize(t, s, zero, dtype, more)
+        whole = rescaled(t, s, more)
+        if in_32_bits:
+            whole = te.cast("int32", whole)
+        first, last = (te.cast(whole.dtype, end - zero) for end in (low, high))
         if centred:
-            return te.minimum(te.maximum(rescaled(t, s, more), low - zero), high - zero)
-        return te.requantize(t, s, zero, dtype, more)
+            return te.cast("float32", te.minimum(te.maximum(whole, first), last))
+        return te.cast(dtype, te.minimum(te.maximum(whole, first), last) + zero)
 
     return broadcast("requantize", value, total, scale, *(() if shift is None else (shift,)))
 
@@ -196,3 +215,27 @@ def dequantize(q: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
         return te.cast(scale.dtype, te.cast(wide, whole) * te.cast(wide, s))
 
     return broadcast("dequantize", value, q, scale, *(() if zero is None else (zero,)))
+
+
+# -- functions of a byte -------------------------------------------------------------------------------------
+
+BYTES = 256
+
+
+@operator(
+    "byte_table",
+    kind=Kind.ELEMENTWISE,
+    reference=lambda q, table: table[q.view(np.uint8)],
+    constants=(1,),
+    tables=(1,),
+    cases=(
+        Case(((7, 17), (BYTES,)), dtypes=("uint8", "uint8"), low=0, high=256),
+        Case(((3, 5, 70), (BYTES,)), dtypes=("int8", "int8"), low=-128, high=128),
+        Case(((130,), (BYTES,)), dtypes=("uint8", "float32"), low=0, high=256),
+    ),
+)
+def byte_table(q: Tensor, table: Tensor) -> Tensor:
+    """The element of the table whose number is the byte; -1 has the bits of 255, and so the last one."""
+    require(q.dtype.is_byte, f"byte_table: q is {q.dtype}, expected int8 or uint8.")
+    require(table.shape == (BYTES,), f"byte_table: the table has shape {table.shape}, expected ({BYTES},).")
+    return stage(q.shape, lambda *i: table[te.cast("int32", te.cast("uint8", q[i]))], "byte_table")

@@ -51,8 +51,9 @@ class Spelling(Generic[T]):
 
 
 def _values(name: str) -> int:
-    """How many tensors an elementwise operator takes; 0 for other operators."""
-    if name not in OPERATORS or OPERATORS.get(name).kind is not Kind.ELEMENTWISE:
+    """How many tensors an elementwise operator takes; 0 for other operators, and those with tables."""
+    found = OPERATORS.get(name) if name in OPERATORS else None
+    if found is None or found.kind is not Kind.ELEMENTWISE or found.tables:
         return 0
-    parameters = inspect.signature(OPERATORS.get(name).compute).parameters.values()
+    parameters = inspect.signature(found.compute).parameters.values()
     return sum("Tensor" in str(p.annotation) for p in parameters)

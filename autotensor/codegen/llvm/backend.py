@@ -24,6 +24,7 @@ from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.denormals import KEPT, flushing
 from autotensor.codegen.llvm.kernel import KernelText, kernel_text
 from autotensor.codegen.llvm.kernel_entry import BARRIER, Call, entry_text, plan_text, shared_text
+from autotensor.codegen.llvm.lanes import byte_tables
 from autotensor.codegen.llvm.memory import ALIGNMENT
 from autotensor.codegen.reread import reread
 from autotensor.ir.expr import Dot, Expr
@@ -227,7 +228,15 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
             )
         name = f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}"
         texts.append(
-            kernel_text(func, name, aligned, ldexp=ldexp, registers=registers, overlapping=overlapping)
+            kernel_text(
+                func,
+                name,
+                aligned,
+                ldexp=ldexp,
+                permutes_bytes=byte_tables.FEATURE in features,
+                registers=registers,
+                overlapping=overlapping,
+            )
         )
     return texts
 

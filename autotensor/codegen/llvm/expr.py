@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from autotensor.base.dtype import DType, float32, float64, int16, int32, int64, uint16, uint32, wrap_int
+from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.dot_instructions import takes_tiles
-from autotensor.codegen.llvm import dots, intrinsics
+from autotensor.codegen.llvm import dots, integers, intrinsics
 from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 from autotensor.codegen.llvm.tiles import TileRegisters
@@ -51,12 +51,6 @@ from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import contains
 
-# x86's conversions of vectors of float32 to int32, by lanes
-_TRUNCATE = {
-    4: "llvm.x86.sse2.cvttps2dq",
-    8: "llvm.x86.avx.cvtt.ps2dq.256",
-    16: "llvm.x86.avx512.mask.cvttps2dq.512",
-}
 FENCED_BITS = 128  # of vectors: every processor has such registers, and sums over lanes pass through them
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
@@ -211,7 +205,7 @@ class ValueWriter(FunctionWriter):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
             case Select(cond, a, b):
                 t = ty(e.dtype)
-                if cond.dtype.lanes == 1 and is_data(cond) and self._fills_register(e.dtype):
+                if cond.dtype.lanes == 1 and is_data(cond) and self.fills_register(e.dtype):
                     c, kind = self._in_lanes(cond, e.dtype.lanes), cond.dtype.with_lanes(e.dtype.lanes)
                     match a:
                         case Binary(Op.ADD, z, Binary(Op.MUL, x, y)) if (
@@ -222,7 +216,7 @@ class ValueWriter(FunctionWriter):
                     c, kind = self.value(cond), cond.dtype
                 return self.op(f"select {ty(kind)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
             case Cast(_, a):
-                return self.cast(self.value(a), a.dtype, e.dtype)
+                return integers.rounded(self, e) or self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
                 return self._call(name, args[0].dtype, [self.value(a) for a in args])
             case Dot() if takes_tiles(e.instruction):
@@ -242,6 +236,8 @@ class ValueWriter(FunctionWriter):
             fused = self._fused(op, a, b) if t.kind == "float" else None
             return fused or self._float_binary(op, t, a, b)
         if op in _INT_OPS:
+            if op in (Op.ADD, Op.SUB) and (apart := integers.sum_apart(self, op, a, b)) is not None:
+                op, (a, b) = Op.ADD, apart
             x, y = self.value(a), self.value(b)
             if op is Op.ADD and _are_halves(a, b):
                 return self._sum_of_halves(t, x, y)
@@ -439,7 +435,7 @@ class ValueWriter(FunctionWriter):
         values = [(z.dtype, v) for v in (*taken, self.value(z))]
         return self.call(f"llvm.fmuladd.{suffix(z.dtype)}", z.dtype, *values)
 
-    def _fills_register(self, t: DType) -> bool:
+    def fills_register(self, t: DType) -> bool:
         """Whether as many 32-bit lanes are one register, where choices between registers are to be masks:
         LLVM ends the process for a wider choice."""
         widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
@@ -496,8 +492,8 @@ class ValueWriter(FunctionWriter):
             wide = float32.with_lanes(old.lanes)
             return self._float_to_int(self.cast(x, old, wide), wide, new)
         via, word, cond = stopover(new), ty(old), cond_type(old)
-        if via.bits == old.bits == 32 and self._fills_register(old):
-            return self.cast(self._truncated(x, old, via), via, new)
+        if via.bits == old.bits == 32 and self.fills_register(old):
+            return self.cast(integers.truncated(self, x, old), via, new)
         end = 2.0 ** (via.bits - 1)
         size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
@@ -513,11 +509,6 @@ class ValueWriter(FunctionWriter):
         above = self.op(f"and {cond} {high}, {below_end}")
         unsigned = self.op(f"fptoui {word} {x} to {ty(new)}")
         return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
-
-    def _truncated(self, x: str, old: DType, via: DType) -> str:
-        """float32 as int32 by x86's own instruction, which gives the least number out of range."""
-        unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
-        return self.call(_TRUNCATE[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))
 
     def _cast_bfloat(self, x: str, old: DType, new: DType) -> str:
         n = old.lanes

@@ -99,6 +99,7 @@ class FunctionWriter:
 
     def __init__(self) -> None:
         self.has_ldexp = False  # x·2**n is an instruction; elsewhere LLVM would call a library function
+        self.permutes_bytes = False  # an instruction takes bytes from anywhere in two registers of 64
         self.registers = (
             ""  # for vectors, in LLVM's words, where a choice of one bit between them is a branch
         )

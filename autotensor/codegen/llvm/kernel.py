@@ -52,18 +52,21 @@ def kernel_text(
     aligned: Collection[Any] = (),
     *,
     ldexp: bool = False,
+    permutes_bytes: bool = False,
     registers: str = "",
     overlapping: Collection[Any] = (),
 ) -> KernelText:
     """The LLVM function of one kernel.
 
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
-    instruction; the text is right without it, too. registers: LLVM's constraint for vector registers, on
-    targets where it would turn a choice between vectors into a branch; "" elsewhere. overlapping: parameters
-    that may lie in the same bytes: a result over the input whose elements it replaces.
+    instruction; the text is right without it, too. permutes_bytes: it has `byte_tables.FEATURE`. registers:
+    LLVM's constraint for vector registers, on targets where it would turn a choice between vectors into a
+    branch; "" elsewhere. overlapping: parameters that may lie in the same bytes: a result over the input
+    whose elements it replaces.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
+    kernel.permutes_bytes = permutes_bytes
     kernel.registers = registers
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]

@@ -19,7 +19,9 @@ from autotensor.codegen.dot_instructions import takes_tiles
 from autotensor.codegen.llvm import tiles
 from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
-from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
+from autotensor.codegen.llvm.lanes.byte_tables import byte_lanes
+from autotensor.codegen.llvm.lanes.shuffles import picked, shuffle, transposed
+from autotensor.codegen.llvm.lanes.stretches import narrow_windows, picked_from
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Cast, Dot, Expr, Load, const
@@ -119,8 +121,12 @@ def load(w: ValueWriter, e: Load) -> str:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
         case Kind.PERMUTED:
             return shuffle(w, t, _plain_load(w, buffer, start, t, mask), "poison", access.offsets)
-    if mask is None and buffer.scope is not Scope.REGISTER and (width := _stretch(access.offsets)):
-        return _from_stretch(w, t, buffer, start, access.offsets, width)
+    if mask is None and buffer.scope is not Scope.REGISTER:
+        if width := _stretch(access.offsets):
+            return _from_stretch(w, t, buffer, start, access.offsets, width)
+        if windows := narrow_windows(t, access.offsets):
+            parts = [_plain_load(w, buffer, start.shift(at), windows.part(t), None) for at in windows.starts]
+            return picked_from(w, t, parts, windows, access.offsets)
     result = "poison"
     for k, offset in enumerate(access.offsets):
         one = _plain_load(w, buffer, start.shift(offset), t.element, mask)
@@ -136,6 +142,8 @@ def _looked_up(w: ValueWriter, e: Load, index: Expr, mask: Expr | None) -> str:
     """
     if mask is not None or e.buffer.scope is Scope.REGISTER or not w.reads(index) or e.dtype.bits >= 32:
         return ""
+    if lanes := byte_lanes(w, e, index, w.place(e.buffer).pointer):
+        return lanes
     places = [in_loaded_lane(index, const(k)) for k in range(e.dtype.lanes)]
     simplified, result = Simplifier(w.bounds), "poison"
     for k, place in enumerate(places):

@@ -33,6 +33,7 @@ from autotensor.graph.rules.layout import channels_last
 from autotensor.graph.rules.linear_sums import merge_sums
 from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.rules.norms import recognise_norms
+from autotensor.graph.rules.quantised.byte_tables import byte_tables
 from autotensor.graph.rules.single_pixel import single_pixels
 from autotensor.graph.rules.weight_storage import in_16_bits, rounded_weights
 
@@ -74,6 +75,7 @@ IN_16_BITS = Pass("weights in 16 bits", in_16_bits)  # last: no other rule need 
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
+    Pass("tables of bytes", byte_tables),  # before the next: functions are as written, in floats
     IN_INTEGERS,  # before constants are folded: weights are integers still
     GROUPED_WEIGHTS,  # likewise
     Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded

@@ -37,7 +37,8 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rules.affine import channel_axis
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
-from autotensor.graph.rules.whole_numbers import in_whole_numbers
+from autotensor.graph.rules.quantised.product_views import as_they_lie, views_behind
+from autotensor.graph.rules.quantised.whole_numbers import in_whole_numbers, sums_in_32_bits
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
@@ -563,7 +564,8 @@ def in_integers(graph: Graph) -> Graph:
     """The graph with integers between its quantised tensors, where there are rules for it."""
     if not any(n.op == "dequantize" for n in graph.applies):
         return graph
-    return in_whole_numbers(canonicalize(rewrite_graph(graph, INTEGERS, name="in integers")))
+    made = views_behind(canonicalize(rewrite_graph(graph, INTEGERS, name="in integers")))
+    return sums_in_32_bits(in_whole_numbers(as_they_lie(canonicalize(made))))
 
 
 # -- what is left --------------------------------------------------------------------------------------------

@@ -128,7 +128,10 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
         rest = node.inputs[len(whole) :]
         return node.given([*(forms.last(x) for x in whole), *(forms.written(x) for x in rest)], **changed)
     if node.kind is Kind.ELEMENTWISE and not node.has_attr("axis"):
-        return node.given(_operand(x, rank, forms) for x in node.inputs)
+        return node.given(
+            forms.written(x) if n in node.tables else _operand(x, rank, forms)
+            for n, x in enumerate(node.inputs)
+        )
     return None
 
 

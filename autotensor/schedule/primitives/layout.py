@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autotensor.base.dtype import int64
@@ -19,6 +20,7 @@ from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.te.dag import IterDef, StageOp
 
 SIDE = 8  # of a square that is turned in registers
+WORD, VECTOR = 4, 64  # bytes
 MANY = 64  # turns of a parallel loop that are enough
 
 
@@ -98,7 +100,7 @@ def copy_loops(op: StageOp) -> tuple[Step, ...]:
     """Loops of a copy that is made in every call.
 
     Where the tensor runs along another dimension than the copy, squares are turned: a row of each is read
-    and written as a vector.
+    and written as a vector. Words of elements of fewer than 32 bits are written side by side.
     """
     name, *outer, last = op.name, *(a.name for a in op.axes)
     body = op.bodies[0]
@@ -115,6 +117,11 @@ def copy_loops(op: StageOp) -> tuple[Step, ...]:
             outer.append(inner[0])
         elif along is None and whole and access_step(body, last) == 1:
             steps += [SplitStep(name, last, (SIDE,)), Vectorize(name, f"{last}.1")]
+        elif words := _words(body, outer, extents, last):
+            row = outer.pop()
+            steps += [SplitStep(name, row, (words,)), FuseStep(name, f"{row}.1", last)]
+            steps.append(Vectorize(name, fuse_name(f"{row}.1", last)))
+            outer.append(f"{row}.0")
     at, turns = outer[0] if outer else last, extents.get(outer[0], MANY) if outer else 1
     for other in outer[1:]:
         if turns >= MANY:
@@ -122,6 +129,22 @@ def copy_loops(op: StageOp) -> tuple[Step, ...]:
         steps.append(FuseStep(name, at, other))
         at, turns = fuse_name(at, other), turns * extents.get(other, MANY)
     return (*steps, Parallel(name, at)) if turns > 1 else tuple(steps)
+
+
+def _words(body: Load, outer: Sequence[str], extents: Mapping[str, int], last: str) -> int:
+    """How many words side by side are written as a vector; 0 where the copy does not end in words.
+
+    A word is a group of elements of fewer than 32 bits, as dot instructions take them.
+    """
+    size = body.dtype.bytes
+    if not outer or size >= WORD or extents[last] * size != WORD:
+        return 0
+    lanes = VECTOR // WORD
+    return lanes if extents[outer[-1]] % lanes == 0 and 1 in _steps(body, outer[-1], last) else 0
+
+
+def _steps(body: Load, *axes: str) -> tuple[int, ...]:
+    return tuple(access_step(body, a) for a in axes)
 
 
 def access_step(load: Load, axis: str) -> int:

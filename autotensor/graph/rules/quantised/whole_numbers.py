@@ -1,4 +1,6 @@
-"""A byte that one sum of bytes alone reads is not made: it goes on as a whole number in a float.
+"""Rounded sums on their way to a byte: whole numbers in floats, or integers.
+
+A byte that one sum of bytes alone reads is not made: it goes on as a whole number in a float.
 
     requantize(requantize(x, s, zero=z) - z, t, shift=b)
         ──▶  requantize(requantize(x, s, zero=z, centred=True), t, shift=b)
@@ -7,6 +9,14 @@
 
 Clamped and less its zero point it is the same number, and a kernel need not narrow and widen it. So shortcuts
 of residual blocks are added behind a convolution.
+
+Rounded sums that fit 32 bits are clamped as integers:
+
+    requantize(x: int32, 0.002)  ──▶  requantize(x, 0.002, in_32_bits=True)          |x * 0.002| < 2**30
+
+A float must be clamped before it becomes an integer where that may have no room for it. Most sums are far
+from there, by their scales alone; then a processor rounds and converts in one instruction, and narrows bytes
+with an end of their range in another.
 """
 
 from __future__ import annotations
@@ -16,6 +26,8 @@ import numpy as np
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
 from autotensor.ir.rewrite import Rules, rule
+
+ROOM = 2.0**30  # for a sum, so that with a zero point it fits, too
 
 
 def in_whole_numbers(graph: Graph) -> Graph:
@@ -72,3 +84,38 @@ def _is_only_for(x: GraphNode, zero: int, uses: Uses) -> bool:
 def _as_number(x: GraphNode) -> GraphNode:
     assert isinstance(x, Apply)
     return x.given(x.inputs, centred=True)
+
+
+# -- integers ---------------------------------------------------------------------------------------------
+
+
+def sums_in_32_bits(graph: Graph) -> Graph:
+    return rewrite_graph(graph, Rules(_fitting), name="sums in 32 bits")
+
+
+@rule(Apply)
+def _fitting(node: Apply, uses: Uses) -> GraphNode | None:
+    if node.op != "requantize" or node.attr("in_32_bits"):
+        return None
+    total, scale, *shift = node.inputs
+    most = _furthest(total) * _furthest(scale) + sum(_shifted(node, s) for s in shift)
+    return node.given(node.inputs, in_32_bits=True) if most < ROOM else None
+
+
+def _shifted(node: Apply, shift: GraphNode) -> float:
+    """The size that no shift exceeds."""
+    if not shift.dtype.is_int:
+        return _furthest(shift)
+    return (_furthest(shift) + abs(int(node.attr("shift_zero")))) * abs(float(node.attr("shift_scale")))
+
+
+def _furthest(x: GraphNode) -> float:
+    """A size that no element exceeds; infinite where it is not known, or an element is NaN."""
+    if isinstance(x, Constant):
+        sizes = np.abs(x.array.astype(np.float64))
+        return float(sizes.max(initial=0)) if bool(np.isfinite(sizes).all()) else np.inf
+    if x.dtype.is_int:
+        return 2.0 ** (x.dtype.bits - (x.dtype.kind == "int"))
+    if isinstance(x, Apply) and x.op == "requantize" and x.attr("centred"):
+        return 2.0**17
+    return np.inf

@@ -1,0 +1,167 @@
+"""Integers in fewer instructions: of float32 by x86's own conversions, and sums behind register tiles.
+
+    int(x)                                             cvttps2dq
+    int(round(x))                                      cvtps2dq, which rounds halves to even
+    int8(min(max(round(x) + zero, low), high))         cvtps2dq(min(max(x, low - zero), high - zero)) + zero
+    (tile - s) + b                                     tile + (b - s)    s, b: from memory; tile: in registers
+
+The conversions give the least number where an integer has no room. The third line makes a byte of a
+sum: limits that are whole numbers may come before the rounding, and a zero point is added to the integer.
+NaN, which becomes the least number, keeps its 0 in the lowest bits. In the last line what is the same behind
+every row of a tile is added up once; sums of integers wrap around, so that any order gives the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autotensor.base.dtype import DType, int16, int32
+from autotensor.codegen.llvm.extremes import Extremes
+from autotensor.codegen.llvm.function_writer import cond_type, literal, ty
+from autotensor.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Op
+from autotensor.ir.func import Scope
+from autotensor.ir.semantics import stopover
+
+Term = tuple[Op, Expr]  # added or taken away
+
+# by lanes
+_TRUNCATE = {
+    4: "llvm.x86.sse2.cvttps2dq",
+    8: "llvm.x86.avx.cvtt.ps2dq.256",
+    16: "llvm.x86.avx512.mask.cvttps2dq.512",
+}
+_ROUND = {
+    4: "llvm.x86.sse2.cvtps2dq",
+    8: "llvm.x86.avx.cvt.ps2dq.256",
+    16: "llvm.x86.avx512.mask.cvtps2dq.512",
+}
+EXACT = 1 << 22  # whole numbers below it, and their sums, are exact in float32
+
+
+class Operands(Protocol):
+    """The part of the writer of expressions (expr.py) that is used here."""
+
+    extremes: Extremes
+
+    def value(self, e: Expr) -> str: ...
+    def cast(self, x: str, old: DType, new: DType) -> str: ...
+    def reads(self, e: Expr) -> frozenset[Any]: ...
+    def fills_register(self, t: DType) -> bool: ...
+    def op(self, text: str) -> str: ...
+    def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """min(max(round(x) + zero, low), high), of whole numbers."""
+
+    x: Expr
+    zero: int
+    low: int
+    high: int
+
+
+def truncated(w: Operands, x: str, old: DType) -> str:
+    return _converted(w, _TRUNCATE, x, old)
+
+
+def rounded(w: Operands, e: Cast) -> str:
+    """The value of a cast of a rounded float32 by one conversion; "" for other casts."""
+    old, new = e.a.dtype, e.dtype
+    if old.kind != "float" or old.bits != 32 or not new.is_int or not w.fills_register(old):
+        return ""
+    via = stopover(new)
+    if via.bits != 32:
+        return ""
+    match e.a:
+        case Call("round", (x,)):
+            return w.cast(_converted(w, _ROUND, w.value(x), old), via, new)
+    found = _clamped(e.a)
+    return "" if found is None or new.bits > 16 else _narrowed(w, found, via, new)
+
+
+def _narrowed(w: Operands, r: Rounded, via: DType, new: DType) -> str:
+    t, low, high = r.x.dtype, r.low - r.zero, r.high - r.zero
+    x = w.value(r.x)
+    if r.zero and r.low == 0:  # what a NaN becomes must be 0, and is the low end here
+        x = w.extremes.beyond(Op.MAX, t, x, literal(low, t))
+    else:
+        x = w.extremes.beyond(Op.MAX, t, literal(low, t), x)
+    x = w.extremes.beyond(Op.MIN, t, literal(high, t), x)
+    whole = _converted(w, _ROUND, x, t)
+    if r.zero:
+        moved = w.op(f"add {ty(via)} {whole}, {literal(r.zero, via)}")
+        if r.low:
+            number = w.op(f"fcmp ord {ty(t)} {x}, {x}")
+            moved = w.op(f"select {cond_type(t)} {number}, {ty(via)} {moved}, {ty(via)} {whole}")
+        whole = moved
+    return w.cast(whole, via, new)
+
+
+def _clamped(e: Expr) -> Rounded | None:
+    match e:
+        case Binary(Op.MIN, Binary(Op.MAX, inner, low), high):
+            ends = _whole(low), _whole(high)
+        case _:
+            return None
+    match inner:
+        case Call("round", (x,)):
+            zero: int | None = 0
+        case Binary(Op.ADD, Call("round", (x,)), z):
+            zero = _whole(z)
+        case _:
+            return None
+    if zero is None or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
+        return None
+    return Rounded(x, zero, ends[0], ends[1])
+
+
+def _whole(e: Expr) -> int | None:
+    """The whole number that a float is; None if it is another one, or unknown."""
+    while isinstance(e, Broadcast):
+        e = e.a
+    known = isinstance(e, Const) and abs(e.value) < EXACT and float(e.value).is_integer()
+    return int(e.value) if known and isinstance(e, Const) else None
+
+
+def _converted(w: Operands, by: dict[int, str], x: str, old: DType) -> str:
+    via = int32.with_lanes(old.lanes)
+    unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
+    return w.call(by[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))
+
+
+# -- sums -------------------------------------------------------------------------------------------------
+
+
+def sum_apart(w: Operands, op: Op, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """A sum's one term in registers, and the sum of the others; None where that changes nothing."""
+    if not _in_registers(w, a) and not _in_registers(w, b):
+        return None
+    inner: list[Term] = []
+    outer: list[Term] = []
+    for sign, term in _terms(op, a, b):
+        (inner if _in_registers(w, term) else outer).append((sign, term))
+    outer.sort(key=lambda term: term[0] is Op.SUB)
+    if len(inner) != 1 or inner[0][0] is Op.SUB or len(outer) < 2 or outer[0][0] is Op.SUB:
+        return None
+    total = outer[0][1]
+    for sign, term in outer[1:]:
+        total = Binary(sign, total, term)
+    return inner[0][1], total
+
+
+def _in_registers(w: Operands, e: Expr) -> bool:
+    return any(buffer.scope is Scope.REGISTER for buffer in w.reads(e))
+
+
+def _terms(op: Op, a: Expr, b: Expr, sign: Op = Op.ADD) -> list[Term]:
+    found: list[Term] = []
+    for x, taken in ((a, sign is Op.SUB), (b, (op is Op.SUB) != (sign is Op.SUB))):
+        own = Op.SUB if taken else Op.ADD
+        match x:
+            case Binary(Op.ADD | Op.SUB as inner, c, d):
+                found += _terms(inner, c, d, own)
+            case _:
+                found.append((own, x))
+    return found

@@ -1,0 +1,87 @@
+"""Lanes of fewer than 32 bits from a few stretches of memory: a load for each stretch, then shuffles.
+
+    0, s, 2s, 3s, 1, s+1, …      four rows of bytes, interleaved       4 loads of 16 lanes, joined, permuted
+    0, 4, 8, 12, …, 124          every fourth byte of two registers    2 loads of 64 lanes, permuted
+    0, 1, 2, 3, s, s+1, …        words of bytes, one from each row     16 loads of 4 lanes, joined
+
+One after another, each lane costs a load and a move; no instruction gathers such lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotensor.base.dtype import DType
+from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
+
+REGISTER = 64  # bytes that one load may take
+LANES_A_LOAD = 4  # at least, in the mean
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Stretches of so many elements that hold all lanes; the first element of each."""
+
+    width: int
+    starts: tuple[int, ...]
+
+    def part(self, t: DType) -> DType:
+        return t.element.with_lanes(self.width)
+
+    def place(self, offset: int) -> int:
+        """Where an element is, the stretches side by side."""
+        n = next(n for n, at in enumerate(self.starts) if at <= offset < at + self.width)
+        return n * self.width + offset - self.starts[n]
+
+
+def narrow_windows(t: DType, offsets: Sequence[int]) -> Windows | None:
+    """The fewest stretches, and of these the narrowest; None where lanes are wide, or too far apart.
+
+    None reaches beyond the first or the last lane.
+    """
+    lanes = len(offsets)
+    if t.bits >= 32 or t.is_bool or lanes < LANES_A_LOAD:
+        return None
+    places = sorted(set(offsets))
+    best: Windows | None = None
+    width = LANES_A_LOAD
+    while width * t.element.bytes <= REGISTER and width <= places[-1] - places[0] + 1:
+        found = Windows(width, _covered(places, width))
+        if lanes >= LANES_A_LOAD * len(found.starts) and (
+            best is None or len(found.starts) < len(best.starts)
+        ):
+            best = found
+        width *= 2
+    return best
+
+
+def _covered(places: Sequence[int], width: int) -> tuple[int, ...]:
+    """Where stretches begin that hold all places."""
+    starts: list[int] = []
+    for at in places:
+        if not starts or at >= starts[-1] + width:
+            starts.append(min(at, places[-1] + 1 - width))  # no element beyond the last lane is read
+    return tuple(starts)
+
+
+def picked_from(
+    w: FunctionWriter, t: DType, parts: Sequence[str], windows: Windows, offsets: Sequence[int]
+) -> str:
+    """The lanes at these offsets, from vectors that hold the stretches."""
+    width, values = windows.width, list(parts)
+    while len(values) > 1:
+        kind = ty(t.element.with_lanes(width))
+        if len(values) % 2:
+            values.append("poison")
+        order = ", ".join(f"i32 {k}" for k in range(2 * width))
+        values = [
+            w.op(f"shufflevector {kind} {a}, {kind} {b}, <{2 * width} x i32> <{order}>")
+            for a, b in zip(values[::2], values[1::2], strict=True)
+        ]
+        width *= 2
+    kind, places = ty(t.element.with_lanes(width)), [windows.place(o) for o in offsets]
+    if places == list(range(width)):
+        return values[0]
+    order = ", ".join(f"i32 {k}" for k in places)
+    return w.op(f"shufflevector {kind} {values[0]}, {kind} poison, <{len(places)} x i32> <{order}>")
