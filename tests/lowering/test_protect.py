@@ -6,6 +6,7 @@ from ir_tools import A, B, I, J, T, loop, store, text
 
 from autotensor.ir.expr import Expr, Load, all_of, const, select
 from autotensor.ir.stmt import If
+from autotensor.ir.visit import walk
 from autotensor.lowering.passes.protect_loads import protect
 
 ZERO = const(0.0, A.dtype)
@@ -52,6 +53,23 @@ def test_conditions_on_data_protect_where_only_they_do() -> None:
     at = Load(T, (I,)).astype("int64")
     found = value(select(all_of(at >= 0, at < 64), Load(A, (at,)), ZERO))
     assert "(A[int64(T[i])] if int64(T[i]) >= 0 and int64(T[i]) < 64)" in found
+
+
+def test_a_side_that_is_compared_has_the_masks_of_the_comparison() -> None:
+    """It is computed for the condition anyway."""
+    x = Load(A, (I - 1,))
+    assert value(select(x > ZERO, x, ZERO)) == "(A[i-1] if A[i-1] > 0 else 0)"
+    assert value(select(x > ZERO, x * 2.0, ZERO)) == "((A[i-1] if A[i-1] > 0) * 2.0 if A[i-1] > 0 else 0)"
+
+
+def test_a_chain_of_maxima_grows_by_its_length() -> None:
+    """Each is compared and chosen; with masks of its own for either, every step had twice as many."""
+    best: Expr = Load(A, (I - 40,))
+    for n in range(1, 40):
+        x = Load(A, (I - n,))
+        best = select(x > best, x, best)
+    found = protect(loop(I, 64, store(B, I, select(I >= 1, best, ZERO))))
+    assert len({n for n in walk(found) if isinstance(n, Load)}) == 40
 
 
 def test_other_loops_keep_their_ranges() -> None:

@@ -4,6 +4,7 @@
 
 Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are
 in bounds anyway get none, and conditions that read memory join a mask only where the others do not suffice.
+A side that the condition compares is computed for it anyway, select(x > y, x, y), and its masks are the same.
 """
 
 from __future__ import annotations
@@ -91,9 +92,10 @@ class _Masked:
         match e:
             case Select(cond, then, otherwise):
                 c = self.expr(cond, under)
-                return Select(
-                    c, self.expr(then, (*under, c)), self.expr(otherwise, (*under, Unary(Neg.NOT, c)))
-                )
+                told = (cond.a, cond.b) if isinstance(cond, Compare) else ()  # computed on either side
+                yes = under if then in told else (*under, c)
+                no = under if otherwise in told else (*under, Unary(Neg.NOT, c))
+                return Select(c, self.expr(then, yes), self.expr(otherwise, no))
             case Load(buffer, indices, own):
                 inner = tuple(self.expr(i, under) for i in indices)
                 mask = own if own is None else self.expr(own, under)
