@@ -290,7 +290,8 @@ class Cpu:
     prior_load: float = 0.6
     # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
     prior_spilled: float = 2.5
-    prior_division: float = 8.0  # FMAs that a division, or a square root, takes as long as (chosen, 2026-11)
+    # FMAs that the divider takes as long as for a division; a square root counts as one, which takes 10
+    prior_division: float = 6.0  # (Zen 4, 2026-11)
     # bytes from beyond L2 that could have come while fetching ahead begins anew: with 256 to 512 the prior is
     # right about most of 93 programs (Xeon, 2026-11)
     prior_start: float = 512.0
@@ -339,6 +340,7 @@ XEON = replace(
     # 14 x 2 tiles in place of 5 x 5 make 49 rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128
     # rows of 3072 steps 1.12 x (Sapphire Rapids, 2026-11)
     panel_wait=0.25,
+    prior_division=8.0,  # (chosen, 2026-11)
     # one core 806, 96 and 253 G operations/s where FMAs do 214; vdpbf16ps takes two cycles (Emerald Rapids,
     # 2026-11); tiles by Intel's manual, 2048 and 1024 a cycle
     dots=(("vpdpb", 3.8), ("vpmaddwd", 1.2), ("vdpbf16ps", 0.45), ("tdpbusd", 32.0), ("tdpbf16ps", 16.0)),

@@ -127,14 +127,18 @@ def _step(s: StagePicture, count: int, tile: Tile, target: Target, rates: Rates)
         return _step_of_tiles(s, count, tile, dot, max(LEAST_GAIN, rates.gain(dot, target)), cpu)
     gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
     registers = np.maximum(1.0, full(s.lanes, count) / target.lanes(8 * s.operands[-1].buffer.dtype.bytes))
-    slow = s.slow.divisions * (cpu.prior_division - 1.0) + s.slow.calls * (cpu.called - 1.0)
-    each = max(1.0, s.flops_per_point / 2.0) + slow  # operations of a point, as times of an FMA
-    work = registers * tile.size * tile.depth * each / gain
+    work = registers * tile.size * tile.depth * _operations(s, cpu) / gain
     chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
     loads = registers * cpu.prior_load * tile.loads / group
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
+
+
+def _operations(s: StagePicture, cpu: Cpu) -> float:
+    """Operations of a point, as times of an FMA; the divider works while the other units do."""
+    others = max(1.0, s.flops_per_point / 2.0) + s.slow.calls * (cpu.called - 1.0)
+    return max(others, s.slow.divisions * cpu.prior_division)
 
 
 def _step_of_tiles(

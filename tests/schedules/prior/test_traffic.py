@@ -130,3 +130,6 @@ def test_vectors_of_several_registers_and_divisions_take_their_time() -> None:
     assert seconds(64, lambda v: v + 1.0) > 0.6 * seconds(16, lambda v: v + 1.0)
     assert seconds(16, lambda v: 1.0 / v) > 3 * seconds(16, lambda v: 1.0 - v)
     assert seconds(16, lambda v: te.exp(v)) > 3 * seconds(16, lambda v: 1.0 - v)
+    meanwhile = seconds(16, lambda v: 1.0 / (v * v + v + 2.0))  # the divider works meanwhile
+    assert meanwhile == pytest.approx(seconds(16, lambda v: 1.0 / v))
+    assert seconds(16, lambda v: te.exp(v) / (1.0 + v)) > meanwhile
