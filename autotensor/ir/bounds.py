@@ -298,19 +298,19 @@ class Bounds:
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
         inside = self.with_range(var, Interval(first.lo, last))
-        if is_symbolic(extent):  # the range alone says little
+        if not isinstance(extent, Const) and not is_data(extent):  # the range alone says little
             inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
-            count = self._if_positive(extent)  # there are turns
+            count = self.if_positive(extent)  # there are turns
             if count is not extent:
                 inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, count)))
         return inside
 
-    def _if_positive(self, e: Expr) -> Expr:
+    def if_positive(self, e: Expr) -> Expr:
         """The same number in fewer words, if it is at least 1: max(n - 4, 0) is n - 4 then."""
         if isinstance(e, Binary) and e.op is Op.MAX:
             for a, b in ((e.a, e.b), (e.b, e.a)):
                 if self.of(b).within(Interval(None, 0)):
-                    return self._if_positive(a)
+                    return self.if_positive(a)
         return e
 
     def in_let(self, var: Var, value: Expr) -> Bounds:

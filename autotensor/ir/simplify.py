@@ -81,7 +81,8 @@ class Simplifier:
                 and extent is not None
                 and not (isinstance(begin, Const) and isinstance(extent, Const))
             ):
-                known = known.assuming(Binary(Op.SUB, var, begin) < extent)
+                for count in dict.fromkeys((extent, self.bounds.if_positive(extent))):  # there are turns
+                    known = known.assuming(Binary(Op.SUB, var, begin) < count)
             outer = self if known.facts is self.bounds.facts else None
             found = self._inner[key] = type(self)(known, self.values, outer, var)
         return found

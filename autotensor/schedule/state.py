@@ -18,6 +18,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
+from autotensor.te.clamped_choices import unclamped
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.scan import hosts, steps_of
 
@@ -146,7 +147,7 @@ class State:
             for host in hosts(dag.stages, dag.carried)
             for op in steps_of(host, dag.stages, dag.carried)[:-1]
         }
-        made = (Stage.of(op) for op in dag.stages)
+        made = (Stage.of(unclamped(op)) for op in dag.stages)
         carrying = {op.name for op in hosts(dag.stages, dag.carried)}
         return State(
             dag,

@@ -118,7 +118,12 @@ def operations(body: Expr) -> int:
 @lru_cache(maxsize=4096)
 def distinct_operations(body: Expr) -> int:
     """Float operations of a body, those that occur again counted once: code computes them once, too."""
-    return sum(_own(e) for e in evaluated((body,)))
+    return float_operations((body,))
+
+
+def float_operations(bodies: Sequence[Expr]) -> int:
+    """The same of several bodies that are computed together."""
+    return sum(_own(e) for e in evaluated(bodies))
 
 
 def evaluated(bodies: Sequence[Expr]) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""A maximum over a window is made of maxima over shorter windows, which neighbours share.
+"""A maximum or a sum over a window is made of those over shorter windows, which neighbours share.
 
     M[i] = max_{r < 9} x[i + r]     ──▶     M.part[i] = max_{r < 3} x[i + r]
                                             M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps for 8
@@ -7,9 +7,9 @@
                                                      P[i, j]      = max_a P.part[i + a, j]
 
 Parts may overlap. The same goes for every reduction whose result does not change when a term occurs twice:
-maxima and minima, "and" and "or". The first of equal terms is kept, as before. A window may also be written
-out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as that takes fewer operations,
-loads and stores.
+maxima and minima, "and" and "or". The first of equal terms is kept, as before. Parts of sums do not overlap.
+A window may also be written out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as
+that takes fewer operations, loads and stores.
 
 Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
 kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows take the
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from autotensor.ir.expr import Binary, Combiner, Expr, Load, Op, Var
+from autotensor.ir.expr import Binary, Combiner, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.reducers import alone
 from autotensor.ir.rewrite import substitute
@@ -41,6 +41,7 @@ NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
 LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
 ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
+ROWS = 4  # of sums that share terms
 PARTS = (2, 3, 4)  # that a window is joined from
 MOST = 128  # terms along an axis: longer windows are left as they are
 
@@ -67,20 +68,30 @@ def parts_of(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...] | None:
 
 def work(ops: Sequence[StageOp]) -> float:
     """Operations of stages, for each lane of a vector."""
-    return sum(prod(a.extent for a in op.axes) * _element(op.bodies, *_terms(op)) for op in ops)
+    return sum(prod(a.extent for a in op.axes) * _element(op, *_terms(op)) for op in ops)
 
 
 def _terms(op: StageOp) -> tuple[int, float]:
     """How many terms are joined, and the operations that one of them takes."""
     each = LOAD * len(op.loads()) + sum(map(distinct_operations, op.bodies))
-    return prod(a.extent for a in op.reduce_axes), each
+    return prod(a.extent for a in op.reduce_axes), each * _of_rows(op)
 
 
-def _element(bodies: Sequence[Expr], terms: int, each: float) -> float:
-    """Operations of an element of one result for each of the bodies."""
+def _of_rows(op: StageOp) -> float:
+    """The part of a sum's terms that is evaluated where rows of the result are made together, whose windows
+    overlap."""
+    if not is_sum(op):
+        return 1.0
+    windows = (s.over.extent for s in _slides(op) if s.axis is not op.axes[-1])
+    return min(((ROWS + n - 1) / (ROWS * n) for n in windows), default=1.0)
+
+
+def _element(op: StageOp, terms: int, each: float) -> float:
+    """Operations of an element of the op's results, of so many terms."""
     steps = terms - 1
-    joins = sum(EXTREME * steps + ALONE * (steps % 2) if b.dtype.is_float else steps for b in bodies)
-    return terms * each + joins + STORE * len(bodies)
+    floats = steps if is_sum(op) else EXTREME * steps + ALONE * (steps % 2)
+    joins = sum(floats if b.dtype.is_float else steps for b in op.bodies)
+    return terms * each + joins + STORE * len(op.bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ def _slides(op: StageOp) -> Iterator[Slide]:
     """The windows of a reduction, those along the last axis first.
 
     Floats give the outermost window alone: it is joined last, so that the first of equal terms is the same
-    one (zeros have signs).
+    one (zeros have signs). Sums of floats are as exact either way.
     """
     terms = [a for a in op.reduce_axes if a.extent > 1]
     outer = terms[:1] if any(b.dtype.is_float for b in op.bodies) else terms
@@ -125,8 +136,9 @@ def _weights(op: StageOp, axis: str, over: str) -> tuple[int, int] | None:
 
 def _split(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...]:
     """The cheapest stages that compute an op, itself last."""
+    op = _without_single_terms(op)
     found: tuple[StageOp, ...] = (op,)
-    if op.combiner is None or not _is_idempotent(op.combiner):
+    if op.combiner is None or not (_is_idempotent(op.combiner) or is_sum(op)):
         return found
     for slide in _slides(op):
         others = _apart(op, slide, names) if len(op.reduce_axes) > 1 else _joined(op, slide, names)
@@ -136,12 +148,31 @@ def _split(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...]:
 
 def _is_idempotent(c: Combiner) -> bool:
     """Whether each result is joined by itself, and a term twice is as good as once."""
+    return all(o in IDEMPOTENT for o in _joins(c))
+
+
+def _joins(c: Combiner) -> Iterator[Op | None]:
+    """The operation by which each result is joined with a term; None where it is not one by itself."""
     for own in (alone(c, n) for n in range(len(c.result))):
         match own.result if own is not None else ():
-            case (Binary(op, a, b),) if op in IDEMPOTENT and a is not b:
-                continue
-        return False
-    return True
+            case (Binary(op, a, b),) if a is not b:
+                yield op
+            case _:
+                yield None
+
+
+def _without_single_terms(op: StageOp) -> StageOp:
+    """The op without axes of one term beside others: a part along them would be a copy."""
+    several = tuple(a for a in op.reduce_axes if a.extent > 1)
+    if not several or several == op.reduce_axes:
+        return op
+    zero: dict[Expr, Expr] = {a.var: const(0) for a in op.reduce_axes if a.extent == 1}
+    return replace(op, reduce_axes=several, bodies=tuple(simplify(substitute(b, zero)) for b in op.bodies))
+
+
+def is_sum(op: StageOp) -> bool:
+    """Whether each result is a sum by itself."""
+    return op.combiner is not None and all(o is Op.ADD for o in _joins(op.combiner))
 
 
 def _apart(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, ...]:
@@ -169,7 +200,7 @@ def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, 
         places = axis.extent + step * (over.extent - before)
         found.append(_part(op, axis, places, (replace(over, extent=terms),), bodies, names))
         names |= {found[-1].name}
-        terms = parts(before, length)
+        terms = parts(before, length, overlap=not is_sum(op))
         jump = step * (length - before) // (terms - 1)
         bodies, before = _read(found[-1], axis, axis.var + over.var * jump), length
     return *found, replace(op, reduce_axes=(replace(over, extent=terms),), bodies=bodies)
@@ -181,23 +212,28 @@ def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for length in range(1, window + 1):
         places = slide.axis.extent + slide.step * (window - length)
-        ways: list[tuple[float, tuple[int, ...]]] = [(places * _element(op.bodies, length, each), (length,))]
+        ways: list[tuple[float, tuple[int, ...]]] = [(places * _element(op, length, each), (length,))]
         for shorter in range(1, length):
-            if count := parts(shorter, length):
+            if count := parts(shorter, length, overlap=not is_sum(op)):
                 cost, before = best[shorter]
-                ways.append((cost + places * _element(op.bodies, count, read), (*before, length)))
+                ways.append((cost + places * _element(op, count, read), (*before, length)))
         best[length] = min(ways)
     return best[window][1]
 
 
-def parts(shorter: int, length: int) -> int:
+def parts(shorter: int, length: int, *, overlap: bool) -> int:
     """How many windows make a longer one, evenly and without a hole between; 0 where no number on offer does.
 
-    >>> parts(3, 9), parts(3, 5), parts(4, 7), parts(2, 9)
-    (3, 2, 2, 0)
+    overlap: whether a term may be in several.
+
+    >>> parts(3, 9, overlap=True), parts(3, 5, overlap=True), parts(2, 9, overlap=True)
+    (3, 2, 0)
+    >>> parts(3, 9, overlap=False), parts(3, 5, overlap=False)
+    (3, 0)
     """
     gap = length - shorter
-    return next((n for n in PARTS if gap % (n - 1) == 0 and gap <= (n - 1) * shorter), 0)
+    whole = (n for n in PARTS if gap % (n - 1) == 0 and gap <= (n - 1) * shorter)
+    return next((n for n in whole if overlap or n * shorter == length), 0)
 
 
 def _part(

@@ -307,8 +307,8 @@ def epilogue(state: State, stage: Stage) -> Stage | None:
     return consumer
 
 
-def terms_left_out(op: StageOp, vector: str) -> bool:
-    """Whether a reduction's terms are neutral where a comparison of its axes fails, the same for a vector.
+def terms_left_out(op: StageOp) -> bool:
+    """Whether a reduction's terms are neutral where a comparison of its axes fails.
 
         C[i, j] = Σ_k select(k > i, A[k, i] * B[k, j], 0)
 
@@ -322,7 +322,7 @@ def terms_left_out(op: StageOp, vector: str) -> bool:
         ):
             names = {v.name for v in free_vars(cond)}
             summed = any(a.name in names for a in op.reduce_axes)
-            return summed and vector not in names and not contains(cond, Load)
+            return summed and not contains(cond, Load)
     return False
 
 

@@ -30,6 +30,7 @@ from schedules.rules.rewrites import (
     chosen_products,
     factored,
     float_sums,
+    invariants,
     late_choice,
     masked_operand,
     mirrored,
@@ -64,6 +65,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
+    # before all that give loops, and before inline, which would weigh the calls once for each reader
+    SketchRule("invariants", invariants.invariants),
     # behind late_choice, and before all reductions, which would compute all places
     SketchRule("mirrored", mirrored.mirrored),
     # behind mirrored, which tells a symmetric sum by its terms, and before all other reductions

@@ -20,6 +20,7 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.flat_axes import long_axes, long_loops
 from schedules.kit.parallel_region import divided_as_one
+from schedules.kit.shared_elements import share_work
 from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import lanes_of, undecided, untouched, walks_one_row
 from schedules.kit.tiles import singles
@@ -109,15 +110,17 @@ def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
 
 
 def _planes(op: StageOp) -> list[str]:
-    """An outer axis of a few elements for which nothing else is read: planes of a picture of colours.
+    """An outer axis of a few elements for which nothing else is read, or that share work: planes of a picture
+    of colours.
 
         y[c, i, j] = f(c, x[i, j, 0], x[i, j, 1], x[i, j, 2])
 
     Written together, all of them read once.
     """
     read = {v.name for load in op.loads() for i in load.indices for v in free_vars(i)}
-    few = [a for a in op.axes[:-2] if 1 < a.extent <= PLANES and a.name not in read]
-    return [few[0].name] if few and read else []
+    few = [a for a in op.axes[:-2] if 1 < a.extent <= PLANES and a.name not in read and read]
+    few += [a for a in op.axes[:-1] if share_work(op, (a,), PLANES)]
+    return [few[0].name] if few else []
 
 
 def _period(op: StageOp, lanes: int) -> int:

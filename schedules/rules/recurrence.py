@@ -10,8 +10,9 @@ steps:
     for t.0:                                   each element reads the one t.1 steps before it (`look_ahead`)
       (t.1 × lines), in vectors
 
-If steps are independent along no axis (a recurrent layer), one thread computes all steps. Cheap pointwise
-stages of a step are inlined; sums are computed at the beginning of the step.
+Elements of a short axis in front of the vectors that share work (the parts of a system's state) are computed
+side by side. If steps are independent along no axis (a recurrent layer), one thread computes all steps.
+Cheap pointwise stages of a step are inlined; sums are computed at the beginning of the step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from autotensor.schedule.carried import apart
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.look_ahead import LookAhead
-from autotensor.schedule.primitives.mark import Parallel, Vectorize
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import IterDef, StageOp
@@ -32,6 +33,7 @@ from autotensor.te.look_ahead import is_exact, joined
 from autotensor.te.scan import first_steps, steps_of
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.shared_elements import share_work
 from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import (
@@ -48,6 +50,7 @@ from schedules.registry import Extension
 MOST_ROWS = 6  # of sums computed together
 LONGEST = 16 << 10  # bytes of a part's row, so that the step before is still in the nearest cache
 SUMS = (1, 2, 4, 8)  # vectors of sums at a time
+TOGETHER = 8  # elements that share work, at most (chosen, 2026-11)
 
 
 def recurrence(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -77,15 +80,20 @@ class _Steps(SketchWriter):
         outer: list[str] = []
         inner: list[str] = []
         last: list[str] = []
+        together = self._together([s.name for s in gone])
         for n, a in enumerate(op.axes[1:], 1):
             if n == len(op.axes) - 1 and self.vectors and a.extent > 1:
                 few = a.extent < lanes
                 last = [a.name] if few else self._columns(host, a, lanes, n in free, outer)
+            elif a.name in together:
+                continue
             elif n in free:
                 outer.append(a.name)
             else:
                 inner.append(a.name)
-        self.write(Reorder(host, (*outer, t, *inner, *last)))
+        *around, vector = last or [""]
+        self.write(Reorder(host, (*outer, t, *inner, *around, *together, *([vector] if last else []))))
+        self.write(*(Unroll(host, a) for a in together))
         if last:
             self.write(Vectorize(host, last[-1]))
         if outer:
@@ -95,6 +103,15 @@ class _Steps(SketchWriter):
         for s in kept:
             self._inner(s)
         return self.extension(host, *(s.name for s in self.inside))
+
+    def _together(self, gone: list[str]) -> list[str]:
+        """The axis in front of the last one, if its elements share work: vectors of all of them are made at
+        once."""
+        op = (
+            reduce(lambda s, name: Inline(name).apply(s), reversed(gone), self.state).stage(self.host.name).op
+        )
+        row = op.axes[-2:-1] if len(op.axes) > 2 else ()
+        return [a.name for a in row if self.vectors and share_work(op, row, TOGETHER)]
 
     def looking_ahead(self) -> tuple[Extension, ...]:
         """Several steps of a few lines as vectors, which read the vectors before them. None if steps depend

@@ -10,7 +10,8 @@ the lanes of one row are joined, the next one is under way. All these numbers ar
 
 The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
 sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it
-and its leading axes are the last stage's rows. Products in front have register tiles and stay outside.
+and its leading axes are the last stage's rows; a pointwise one whose elements are read once each is inlined
+there. Products in front have register tiles and stay outside.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from __future__ import annotations
 from math import prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.ir.visit import MOST_NESTED
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
-from autotensor.schedule.state import Inlined, Ref, Stage, State
+from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
@@ -37,6 +39,7 @@ from schedules.kit.stage_analysis import (
     contiguous_reduction,
     ends_by_data,
     is_constant,
+    is_read_by_terms,
     lanes_of,
     second_cache,
     undecided,
@@ -68,6 +71,13 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     if found is None:
         return ()
     rows, chain = found
+    gone: list[Inline] = []
+    for s in chain:
+        if _is_made_where_read(state, state.stage(s.name)):
+            gone.append(Inline(s.name))
+            state = gone[-1].apply(state)
+    stage = state.stage(stage.name)
+    chain = tuple(state.stage(s.name) for s in chain if Inline(s.name) not in gone)
     for s in (*chain, stage):
         if s.op.is_reduction and (not contiguous_reduction(s.op) or is_long(s.op, target)):
             return ()  # parts in parallel do better
@@ -76,7 +86,17 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     for producer in reversed(chain):
         steps.extend(_loops(holes, producer, rows, target))
         steps.append(ComputeAt(producer.name, stage.name, at))
-    return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
+    done = (stage.name, *(s.name for s in chain), *(step.stage for step in gone))
+    return (Extension((*gone, *steps), tuple(holes), done),)
+
+
+def _is_made_where_read(state: State, s: Stage) -> bool:
+    """Whether a pointwise stage has one reader, each of whose points or terms reads an element of its own: in
+    there nothing is computed twice, and nothing goes through memory."""
+    consumers = state.consumers(s)
+    if s.op.is_reduction or len(consumers) != 1 or nested(consumers[0].op, s.op) > MOST_NESTED:
+        return False
+    return is_read_by_terms(consumers[0].op, s.op)
 
 
 def _one_row(stage: Stage, target: Target) -> tuple[Extension, ...]:

@@ -5,10 +5,12 @@
     ──▶  parallel over blocks of 16 rows:
            m[0:16], e[k, 0:16] for each k, z[0:16]          terms and elements written out
            p of the block, as the vectors that it is in memory
+           where there are many terms, outer ones in loops around those that are written out
 
-In vectors along a row of 5 elements most lanes were idle, and its sums were joined lane by lane. Code
-generation shuffles whole vectors of the operands into lanes (`shared_vectors.py`), and back where the last
-stage is stored. Results between stages stay in registers, or in the nearest cache, with rows along memory.
+The same for a pointwise stage alone, the elements of whose rows share work. In vectors along a row of 5
+elements most lanes were idle, and its sums were joined lane by lane. Code generation shuffles whole vectors
+of the operands into lanes (`shared_vectors.py`), and back where the last stage is stored. Results between
+stages stay in registers, or in the nearest cache, with rows along memory.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.shared_elements import share_work
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, lanes_of, reads, undecided
 from schedules.registry import Extension
@@ -44,10 +47,12 @@ def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, .
         return ()
     lanes = lanes_of(op, target)
     for rows in range(1, len(op.axes) + 1):
+        if _suits((op,), rows, lanes + 1, 0) and share_work(op, op.axes[rows:], lanes):
+            return (_ShortRows((op,), rows, lanes, target).build(), Extension(onward=True))
         if prod(a.extent for a in op.axes[rows:]) < lanes:
             chain = chain_of_rows(state, stage, rows, target)
             ops = (*(s.op for s in chain), op)
-            if _suits(ops, rows, lanes, cpu_of(target).short_sum):
+            if any(o.is_reduction for o in ops) and _suits(ops, rows, lanes, cpu_of(target).short_sum):
                 return (_ShortRows(ops, rows, lanes, target).build(), Extension(onward=True))
             return ()
     return ()
@@ -57,14 +62,14 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
     """Whether stages that are all computed row by row are better computed across rows."""
     last = ops[-1]
     row = last.axes[rows - 1]
-    if row.extent < BLOCKS * lanes or not any(o.is_reduction for o in ops):
+    if row.extent < BLOCKS * lanes:
         return False
     made = {b for o in ops for b in o.buffers}
-    points = [prod(a.extent for a in (*o.axes[rows:], *o.reduce_axes)) for o in ops]
+    written = [_written(o, rows) for o in ops]
     short = all(prod(a.extent for a in o.axes[-1:] if o.axes[rows:]) < lanes for o in ops)
-    if not short or sum(points) > WRITTEN or any(b.dtype.bits < 32 for b in made):
+    if not short or sum(written) > WRITTEN or any(b.dtype.bits < 32 for b in made):
         return False
-    if len(ops) == 1 and not last.axes[rows:] and sum(points) > short_sum:
+    if len(ops) == 1 and not last.axes[rows:] and sum(written) > short_sum:
         return False
     taken = [
         (r, tuple(a.name for a in o.axes[:rows])) for o in ops for r in reads(o) if r.load.buffer not in made
@@ -73,6 +78,21 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
         r.strides.get(outer[-1], 0) > 1 for r, outer in taken
     )
     return across and all(_is_near(r, outer) and r.load.dtype.bits >= 32 for r, outer in taken)
+
+
+def _written(op: StageOp, rows: int) -> int:
+    """Points of a row that are written out."""
+    apart = _terms_apart(op, rows)
+    return prod(a.extent for a in (*op.axes[rows:], *op.reduce_axes) if a not in apart)
+
+
+def _terms_apart(op: StageOp, rows: int) -> tuple[IterDef, ...]:
+    """Outer axes of terms that stay loops: where several elements of a row share what all of them compute,
+    and there are too many terms to write out."""
+    elements, terms = prod(a.extent for a in op.axes[rows:]), list(op.reduce_axes)
+    while elements > 1 and terms and elements * prod(a.extent for a in terms) > WRITTEN:
+        terms.pop(0)
+    return op.reduce_axes[: len(op.reduce_axes) - len(terms)]
 
 
 def _is_near(r: Read, outer: Sequence[str]) -> bool:
@@ -90,10 +110,11 @@ class _ShortRows(SketchWriter):
 
     def build(self) -> Extension:
         op, chain = self.last, self.chain
-        if op.is_reduction:
+        apart = op.is_reduction or not chain  # what a copy along memory is made of
+        if apart:
             self.write(CacheWrite(op.name, "local"))
         block = self._host()
-        if op.is_reduction:
+        if apart:
             self._inside(f"{op.name}.local", op, block)
         for o in reversed(chain):
             self._inside(o.name, o, block)
@@ -120,9 +141,10 @@ class _ShortRows(SketchWriter):
     def _inside(self, name: str, op: StageOp, block: str) -> None:
         """A stage of the block: terms and elements written out, rows in lanes and along memory."""
         around, row, inner = op.axes[: self.rows - 1], op.axes[self.rows - 1], op.axes[self.rows :]
-        written = [a.name for a in (*inner, *op.reduce_axes)]
+        apart = _terms_apart(op, self.rows)
+        written = [a.name for a in (*inner, *op.reduce_axes) if a not in apart]
         self.write(ComputeAt(name, self.last.name, block))
         if inner:
             self.write(Storage(name, tuple(a.name for a in (*around, *inner, row)), 0))
-        self.write(Reorder(name, (*(a.name for a in around), *written, row.name)))
+        self.write(Reorder(name, (*(a.name for a in (*around, *apart)), *written, row.name)))
         self.write(*(Unroll(name, w) for w in written), Vectorize(name, row.name))

@@ -6,8 +6,10 @@ import pytest
 from comparison import check
 
 from autotensor import te
-from autotensor.lowering.pipeline import lower_nest
+from autotensor.base.target import parse
+from autotensor.lowering.pipeline import lower, lower_nest
 from autotensor.schedule.schedule import Schedule
+from autotensor.schedule.state import State
 from autotensor.te.dag import ComputeDAG
 
 
@@ -112,6 +114,49 @@ def test_conditions_on_lanes_stay_in_the_select():
     s, text = loops(padded_sum(), lambda y: y.reorder("k", "i"), lambda y: y.vectorize("i"), skip)
     assert selects(text)
     assert guards(text) == 0
+    check(s.dag, s.trace)
+
+
+def causal(n=64, clamped=False):
+    """Each place's sum of the terms before it, by a choice for every lane."""
+    h, x = te.placeholder((n,), name="H"), te.placeholder((n,), name="X")
+    k = te.reduce_axis(n, name="k")
+
+    def body(i):
+        at = te.maximum(i - k, 0) if clamped else i - k
+        return te.sum(te.select(k <= i, h[k] * x[at], 0.0), axis=k)
+
+    return ComputeDAG.of([h, x, te.compute((n,), body, name="Y")])
+
+
+def in_tiles(stage):
+    """Tiles of two vectors, the second of which is written out."""
+    stage.split("i", factors=[2, 8])
+    stage.reorder("i.0", "k", "i.1", "i.2")
+    stage.unroll("i.1")
+    stage.vectorize("i.2")
+
+
+def test_terms_that_no_lane_of_a_tile_adds_are_left_out():
+    s, text = loops(causal(), in_tiles, skip)
+    assert "if Y_k <= Y_i_0 * 16 + 15:" in text or "if Y_k < Y_i_0 * 16 + 16:" in text
+    assert selects(text)
+    check(s.dag, s.trace)
+
+
+def test_the_loop_ends_where_no_lane_adds_a_term():
+    """Of 64 terms a tile of 16 places takes those up to its last place; where all lanes add, none chooses."""
+    s, _ = loops(causal(), in_tiles, skip)
+    text = str(lower(s.state, parse("llvm -mcpu=x86-64-v3 -threads=1")).run[0])
+    assert "range(64)" not in text
+    assert any(" else " not in line for line in text.splitlines() if "+= x8(" in line)
+
+
+def test_limits_that_a_choice_implies_are_no_limits_of_a_reduction():
+    assert str(State.initial(causal(clamped=True)).stage("Y").op.bodies) == str(
+        State.initial(causal()).stage("Y").op.bodies
+    )
+    s, _ = loops(causal(clamped=True), in_tiles, skip)
     check(s.dag, s.trace)
 
 

@@ -72,15 +72,56 @@ def test_a_window_of_two_axes_is_one_along_the_other() -> None:
 
 def test_what_minds_a_term_twice_is_left_alone() -> None:
     x, r = te.placeholder((108,), name="x"), te.reduce_axis(9, name="r")
-    for join in (te.sum, te.prod):
-        assert (
-            lengths(ComputeDAG.of([x, te.compute((100,), lambda i, f=join: f(x[i + r], axis=r))]).stages[-1])
-            is None
-        )
+    op = ComputeDAG.of([x, te.compute((100,), lambda i: te.prod(x[i + r], axis=r))]).stages[-1]
+    assert lengths(op) is None
     first = te.comm_reducer(lambda a, b: a, lambda t: te.const(0, t), name="first")
     assert (
         lengths(ComputeDAG.of([x, te.compute((100,), lambda i: first(x[i + r], axis=r))]).stages[-1]) is None
     )
+
+
+@pytest.mark.parametrize(
+    ("window", "parts"),
+    [((1, 5), None), ((1, 7), None), ((1, 9), [3, 3]), ((5, 5), [5, 5]), ((9, 9), [3, 3, 3, 3])],
+)
+def test_parts_of_sums_do_not_overlap(window: tuple[int, int], parts: list[int] | None) -> None:
+    x, (a, b) = te.placeholder((60, 80), name="x"), (te.reduce_axis(n) for n in window)
+    m = te.compute((40, 64), lambda i, j: te.sum(x[i + a, j + b], axis=[a, b]), name="m")
+    assert lengths(ComputeDAG.of([x, m]).stages[-1]) == parts
+
+
+def box(window: tuple[int, int], dtype: str = "float32") -> ComputeDAG:
+    """Sums over boxes of products, which depend on the place alone."""
+    x, y = (te.placeholder((12 + window[0], 30 + window[1]), dtype, name=n) for n in "xy")
+    a, b = (te.reduce_axis(n, name=name) for n, name in zip(window, "ab", strict=True))
+    body = lambda i, j: te.sum(x[i + a, j + b] * y[i + a, j + b], axis=[a, b])  # noqa: E731
+    return ComputeDAG.of([x, y, te.compute((12, 30), body, name="m")])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("window", [(5, 5), (9, 7), (9, 1)])
+def test_sums_over_boxes_are_right(window: tuple[int, int], dtype: str) -> None:
+    dag = box(window, dtype)
+    sketch = next(s for s in generate(dag, TARGET) if s.steps[0] == UseAlgorithm("m", NAME))
+    check(dag, sketch.fill(sketch.defaults()))
+
+
+def test_sums_of_two_stages_in_one_are_shared() -> None:
+    """The mean of a box and that of its squares: two results of one stage."""
+    x, (a, b) = te.placeholder((17, 35), name="x"), (te.reduce_axis(7) for _ in range(2))
+    c, d = (te.reduce_axis(7) for _ in range(2))
+    m = te.compute((11, 29), lambda i, j: te.sum(x[i + a, j + b], axis=[a, b]), name="m")
+    q = te.compute((11, 29), lambda i, j: te.sum(x[i + c, j + d] * x[i + c, j + d], axis=[c, d]), name="q")
+    dag = ComputeDAG.of([x, te.compute((11, 29), lambda i, j: q[i, j] * 49.0 - m[i, j] * m[i, j])])
+    trace = default_trace(dag, TARGET)
+    assert sum(isinstance(s, UseAlgorithm) and s.algorithm == NAME for s in trace.steps) == 1
+    check(dag, trace)
+
+
+def test_small_windows_of_sums_are_no_sure_gain() -> None:
+    """Rows that are made together share what their terms are made of."""
+    trace = default_trace(box((3, 3)), TARGET)
+    assert not any(isinstance(s, UseAlgorithm) for s in trace.steps)
 
 
 def test_terms_that_depend_on_their_number_are_no_window() -> None:

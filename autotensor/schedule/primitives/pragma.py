@@ -10,8 +10,8 @@ from autotensor.schedule.step import AxisName, StageName, Word, step
 
 PRAGMAS = {  # key → its request
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
-    "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added; "
-    "2: in single lanes too",
+    "skip_zeros": "1: terms of a reduction that a Select makes zero for all lanes are left out, not "
+    "added; 2: in single lanes too",
     "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
     "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }

@@ -1,4 +1,4 @@
-"""Windows of maxima and the like: made of shorter ones that neighbours share, or each by itself.
+"""Windows of maxima, sums and the like: made of shorter ones that neighbours share, or each by itself.
 
 Asked before anything is decided, of all stages at once: a pipeline places the parts like any other stages.
 Those come first that seem to take clearly fewer operations, loads and stores.
@@ -11,19 +11,23 @@ from collections.abc import Iterator
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.state import Stage, State
-from schedules.algorithms.shared_windows import NAME, parts_of, work
+from schedules.algorithms.shared_windows import NAME, is_sum, parts_of, work
 from schedules.algorithms.written_windows import as_reductions
 from schedules.kit.stage_analysis import is_constant, undecided
 from schedules.registry import Extension
 
 SURE = 1.2  # times as many operations that windows by themselves must take to come second (chosen, 2026-11)
+# the same of sums, whose joins are single operations: parts that are stored cost more than the count sees
+# (3x3 squares 0.85 times as fast at 1.8; 5x5 1.6 to 1.8, 7x7 3.1, 13x13 4.3; Zen 4, 2026-11)
+SURE_OF_SUMS = 2.0
 
 
 def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or stage.name != state.names[-1]:
         return
     found = {s.name: gain for s in state.stages if (gain := _gain(state, s))}
-    sure = tuple(name for name, gain in found.items() if gain >= SURE)
+    sums = {s.name for s in state.stages if is_sum(s.op)}
+    sure = tuple(name for name, gain in found.items() if gain >= (SURE_OF_SUMS if name in sums else SURE))
     if not found:
         return
     for names in dict.fromkeys((sure, tuple(found), ())):

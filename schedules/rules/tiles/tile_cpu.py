@@ -379,7 +379,7 @@ class _TileSketch(SketchWriter):
         *around, vector = in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1")
         self.write(*around, vector if self.use is None else Tensorize(inner, f"{v}.1", self.use.dot.name))
         self.write(*parts.mark)
-        if terms_left_out(op, v):
+        if terms_left_out(op):
             self.write(Pragma(inner, reduction[0], "skip_zeros", "1"))
         if read_by_choice(self.state, self.stage):
             self.write(Pragma(inner, reduction[0], "skip_unread", "1"))

@@ -1,8 +1,9 @@
 """General multi-level tiling: the fallback for reductions that have no register micro-kernel.
 
 Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions;
-the last spatial tile is vectorized when the stores are contiguous. Rows that are shorter than a vector fill
-one together. Every tile size is a hole; tiles need not divide.
+the last spatial tile is vectorized when the stores are contiguous, several vectors at once, which share what
+a term has in common and do not wait for one another. Rows that are shorter than a vector fill one together.
+Every tile size is a hole; tiles need not divide.
 Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.primitives.mark import Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -23,6 +24,9 @@ from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
+
+ACCUMULATORS = 4  # a part of the registers; the rest holds what a term is made of (chosen, 2026-11)
+BLOCKS = 4  # of tiles for each core, at least
 
 
 def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -45,7 +49,7 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     for a in apart:
         tile(a.name, a.extent, 1)
     blocks = powers(max(1, -(-extent // lanes)))[:4]
-    holes.append(Hole(f"{name}/{last}", singles(blocks), (1,)))
+    holes.append(Hole(f"{name}/{last}", singles(blocks), (nearest(blocks, _at_once(op, lanes, target)),)))
     steps.append(SplitStep(name, last, (Ref(holes[-1].name), lanes)))
     for a in op.reduce_axes:
         tile(a.name, a.extent, 1)
@@ -56,11 +60,18 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     steps.append(Reorder(name, (*outer, *slow, *inner, *fast, f"{last}.2")))
     together, grid = fused(name, outer)
     steps += together
+    steps.append(Unroll(name, f"{last}.1"))
     if lanes > 1:
         steps.append(Vectorize(name, f"{last}.2"))
     steps += divided(name, grid, op, 1, target)  # loads may be far apart: as if nothing were in vectors
     steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)
+
+
+def _at_once(op: StageOp, lanes: int, target: Target) -> int:
+    """Vectors of a tile: accumulators take a part of the registers, and all cores have blocks."""
+    held = target.sum_registers // (ACCUMULATORS * len(op.buffers))
+    return max(1, min(held, prod(a.extent for a in op.axes) // (lanes * BLOCKS * target.num_cores)))
 
 
 def _in_a_register(op: StageOp, lanes: int) -> int:

@@ -12,7 +12,7 @@ from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
-from autotensor.schedule.primitives.solve import Solve
+from autotensor.schedule.primitives.solve import Scan, Solve
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
 from schedules.algorithms.neutral_terms import NAME
@@ -87,3 +87,17 @@ def test_a_histogram_stays_one_pass_in_front_of_what_reads_it() -> None:
     counts = te.compute((30,), lambda i: te.sum(te.select(p[k].equal(i), 1.0, 0.0), axis=k), name="counts")
     dag = ComputeDAG.of([p, te.compute((30,), lambda i: counts[i] / 900.0, name="share")])
     assert uses(dag, Solve)
+
+
+def test_a_running_maximum_is_one_pass_though_rows_read_it() -> None:
+    """The greatest fall from the top so far: the top is no part of the row's loops, which would ask for all
+    terms of each element."""
+    x = te.placeholder((8, 50), name="x")
+    k, q = te.reduce_axis(50, name="k"), te.reduce_axis(50, name="q")
+    top = te.compute((8, 50), lambda i, j: te.max(te.select(k <= j, x[i, k], -1e30), axis=k), name="top")
+    dag = ComputeDAG.of([x, te.compute((8,), lambda i: te.max(top[i, q] - x[i, q], axis=q), name="fall")])
+    assert uses(dag, Scan)
+    values = np.random.default_rng(0).standard_normal((8, 50)).astype("f4")
+    want = (np.maximum.accumulate(values, 1) - values).max(1)
+    for found in results(dag, values):
+        np.testing.assert_array_equal(found, want)

@@ -13,7 +13,7 @@ from autotensor.base.errors import ScheduleError
 from autotensor.base.target import parse
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
-from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.primitives.mark import Parallel, Unroll
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
@@ -48,6 +48,30 @@ def test_what_steps_compute_on_their_way_stays_inside() -> None:
     lower(Trace().replay(dag))
     with pytest.raises(ScheduleError, match=r"'step' reads the state of 'y'; it is computed inside 't'"):
         lower(Trace((ComputeRoot("step"),)).replay(dag))
+
+
+def rotations(shares: bool) -> ComputeDAG:
+    """Steps of a system of three numbers for each of many starts."""
+    x, s = te.placeholder((3, 40), name="x"), te.placeholder((9, 3, 40), name="s")
+
+    def step(t, c, i):
+        a, b, d = (s[t - 1, q, i] for q in range(3))
+        r = te.sqrt(a * a + b * b + d * d + 1.0)
+        turned = [a - 0.1 * b / r, b + 0.1 * a / r, 0.5 * (d + a * b) / r]
+        return te.select(c < 1, turned[0], te.select(c < 2, turned[1], turned[2]))
+
+    update = step if shares else lambda t, c, i: s[t - 1, c, i] * 0.5 + s[t - 1, 2 - c, i]
+    first = te.compute((1, 3, 40), lambda t, c, i: x[c, i], name="first")
+    return ComputeDAG.of([x, te.scan(first, te.compute((9, 3, 40), update, name="step"), s, name="y")])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_elements_that_share_work_are_computed_together(target) -> None:
+    dag = rotations(shares=True)
+    trace = default_trace(dag, target)
+    assert Unroll("y", "i0") in trace.steps
+    check(dag, trace)
+    assert Unroll("y", "i0") not in default_trace(rotations(shares=False), target).steps
 
 
 def test_what_carries_state_is_computed_by_itself() -> None:

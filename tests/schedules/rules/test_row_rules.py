@@ -11,6 +11,7 @@ from autotensor import te
 from autotensor.base.target import parse
 from autotensor.operators import OPERATORS
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
@@ -170,3 +171,18 @@ def test_a_short_axis_of_rows_is_one_block(n: int) -> None:
     trace = default_trace(dag, TARGET)
     assert next(s.factors for s in trace.steps if isinstance(s, SplitStep) and s.axis == "j") == (n,)
     check(dag, trace)
+
+
+def test_a_pointwise_stage_that_is_read_once_has_no_row_of_its_own() -> None:
+    """Its reader takes each element where it is made; one that sums read, too, is kept for the row."""
+    x, k = te.placeholder((6, 100), name="x"), te.reduce_axis(100, name="k")
+    m = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="m")
+    z = te.compute((6, 100), lambda i, j: te.exp(x[i, j] - m[i]), name="z")
+    y = te.compute((6, 100), lambda i, j: te.select(z[i, j] > 1.0, z[i, j], 0.1 * z[i, j]), name="y")
+    alone = ComputeDAG.of([x, y])
+    assert Inline("z") in default_trace(alone, TARGET).steps
+    s = te.compute((6,), lambda i: te.sum(z[i, k], axis=k), name="s")
+    both = ComputeDAG.of([x, te.compute((6, 100), lambda i, j: z[i, j] / s[i], name="p")])
+    assert Inline("z") not in default_trace(both, TARGET).steps
+    all_ways(alone)
+    all_ways(both)

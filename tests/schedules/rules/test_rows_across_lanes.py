@@ -53,7 +53,41 @@ def solved(n: int) -> Sequence[Any]:
     return m, v, te.compute((n, 2), lambda r, p: y[r, p] / det[r], name="x")
 
 
-ACROSS: dict[str, Program] = {"softmax": softmax, "rotated": rotated, "gray": gray, "solved": solved}
+def forces(n: int) -> Sequence[Any]:
+    """Of many bodies on each of n points: three numbers that share what a term is made of."""
+    x, p, k = (
+        te.placeholder((n, 3), name="x"),
+        te.placeholder((50, 3), name="p"),
+        te.reduce_axis(50, name="k"),
+    )
+
+    def body(i: Any, c: Any) -> Any:
+        d = [x[i, q] - p[k, q] for q in range(3)]
+        far = d[0] * d[0] + d[1] * d[1] + d[2] * d[2] + 0.5
+        return te.sum((x[i, c] - p[k, c]) / (far * te.sqrt(far)), axis=k)
+
+    return x, p, te.compute((n, 3), body, name="f")
+
+
+def turns(n: int) -> Sequence[Any]:
+    """Matrices of angles: no reduction, and a sine and a cosine for four numbers."""
+    a = te.placeholder((n,), name="a")
+
+    def body(i: Any, p: Any, q: Any) -> Any:
+        c, s = te.cos(a[i]), te.sin(a[i])
+        return te.select(p.equal(q), c, te.select(p < q, -s, s))
+
+    return a, te.compute((n, 2, 2), body, name="r")
+
+
+ACROSS: dict[str, Program] = {
+    "softmax": softmax,
+    "rotated": rotated,
+    "gray": gray,
+    "solved": solved,
+    "forces": forces,
+    "turns": turns,
+}
 
 
 def columns(n: int) -> Sequence[Any]:

@@ -3,11 +3,15 @@
     C += select(c, x, 0) * w            ──▶     if c: C += x * w
     C = max(C, select(c, x, -inf))      ──▶     if c: C = max(C, x)
     C += (i32(select(c, x, 5)) - 5) * w ──▶     if c: C += (i32(x) - 5) * w         bytes and their zero point
+    C[j*16 + l] += select(k <= j*16 + l, x, 0)
+            ──▶     if k <= j*16 + 15: C[j*16 + l] += select(k <= j*16 + l, x, 0)    l: lanes
 
 Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
 of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. The
 terms `0 * w` are left out: where w is infinite or NaN the sum differs, as it does in every library that skips
 padding. The pragma `skip_zeros` turns it on: 1 takes conditions that are the same for all lanes, 2 all.
+With 1, a condition on which lanes differ is tested for the whole tile at once: terms that no lane adds are
+left out, and the choice between lanes stays.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import contains, free_vars
+from autotensor.lowering.index_limits import weakest
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import leaf_var
 from autotensor.schedule.state import Stage
@@ -59,9 +64,14 @@ def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Inte
         return asked > 1 or not free_vars(substitute(cond, mapping)) & vectors
 
     found, body = neutral_terms(op.bodies[0], op.combiner, usable)
+    every, _ = neutral_terms(op.bodies[0], op.combiner, lambda _: True)
     inside = [compare(Cmp.LT, a.var, const(a.extent)) for a in op.axes]
-    wanted = (*found, *(c for c in inside if usable(c)))
-    placed = dict.fromkeys(simplify(substitute(c, mapping), dict(ranges)) for c in wanted)
+    wanted = [substitute(c, mapping) for c in (*found, *(c for c in inside if usable(c)))]
+    tile = vectors | {leaf_var(stage.name, a.name) for a in stage.leaves if a.mark is Mark.UNROLLED}
+    for c in every:
+        if c not in found and (some := weakest(substitute(c, mapping), tile, dict(ranges))) is not None:
+            wanted.append(some)
+    placed = dict.fromkeys(simplify(c, dict(ranges)) for c in wanted)
     return tuple(c for c in placed if prove(c, dict(ranges)) is not True), (body,)
 
 
