@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, buffer, loop, store, text
 
 from autotensor.ir.bounds import NO_RANGES, bounds
-from autotensor.ir.expr import Load, Select, Var, const, maximum, minimum
+from autotensor.ir.expr import Expr, Load, Select, Symbol, Var, const, maximum, minimum
 from autotensor.ir.func import Buffer
 from autotensor.ir.stmt import If, Let, Stmt, seq
 from autotensor.lowering.passes.loop_guards import share
-from autotensor.lowering.passes.partition import COPIES, SHORT, partition
+from autotensor.lowering.passes.open_rows import IN_VAIN, open_rows, rows_left
+from autotensor.lowering.passes.partition import COPIES, ROWS, SHORT, partition
 
 S = store(B, I * 8 + J, Load(A, (I * 8 + J,)))
 
@@ -349,3 +353,56 @@ def test_shares_of_conditions() -> None:
     assert share(I < 25, known) == 0.25
     assert share(I * 2 >= 200, known) == 0.0
     assert share(Load(A, (I,)) > 0.0, known) == 0.5
+
+
+# -- rows that a run-time extent leaves over --------------------------------------------------------------
+
+N = Symbol("n", least=1, most=512)
+TERM, TAP = Var("term"), Var("tap")
+
+
+def tile(row: Expr, rows: int) -> Stmt:
+    """`rows` rows with sums of 16 terms, each stored below n."""
+    sums = loop(TERM, 16, store(A, K, Load(A, (K,)) + 1.0))
+    return seq(sums, loop(J, rows, If(row < N, store(B, row, Load(A, (J,)))), UNROLLED))
+
+
+def test_of_a_loop_over_tiles_and_of_the_innermost_around_a_tile_of_all_rows() -> None:
+    known = bounds(NO_RANGES)
+    over = open_rows(I, tile(I * 6 + J, 6), known)
+    alone = open_rows(I, tile(J, 6), known)
+    assert over is not None
+    assert alone is not None
+    assert (over[1:], alone[1:]) == ((J, 6), (J, 6))
+    assert open_rows(K, loop(I, 4, tile(J, 6), PARALLEL), known) is None
+    assert open_rows(K, loop(I, 4, tile(I * 6 + J, 6)), known) is None
+
+
+def test_a_window_that_moves_over_a_tile_is_no_loop_over_tiles() -> None:
+    assert open_rows(TAP, tile(I * 6 + J + TAP, 6), bounds(NO_RANGES)) is None
+
+
+def test_rows_without_sums_are_not_worth_it() -> None:
+    body = loop(J, 6, If(I * 6 + J < N, store(B, I * 6 + J, 1.0)), UNROLLED)
+    assert open_rows(I, body, bounds(NO_RANGES)) is None
+
+
+@pytest.mark.parametrize("rows", range(2, 33))
+def test_few_rows_are_in_vain(rows: int) -> None:
+    sizes = [rows, *rows_left(rows, rows)]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[-1] == 1
+    for most, fewer in pairwise(sizes):
+        assert (most - fewer - 1) * IN_VAIN <= most  # of `fewer + 1` rows that are computed as `most`
+
+
+@pytest.mark.parametrize("copies", range(12))
+def test_copies_are_bounded(copies: int) -> None:
+    assert len(rows_left(14, copies)) <= copies
+    assert (rows_left(14, copies) or [1])[-1] >= 1
+
+
+def test_all_kernels_have_room_for_three_such_tiles() -> None:
+    """Copies for rows are not those for which loops are cut."""
+    cut = text(partition(seq(*(loop(v := Var(f"i{k}"), 37, tile(v * 14 + J, 14)) for k in range(3)))))
+    assert cut.count("in range(16)") == 3 * (1 + len(rows_left(14, ROWS)))

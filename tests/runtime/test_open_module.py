@@ -75,6 +75,23 @@ def images(batch: Any) -> list[te.Tensor]:
     return [x, w, y]
 
 
+@pytest.mark.parametrize("columns", [50, 96])
+def test_products_of_every_number_of_rows(columns: int) -> None:
+    """Each number of rows that tiles leave over, in the first block of tiles and behind it; nothing is stored
+    behind the last row."""
+    rows, r = te.var("rows", range=(1, 512)), np.random.default_rng(5)
+    a, k = te.placeholder((rows, 32), name="A"), te.reduce_axis(32, name="k")
+    w = te.placeholder((32, columns), name="W", constant=True)
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    values = whole(r, 32, columns)
+    f = at.build([a, w, te.compute((rows, columns), lambda i, j: c[i, j] + 1.0, name="D")]).bind(W=values)
+    for count in (*range(1, 130), 255, 256, 257, 509, 511, 512):
+        x, given = whole(r, count, 32), np.full((count + 16, columns), 7, np.float32)
+        f(x, out=given[:count])
+        assert np.array_equal(given[:count], x @ values + 1), count
+        assert (given[count:] == 7).all(), count
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     "dims",

@@ -53,8 +53,10 @@ from autotensor.lowering.passes.loop_guards import (
     share,
     written,
 )
+from autotensor.lowering.passes.open_rows import AROUND_TILES, open_rows, rows_left
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
+ROWS = 30  # such for numbers of rows that a tile leaves over; a tile of 14 has 10
 FEW = 8  # turns of a loop that may be written one by one
 MOST = 0.75  # of a loop's turns, for which cutting it is enough
 SHARES = (1 / 16, 0.0)  # of all guarded turns, that a loop's have for a copy, while there are too few
@@ -64,6 +66,7 @@ SHORT = 32  # statements in a loop up to which masks of loads are worth a copy o
 @dataclass
 class _Copies:
     left: int
+    for_rows: int = ROWS
 
 
 @dataclass(frozen=True)
@@ -203,40 +206,22 @@ def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | Non
 
 
 def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """The last turn of a loop over tiles of unrolled rows, once more for each half of the rows that is left.
+    """The last turn of a loop over tiles of unrolled rows, once more for numbers of rows that may be left.
 
-        if i.0*6 + 1 < n: (if i.0*6 + 3 < n: all six rows, else: three) else: one
+        if i.0*6 + 1 < n: (if i.0*6 + 2 < n: (…: all six rows, else: five) else: two) else: one
 
     Rows that are computed in vain cost as much as others: of a product of one row, five sixths.
     """
-    found = _rows(var, body, known)
+    found = open_rows(var, body, known)
     out = _visit(body, known, budget)
     if found is None:
         return out
-    cond, row, left = found
-    while left > 1 and budget.copies.left > 0:
-        budget.spend()
-        left //= 2
+    cond, row, rows = found
+    for left in rows_left(rows, budget.copies.for_rows):
+        budget.copies.for_rows -= 1
         more = Simplifier(known).expr(substitute(cond, {row: const(left)}))
         out = If(more, out, _visit(body, known.assuming(more, False), budget))
     return out
-
-
-def _rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
-    """A guard that compares tiles of unrolled rows with a run-time extent, the rows' variable, and their
-    number; None where there is none, or no loop inside that makes rows worth leaving out."""
-    if not any(loop.kind is ForKind.SERIAL for loop in collect(body, For)):
-        return None
-    turning = {loop.var for loop in collect(body, For)}
-    unrolled = {loop.var: loop for loop in collect(body, For) if loop.kind is ForKind.UNROLLED}
-    for cond, inner in guards(body, known, {}):
-        rows = [v for v in free_vars(cond) if v in turning]
-        if not any(isinstance(v, Symbol) for v in free_vars(cond)):
-            continue
-        if var in free_vars(cond) and len(rows) == 1 and rows[0] in unrolled and inner.decide(cond) is None:
-            extent = unrolled[rows[0]].extent
-            return (cond, rows[0], int(extent.value)) if isinstance(extent, Const) else None
-    return None
 
 
 def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr | None:
@@ -277,15 +262,18 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
         budget.spend(len(parts) - 1)
         return _visit_all(parts, budget)
     main = _main_range(loop.var, whole, loop.body, inside, budget) if cuttable else None
-    if main is None and cuttable and _worth_single_turns(loop, whole, inside, budget.of_loads(loop.body)):
+    if main is None and loop.kind in AROUND_TILES and open_rows(loop.var, loop.body, inside) is not None:
+        turns = _turns(loop, whole, known, inside)
+        body = _by_rows(loop.var, loop.body, inside, within)
+        return For(loop.var, loop.begin, turns, loop.kind, body, loop.thread)
+    single = cuttable and main is None
+    if single and _worth_single_turns(loop, whole, inside, budget.of_loads(loop.body)):
         budget.spend()
         assert whole.lo is not None
         assert whole.hi is not None
-        turns = (Interval(k, k) for k in range(whole.lo, whole.hi + 1))
-        return seq(*(_visit(_loop(loop, turn), known, budget) for turn in turns))
-    if main is None and loop.kind is ForKind.SERIAL:
-        body = _by_rows(loop.var, loop.body, inside, within)
-    elif main is None:
+        each = (Interval(k, k) for k in range(whole.lo, whole.hi + 1))
+        return seq(*(_visit(_loop(loop, turn), known, budget) for turn in each))
+    if main is None:
         body = _visit(loop.body, inside, within)
     else:
         budget.spend()
@@ -293,6 +281,15 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
             return _visit_all([(_loop(loop, part), known) for part in _parts(whole, main)], budget)
         body = _test(loop.var, whole, main, loop.body, inside, within)
     return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
+
+
+def _turns(loop: For, whole: Interval, known: Bounds, inside: Bounds) -> Expr:
+    """The loop's extent without the last turns that do nothing, as run-time extents say."""
+    within = {s.var for s in collect(loop.body, For)} | {s.var for s in collect(loop.body, Let)}
+    last = _last(loop.body, loop.var, within, inside)
+    if last is None or whole.hi is None:
+        return loop.extent
+    return _from(loop, loop.begin, _within(last, loop.begin, const(whole.hi + 1), known), known).extent
 
 
 def _visit_all(parts: Sequence[tuple[For, Bounds]], budget: _Budget) -> Stmt:

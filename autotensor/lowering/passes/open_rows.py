@@ -1,0 +1,72 @@
+"""Rows of a register tile that a run-time extent may leave over, and numbers of them that have code.
+
+for i.0 in …: …                                        open_rows   ──▶  i.0*14 + i.1 < n, i.1, 14
+  for k in …: …                                        rows_left   ──▶  12, 10, 8, 7, 6, 5, 4, 3, 2, 1
+  for i.1 in unrolled(14): if i.0*14 + i.1 < n: …
+"""
+
+from __future__ import annotations
+
+from autotensor.ir.affine import excess
+from autotensor.ir.bounds import Bounds
+from autotensor.ir.expr import Compare, Const, Symbol, Var
+from autotensor.ir.stmt import For, ForKind, Stmt
+from autotensor.ir.visit import collect, free_vars
+from autotensor.lowering.passes.loop_guards import guards
+
+AROUND_TILES = (ForKind.SERIAL, ForKind.PARALLEL)  # loops whose turns hold tiles
+IN_VAIN = 9  # of so many rows that are computed one may be in vain
+
+
+def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
+    """A guard that compares tiles of unrolled rows with a run-time extent, the rows' variable, and their
+    number; None where there is none, or no loop inside that makes rows worth leaving out.
+
+    var: of the loop over tiles; or, where one tile holds all rows, of the innermost loop around it. A loop
+    over the taps of a window moves a tile by less than its rows.
+    """
+    loops = collect(body, For)
+    if not any(loop.kind is ForKind.SERIAL for loop in loops):
+        return None
+    turning = {loop.var for loop in loops}
+    unrolled = {loop.var: loop.extent for loop in loops if loop.kind is ForKind.UNROLLED}
+    for cond, inner in guards(body, known, {}):
+        symbols = {v for v in free_vars(cond) if isinstance(v, Symbol)}
+        rows = [v for v in free_vars(cond) if v in turning]
+        outside = free_vars(cond) - symbols - turning
+        if not symbols or len(rows) != 1 or inner.decide(cond) is not None:
+            continue
+        extent = unrolled.get(rows[0])
+        if isinstance(extent, Const) and (
+            _steps_over(cond, var, rows[0], int(extent.value))
+            or not (outside or any(_has_rows(loop, known) for loop in loops))
+        ):
+            return cond, rows[0], int(extent.value)
+    return None
+
+
+def _steps_over(cond: Compare, var: Var, row: Var, rows: int) -> bool:
+    """Whether another turn of a loop compares rows behind all that this one does."""
+    total = excess(cond)
+    return total is not None and total.coefficient(var) >= rows * total.coefficient(row) > 0
+
+
+def _has_rows(loop: For, known: Bounds) -> bool:
+    return loop.kind in AROUND_TILES and open_rows(loop.var, loop.body, known) is not None
+
+
+def rows_left(rows: int, copies: int) -> list[int]:
+    """Numbers of rows, falling, for which a tile of `rows` is computed once more: any fewer are computed as
+    the next greater one. Where copies are few, more rows are in vain.
+
+    >>> rows_left(14, 12), rows_left(14, 4), rows_left(6, 12)
+    ([12, 10, 8, 7, 6, 5, 4, 3, 2, 1], [9, 5, 3, 1], [5, 4, 3, 2, 1])
+    """
+    left = [rows]
+    for part in range(IN_VAIN, 1, -1):
+        left = [rows]
+        while left[-1] > 1:
+            left.append(max(1, left[-1] - 1 - left[-1] // part))
+        if len(left) - 1 <= copies:
+            break
+    return left[1 : copies + 1]
