@@ -26,7 +26,7 @@ from autotensor.lowering.lowered_before import fits, obstacle
 from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
-from schedules.generate import default_trace, rules
+from schedules.generate import default_trace, generate, rules
 from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
 from tuning_db.records import Standing, TrialRecord, distinct_traces
@@ -244,7 +244,8 @@ def gain(default_s: float, tuned_s: float, default: str = "") -> str:
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:
-    """The rules' default; the plain nest where they fail, since a default always runs, with a warning.
+    """The rules' default; with run-time extents the first of their sketches that takes these; the plain nest
+    where there is none, since a default always runs, with a warning.
 
     Raises ScheduleError for errors of rules from outside: plain loops would hide them.
     """
@@ -256,9 +257,14 @@ def safe_default(workload: Workload, target: Target) -> Trace:
         _plain_loops(workload.name, f"{type(error).__name__}: {error.what}")
         return Trace()
     why = "" if workload.at_greatest is workload else obstacle(trace, workload, target)
-    if why:
-        _plain_loops(workload.name, why)
-    return Trace() if why else trace
+    if not why:
+        return trace
+    for sketch in generate(workload.dag, target):
+        other = sketch.fill(sketch.defaults())
+        if not obstacle(other, workload, target):
+            return other
+    _plain_loops(workload.name, why)
+    return Trace()
 
 
 @lru_cache(maxsize=256)  # one warning for each kernel and reason

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+import autotensor as at
 import autotensor.compiler as compiler
 from autotensor import te
 from autotensor.base import switches
 from autotensor.base.target import parse
 from autotensor.compiler import compile_workload
-from autotensor.lowering.lowered_before import fits, lowered_before
+from autotensor.lowering.lowered_before import fits, lowered_before, obstacle
 from autotensor.lowering.pipeline import lower
 from autotensor.resolve import safe_default
 from autotensor.runtime.files.object_cache import ObjectCache
@@ -69,10 +73,41 @@ def test_products_of_any_number_of_rows_keep_their_tiles(rows: int, columns: int
     assert safe_default(dense, target) == default_trace(dense.dag, target)
 
 
-def test_blocks_of_tiles_leave_out_rows_as_tiles_alone_do() -> None:
-    """Of a tile of 13 rows, as many halves as are left are computed, also where blocks of tiles are cut."""
-    n, k = te.var("n", range=(1, 512)), te.reduce_axis(768, name="k")
-    a, w = te.placeholder((n, 768), name="A"), te.placeholder((768, 768), name="W", constant=True)
+@pytest.mark.parametrize("steps", [2, 4, 8])
+def test_convolutions_of_images_of_any_size_keep_their_algorithm(steps: int) -> None:
+    """Winograd's tiles of a row and a column, where their numbers are known when it is called."""
+    weights = np.ones((64, 64, 3, 3), np.float32)
+    size = te.var("size", range=(40, 80), multiple_of=steps)
+
+    def net(size: int) -> Any:
+        return at.ops.conv2d(at.input((1, 64, size, size)), weights, padding=1)
+
+    (conv,) = (t for t in at.plan_model(at.open_graph(net, size)).tasks if "conv2d" in t.workload.name)
+    target = parse("llvm -mcpu=x86-64-v4 -threads=1")
+    trace = safe_default(conv.workload, target)
+    assert "winograd" in str(trace)
+    assert trace == default_trace(conv.workload.dag, target)
+
+
+def test_a_default_that_takes_numbers_only_is_followed_by_the_next_sketch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n, k = te.var("n", range=(1, 64)), te.reduce_axis(16, name="k")
+    a, w = te.placeholder((n, 16), name="A"), te.placeholder((16, 32), name="W", constant=True)
+    c = te.compute((n, 32), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    dense, target = Workload.of(ComputeDAG.of([a, w, c]), "dense"), parse("llvm -threads=1")
+    first = default_trace(dense.dag, target)
+    monkeypatch.setattr(
+        "autotensor.resolve.obstacle", lambda t, *asked: "no" if t == first else obstacle(t, *asked)
+    )
+    assert safe_default(dense, target).steps
+    assert safe_default(dense, target) != first
+
+
+def cut_product(most: int, terms: int) -> str:
+    """The loops of a product of n rows, n up to `most`, with 768 columns of weights, after they are cut."""
+    n, k = te.var("n", range=(1, most)), te.reduce_axis(terms, name="k")
+    a, w = te.placeholder((n, terms), name="A"), te.placeholder((terms, 768), name="W", constant=True)
     c = te.compute((n, 768), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
     dense = Workload.of(ComputeDAG.of([a, w, c]), "dense")
     target = parse("llvm -mcpu=x86-64-v4 -threads=1")
@@ -83,5 +118,19 @@ def test_blocks_of_tiles_leave_out_rows_as_tiles_alone_do() -> None:
         target,
         hook=lambda done, kernel: texts.update({done.name: texts.get(done.name, "") + str(kernel)}),
     )
-    assert "* 13 + t0_i0_2 < n0" in texts["simplify nest"]
-    assert all(f"* 13 + {left} < n0" in texts["partition tails"] for left in (6, 3, 1))
+    return texts["partition tails"]
+
+
+def test_blocks_of_tiles_leave_out_rows_as_tiles_alone_do() -> None:
+    """Of a tile of 13 rows, about as many as are left are computed, also where blocks of tiles are cut: for
+    each number of rows the code is there once, and the loop over a block's tiles ends with the extent."""
+    cut = cut_product(512, 768)
+    assert "in unrolled(13)" in cut
+    assert [cut.count(f"* 13 + {left} < n0:") for left in (11, 9, 7, 6, 5, 4, 3, 2, 1)] == [1] * 9
+    assert "in range(max(min((n0 + 12) // 13 - t0_i0_0 * 10, 10), 0))" in cut
+
+
+def test_a_tile_that_holds_all_rows_leaves_out_rows_too() -> None:
+    cut = cut_product(8, 3072)
+    assert "in unrolled(8)" in cut
+    assert [cut.count(f"if n0 >= {left + 1}:") for left in (7, 6, 5, 4, 3, 2, 1)] == [1] * 7

@@ -91,6 +91,9 @@ OPEN = {
         te.compute((n, m), lambda i, j: te.sum(a[i, K] * b[K, j], axis=K), name="C"),
     ],
     "convolution": convolution,
+    "convolution in steps of 4": lambda *_: convolution(
+        te.var("n", range=(12, 40), multiple_of=4), te.var("m", range=(4, 20), multiple_of=4)
+    ),
     "attention": lambda n, _: attention(n),
 }
 K = te.reduce_axis(24, name="k")
@@ -111,8 +114,9 @@ def test_all_sketches(name: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
-def test_algorithms_make_their_stages_of_the_greatest_extents(algorithm: str) -> None:
-    dag = _open("convolution")
+@pytest.mark.parametrize("name", ["convolution", "convolution in steps of 4"])
+def test_algorithms_make_their_stages_of_the_greatest_extents(name: str, algorithm: str) -> None:
+    dag = _open(name)
     conv = next(s.name for s in dag.stages if s.combiner is not None)
     _compare(dag, Trace((UseAlgorithm(conv, algorithm),)))
 

@@ -90,7 +90,7 @@ def _stmt(s: Stmt, scope: _Scope) -> Stmt:
             inner = replace(scope, known=known.in_loop(var, begin, extent), lanes=lanes)
             return For(var, _expr(begin, scope), _expr(extent, scope), kind, _stmt(body, inner), thread)
         case Let(var, value, body):
-            inner = replace(scope, known=known.in_let(var, value), values={**scope.values, var: value})
+            inner = replace(scope, known=_in_let(known, var, value), values={**scope.values, var: value})
             return Let(var, _expr(value, scope), _stmt(body, inner))
         case If(cond, then, otherwise):
             other = None if otherwise is None else _stmt(otherwise, _where(scope, cond, False))
@@ -108,6 +108,15 @@ def _stmt(s: Stmt, scope: _Scope) -> Stmt:
             return Evaluate(_expr(value, scope))
         case _:
             return s
+
+
+def _in_let(known: Bounds, var: Var, value: Expr) -> Bounds:
+    """The bounds where a value has a name; a remainder is below an open divisor, too."""
+    inner = known.in_let(var, value)
+    match value:
+        case Binary(Op.MOD, _, q) if not isinstance(q, Const) and known.decide(q >= 1) is True:
+            return inner.assuming(compare(Cmp.LT, var, q))
+    return inner
 
 
 def _where(scope: _Scope, cond: Expr, holds: bool = True) -> _Scope:
