@@ -44,6 +44,7 @@ from autotensor.compiler import compile_trace
 from autotensor.runtime.arrays import aligned_copy
 from autotensor.runtime.module import Module
 from autotensor.runtime.timing_lock import timing_lock
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, RoundDone
 from autotensor.search.loop import tune
@@ -94,8 +95,9 @@ class BusyMeasurer(LocalMeasurer):
 
 def measurer_of(target: Target, busy: bool) -> LocalMeasurer:
     if busy:
-        return BusyMeasurer(target, MeasureOptions(residency="hot", repeat=15, min_seconds=1e-5))
-    return LocalMeasurer(target, MeasureOptions(residency="hot"))
+        short = MeasureOptions(residency="hot", repeat=15, min_seconds=1e-5)
+        return BusyMeasurer(target, short, numerics=algorithm_tolerance)
+    return LocalMeasurer(target, MeasureOptions(residency="hot"), numerics=algorithm_tolerance)
 
 
 def ridge(seed: int, target: Target | None) -> Ridge:
