@@ -220,6 +220,11 @@ class Cpu:
     # rows of 1024 x 1024 in 4 bits take 1.31 ms by tiles of 8 x 3 vectors, 1.45 of 9 x 2, 1.79 of 11 x 2,
     # 2.49 of 13 x 2; 13 rows 0.27 and 0.49 (Zen 4, 2026-11)
     nested_rows: int = 8
+    # bytes of a panel of one vector's columns, from which several side by side are read faster than one of a
+    # tile's width. GB/s of one row with weights of 4 bits: 1024 x 5632 (8 KiB) by four vectors 23.4, side by
+    # side 19.7; 2048 x 2816 (16 KiB) 22.3 and 21.4; of 8 bits, 1024 x 5632 (32 KiB) 22.5 and 22.2, 2816 x
+    # 1024 (88 KiB) 22.8 and 24.4 (Zen 4, 2026-11)
+    side_by_side: int = 1 << 14
 
     # -- convolutions
     conv_step: float = 0.25  # cycles per reduction step besides FMAs and loads (Zen 4, 2026-11)

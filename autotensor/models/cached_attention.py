@@ -9,8 +9,6 @@ The model reads the cache where it is and copies nothing of it; the caller write
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from autotensor.base.errors import InputError
@@ -19,7 +17,7 @@ from autotensor.graph.ir import GraphNode
 from autotensor.models.weights import Array
 
 CAPACITY = 256
-HIDDEN = np.float32(-1e30)  # a score that no exp survives
+MANY = 16  # rows of queries, which fill a vector
 
 
 def attend(
@@ -27,34 +25,32 @@ def attend(
 ) -> GraphNode:
     """The attention of new words to the cache and to one another: [batch, heads, tokens, depth], as q.
 
-    k, v: [batch, groups, tokens, depth]; heads of one group share them. Old and new are joined at the scores:
-    the cache stays where it is.
+    k, v: [batch, groups, tokens, depth]; heads of one group share them.
     """
     batch, heads, tokens, depth = q.shape
-    groups, capacity = cache.shape[3:5]
-    each = heads // groups
+    groups = cache.shape[3]
     keys, values = (
         ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), cache.shape[2:]) for n in range(2)
     )
-    before = ops.less(constant(np.arange(capacity)), position)  # [capacity]: which places are filled
-    rows = ops.reshape(q * (1 / math.sqrt(depth)), (batch, groups, each * tokens, depth))
-    old = ops.where(before, ops.batch_matmul(rows, keys, transpose_b=True), HIDDEN)
-    shares = ops.softmax(ops.concat(old, _own_scores(rows, k, each), axis=-1))
-    theirs = ops.slice(shares, (0,), (capacity,), axes=(-1,))
-    ours = ops.slice(shares, (capacity,), (capacity + tokens,), axes=(-1,))
+    rows = ops.reshape(q, (batch, groups, heads // groups * tokens, depth))
+    # a few wait for keys and values, which are read where they are
+    behind = ops.cached_attention if rows.shape[2] < MANY else _many
+    return ops.reshape(behind(rows, k, v, keys, values, position), q.shape)
+
+
+def _many(
+    rows: GraphNode, k: GraphNode, v: GraphNode, keys: GraphNode, values: GraphNode, position: GraphNode
+) -> GraphNode:
+    """Queries that share keys and values: old and new ones side by side, in float32."""
+    tokens, capacity = k.shape[2], keys.shape[2]
+    filled = ops.less(constant(np.arange(capacity)), position)
+    past = constant(np.tile(np.tri(tokens, dtype=bool), (rows.shape[2] // tokens, 1)))
+    old = ops.broadcast_to(ops.reshape(filled, (1, capacity)), (rows.shape[2], capacity))
     # An empty place may hold anything; 0 * NaN would be NaN.
-    filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
-    own = ours * v if tokens == 1 else ops.batch_matmul(ours, v)
-    return ops.reshape(ops.batch_matmul(theirs, filled) + own, q.shape)
-
-
-def _own_scores(rows: GraphNode, k: GraphNode, each: int) -> GraphNode:
-    """The scores of the new words for one another: [batch, groups, each * tokens, tokens]; later hidden."""
-    tokens = k.shape[2]
-    if tokens == 1:
-        return ops.sum(rows * k, axis=-1, keepdims=True)
-    past = constant(np.tile(np.tri(tokens, dtype=bool), (each, 1)))  # [each * tokens, tokens]
-    return ops.where(past, ops.batch_matmul(rows, k, transpose_b=True), HIDDEN)
+    column = ops.reshape(filled, (capacity, 1))
+    there = (ops.where(column, ops.cast(x, dtype="float32"), np.float32(0)) for x in (keys, values))
+    joined = (ops.concat(x, new, axis=2) for x, new in zip(there, (k, v), strict=True))
+    return ops.attention(rows, *joined, ops.concat(old, past, axis=1))
 
 
 def entry_of(k: GraphNode, v: GraphNode) -> GraphNode:

@@ -1,8 +1,8 @@
 """Decoders of Llama's shape, with the names of transformers' LlamaForCausalLM: some words behind a cache.
 
     input_ids: int64[batch, tokens], position: int64[1],
-    cache: float32[layers, 2, batch, groups, capacity, depth]
-        ──▶ logits: float32[batch, tokens, words], entry: float32[layers, 2, batch, groups, tokens, depth]
+    cache: [layers, 2, batch, groups, capacity, depth] of float32, float16 or bfloat16
+        ──▶ logits: float32[batch, tokens, words], entry: [layers, 2, batch, groups, tokens, depth], as cache
 
     x ─▶ rms norm ─▶ attention ─▶ dense ─▶ + x ─▶ rms norm ─▶ silu(gate) * up ─▶ down ─▶ +      one layer
 
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Constant, Graph, GraphNode
@@ -151,12 +152,14 @@ def build(
     bits: int = 0,
     group: int = 32,
     rounded: int = 0,
+    kept: str = "float32",
 ) -> Graph:
     """The graph. weights: `embed_tokens.weight` [words, hidden], …; None draws them from the seed.
 
     Matrices that are given packed (`PackedRows`) stay so. bits = 4 or 8 rounds the others to the nearest
     numbers of so many bits, which share a scale by groups of a row. rounded: bits of the numbers to which
-    activations are rounded where they meet packed matrices, 8 or 16; 0 leaves them in float32.
+    activations are rounded where they meet packed matrices, 8 or 16; 0 leaves them in float32. kept: the
+    type of the cache and of its entries; float16 and bfloat16 take half the bytes.
     position + tokens is at most capacity, for which the rotary embedding has angles.
     """
     if not 1 <= tokens <= capacity:
@@ -166,7 +169,7 @@ def build(
     storage = Storage(bits, group, rounded)
     words = token_input("input_ids", batch, tokens, ids)
     position = input((1,), "int64", "position")
-    cache = input(cache_shape(batch, capacity, size), "float32", "cache")
+    cache = input(cache_shape(batch, capacity, size), kept, "cache")
     angles = _angles(position, tokens, capacity, size)
     embedding = w("embed_tokens.weight", size.vocabulary, size.hidden)
     x = ops.reshape(ops.take(embedding, words), (batch * tokens, size.hidden))
@@ -187,7 +190,9 @@ def build(
     head = "embed_tokens.weight" if size.tied else "lm_head.weight"
     (logits,) = _products(_norm(x, w, "norm", size), w, {head: size.vocabulary}, storage)
     shaped = ops.reshape(logits, (batch, tokens, size.vocabulary))
-    return w.graph((words, position, cache), (shaped, ops.concat(*entries, axis=0)), ("logits", "entry"))
+    entry = ops.concat(*entries, axis=0)
+    entry = entry if kept == "float32" else ops.cast(entry, dtype=kept)
+    return w.graph((words, position, cache), (shaped, entry), ("logits", "entry"))
 
 
 def _norm(x: GraphNode, w: WeightSource, name: str, size: LlamaSize) -> GraphNode:
@@ -238,7 +243,7 @@ def _attention(
         return heads_of(y, batch, heads[name])
 
     q, k, v = (part(y, name) for y, name in zip(_products(x, w, rows, storage), heads, strict=True))
-    q, k = _turned(q, angles), _turned(k, angles)
+    q, k = (ops.rotary(x, *angles) for x in (q, k))
     seen = rows_of(attend(q, k, v, cache, layer, position))
     (out,) = _products(seen, w, {f"{at}.self_attn.o_proj.weight": size.hidden}, storage)
     return out, entry_of(k, v)
@@ -253,14 +258,6 @@ def _angles(position: GraphNode, tokens: int, capacity: int, size: LlamaSize) ->
     return cos, sin
 
 
-def _turned(x: GraphNode, angles: tuple[GraphNode, GraphNode]) -> GraphNode:
-    """Each pair (c, c + depth / 2) of x [batch, heads, tokens, depth], turned by the angle of its place."""
-    cos, sin = angles
-    half = x.shape[-1] // 2
-    a, b = ops.slice(x, (0,), (half,), axes=(-1,)), ops.slice(x, (half,), (2 * half,), axes=(-1,))
-    return ops.concat(a * cos - b * sin, b * cos + a * sin, axis=-1)
-
-
 def cache_shape(batch: int = 1, capacity: int = CAPACITY, size: LlamaSize = SMALL) -> tuple[int, ...]:
     return size.layers, 2, batch, size.groups, capacity, size.depth
 
@@ -272,10 +269,13 @@ def inputs(
     capacity: int = CAPACITY,
     size: LlamaSize = SMALL,
     ids: str = "int64",
+    kept: str = "float32",
 ) -> dict[str, Array]:
     """Random words behind a cache that has just room for them."""
+    words = token_numbers(rng, batch, tokens, size.vocabulary, ids)
+    cache = rng.standard_normal(cache_shape(batch, capacity, size), dtype=np.float32)
     return {
-        "input_ids": token_numbers(rng, batch, tokens, size.vocabulary, ids),
+        "input_ids": words,
         "position": np.array([capacity - tokens]),
-        "cache": rng.standard_normal(cache_shape(batch, capacity, size), dtype=np.float32),
+        "cache": cache.astype(dtype_of(kept).numpy),
     }

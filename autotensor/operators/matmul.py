@@ -102,6 +102,7 @@ def _dense_nbits_reference(
     kind=Kind.ANCHOR,
     reference=_dense_nbits_reference,
     constants=(1, 2, 3),
+    stored=(2, 3),
     cases=(
         Case(((1, 64), (33, 2, 16), (33, 2)), dtypes=("float32", "uint8", "float32"), low=-9, high=9),
         Case(((3, 96), (16, 3, 32), (16, 3)), {"bits": 8}, ("float32", "uint8", "float32"), -5, 5),

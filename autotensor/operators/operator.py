@@ -89,6 +89,7 @@ class Operator:
     constants: tuple[int, ...] = ()  # inputs that are usually weights
     # inputs of an elementwise operator that are read at places that data say: they do not broadcast
     tables: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()  # inputs that it converts as it loads them: floats of 16 bits stay so
     # (*types, **attrs), sooner than `compute`; None, or a None of it: read it off `compute`
     infer: Callable[..., tuple[TensorType, ...] | None] | None = None
     # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
@@ -115,6 +116,7 @@ def operator(
     cases: tuple[Case, ...],
     constants: tuple[int, ...] = (),
     tables: tuple[int, ...] = (),
+    stored: tuple[int, ...] = (),
     infer: Callable[..., tuple[TensorType, ...] | None] | None = None,
     gradient: Callable[..., Any] | None = None,
     require_known: Callable[..., None] | None = None,
@@ -127,7 +129,7 @@ def operator(
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
         made = Operator(
-            name, kind, compute, reference, cases, constants, tables, infer, gradient, require_known
+            name, kind, compute, reference, cases, constants, tables, stored, infer, gradient, require_known
         )
         OPERATORS.add(name, made)
         return compute

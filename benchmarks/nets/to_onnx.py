@@ -191,6 +191,30 @@ def _attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
     return w.node("MatMul", [w.node("Softmax", [scores], axis=-1), v])
 
 
+def _cached_attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    """Old and new words are joined at the scores, and the cache is not copied."""
+    q, k, v, keys, values, position = inputs
+    rows, depth = node.inputs[0].shape[2:]
+    tokens, capacity = node.inputs[1].shape[2], node.inputs[3].shape[2]
+    scale = 1 / sqrt(depth) if node.attr("scale") is None else float(node.attr("scale"))
+    hidden = w.array(np.array(-1e30, np.float32))
+    q = w.node("Mul", [q, w.array(np.array(scale, np.float32))])
+    filled = w.node("Less", [w.array(np.arange(capacity)), position])
+
+    def scores(seen: str, visible: str) -> str:
+        product = w.node("MatMul", [q, w.node("Transpose", [seen], perm=[0, 1, 3, 2])])
+        return w.node("Where", [visible, product, hidden])
+
+    past = w.array(np.tile(np.tri(tokens, dtype=bool), (rows // tokens, 1)))
+    joined = w.node("Concat", [scores(keys, filled), scores(k, past)], axis=3)
+    shares = w.node("Softmax", [joined], axis=3)
+    ends = ((0, capacity), (capacity, capacity + tokens))
+    old, own = (w.node("Slice", [shares, w.ints([a]), w.ints([b]), w.ints([3])]) for a, b in ends)
+    column = w.node("Reshape", [filled, w.ints([capacity, 1])])
+    values = w.node("Where", [column, values, w.array(np.array(0, np.float32))])
+    return w.node("Add", [w.node("MatMul", [old, values]), w.node("MatMul", [own, v])])
+
+
 WRITERS: dict[str, Write] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv2d_transpose"), _conv),
     **dict.fromkeys(("max_pool2d", "avg_pool2d"), _pool),
@@ -200,6 +224,7 @@ WRITERS: dict[str, Write] = {
         lambda w, node, inputs: w.node("Reshape", [*inputs, w.ints(node.shape)]),
     ),
     "attention": _attention,
+    "cached_attention": _cached_attention,
     "batch_norm": _batch_norm,
     "concat": lambda w, node, inputs: w.node("Concat", inputs, axis=int(node.attr("axis"))),
     "cast": lambda w, node, inputs: w.node("Cast", inputs, to=TYPES[str(node.dtype)]),

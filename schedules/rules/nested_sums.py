@@ -182,13 +182,16 @@ class _NestSketch(SketchWriter):
     def build(self) -> Extension:
         roles, anchor, part, packed = self.nest.roles, self.stage.name, self.nest.inner.name, self.nest.packed
         most_rows = cpu_of(self.target).nested_rows
-        tile, best = f"{anchor}/tile", best_tile(roles, self.target, most_rows)
-        self.hole(tile, tiles_of(roles, self.target), best)
+        tile, tiles = f"{anchor}/tile", tiles_of(roles, self.target)
+        best = best_tile(roles, self.target, most_rows)
+        once = roles.outer <= best[0] and roles.inner <= best[1]
+        if once and self._is_one_stream():
+            best = min((t for t in tiles if t[:2] == best[:2]), key=lambda t: t[2])
+        self.hole(tile, tiles, best)
         if packed is not None:
             self.write(packed.algorithm)
         host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
         self.write(*first)
-        once = roles.outer <= best[0] and roles.inner <= best[1]
         self.write(*dict.fromkeys(self._panels(tile, once)))
         self.write(ComputeAt(inner, host, self._tile_host(host, tile, best)))
         self.write(ComputeAt(part, inner, self._totals(inner)))
@@ -202,17 +205,31 @@ class _NestSketch(SketchWriter):
     def _panels(self, tile: str, once: bool) -> Iterator[Layout]:
         """Constants whose rows are columns of the result, in panels. once: each panel is read once."""
         column, packed = self.nest.roles.vector.name, self.nest.packed
-        fixed, far = constants(self.state), cpu_of(self.target).far * second_cache(self.target)
+        fixed = constants(self.state)
         for operands, name in ((self.nest.within, self.nest.name_of[column]), (self.nest.beside, column)):
             for r in operands:
                 buffer, along = r.load.buffer, dimension(r, name)
                 if along is None or buffer.name not in fixed:
                     continue
-                width = self.nest.roles.lanes if once and buffer.bytes > far else Ref(tile, 3)
+                beside = once and self._is_far(r) and not self._is_one_stream()
+                width = self.nest.roles.lanes if beside else Ref(tile, 3)
                 rest = [str(d) for d in range(len(r.dims)) if d != along]
                 group = [] if packed is None or buffer not in packed.numbers.op.reads() else [rest.pop()]
                 order = " ".join([f"{along}.0", *rest, f"{along}.1", *group])
                 yield Layout(buffer.name, ((along, width),), order)
+
+    def _is_far(self, r: Read) -> bool:
+        far: float = cpu_of(self.target).far * second_cache(self.target)
+        return bool(r.load.buffer.bytes > far)
+
+    def _is_one_stream(self) -> bool:
+        """Whether far panels of a vector's width would end before the processor fetches ahead in each of
+        them: those of a tile's width are one stream from tile to tile, of which a narrow tile reads less at
+        a time.
+        """
+        vectors = ceil(self.nest.roles.columns / self.nest.roles.lanes)
+        far = [r.load.buffer.bytes for r in self.nest.within if self._is_far(r)]
+        return any(n / vectors < cpu_of(self.target).side_by_side for n in far)
 
     def _tile_host(self, host: str, tile: str, best: Option) -> str:
         """Blocks of columns in parallel, in them tiles; gives the innermost loop around a tile."""

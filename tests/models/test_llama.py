@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from autotensor.api.model_compiling import compile_model
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import InputError
 from autotensor.models import llama
 from autotensor.models.llama import LlamaSize, size_of
@@ -44,6 +45,26 @@ def test_chunks_and_single_words_say_the_same():
     whole = run(words, (7,), TINY)
     for chunks in ((3, 3, 1), (1,) * 7):
         np.testing.assert_allclose(run(words, chunks, TINY), whole, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kept", ["float16", "bfloat16"])
+@pytest.mark.parametrize("chunk", [1, 6])
+def test_a_cache_of_half_the_bytes(kept, chunk):
+    words, capacity = np.random.default_rng(0).integers(0, TINY.vocabulary, (1, 6)), 9
+    found = {}
+    for t in ("float32", kept):
+        graph = llama.build(1, tokens=chunk, capacity=capacity, size=TINY, kept=t)
+        step, cache = (
+            compile_model(graph, db=":memory:"),
+            np.full(llama.cache_shape(1, capacity, TINY), np.nan),
+        )
+        cache = cache.astype(dtype_of(t).numpy)
+        for at in range(0, 6, chunk):
+            found[t], entry = step(words[:, at : at + chunk].copy(), np.array([at]), cache)
+            assert entry.dtype == cache.dtype
+            llama.remember(cache, entry, at)
+    distance = np.abs(found[kept] - found["float32"]).max() / np.abs(found["float32"]).max()
+    assert distance < {"float16": 1e-3, "bfloat16": 1e-2}[kept]
 
 
 def test_a_full_cache():

@@ -256,6 +256,26 @@ MESSAGES: tuple[tuple[str, Shapes, dict[str, Any], str], ...] = (
         {},
         "self_attention: qkv has shape (1, 7, 2, 2, 4); its third axis is queries, keys, values.",
     ),
+    (
+        "cached_attention",
+        ((1, 2, 4, 8), (1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 9, 8), (1, 2, 9, 8), (1,)),
+        {},
+        "cached_attention: q (1, 2, 4, 8), k (1, 2, 3, 8), v (1, 2, 3, 8), keys (1, 2, 9, 8) and values "
+        "(1, 2, 9, 8) do not fit together. Batch, groups and depth are the same for all; the rows of q are a "
+        "multiple of the tokens.",
+    ),
+    (
+        "cached_attention",
+        ((1, 2, 1, 8),) * 3 + ((1, 2, 9, 8),) * 2 + ((1,),),
+        {},
+        "cached_attention: position is float32 of shape (1,), expected a whole number, [1].",
+    ),
+    (
+        "rotary",
+        ((2, 3, 8), (3, 4), (3, 8)),
+        {},
+        "rotary: sin has shape (3, 8), x (2, 3, 8); expected (3, 4).",
+    ),
     ("squeeze", ((2, 1),), {"axes": (0,)}, "squeeze: axis 0 of x (2, 1) has extent 2, expected 1."),
     ("unsqueeze", ((2,),), {"axes": (3,)}, "unsqueeze: axis 3 does not exist; the input has 2 axes."),
 )

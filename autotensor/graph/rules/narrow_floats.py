@@ -9,7 +9,8 @@ rounded where somebody can see it: at the outputs, at a `cast` of the author's, 
 every operator. All rules, schedules and tuning records of float32 then serve these networks as well.
 
 Operators that only move elements (slices, take, concat, views) keep the 16 bits of their inputs, so that a
-table or a cache among the inputs is read without conversion.
+table or a cache among the inputs is read without conversion. Inputs that an operator converts as it loads
+them stay, too (`Operator.stored`): scales of packed weights, keys and values of a cache.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from autotensor.base.dtype import DType, float32
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
-from autotensor.operators import Kind
+from autotensor.operators import OPERATORS, Kind
 from autotensor.te.wider_floats import widen_halves
 from autotensor.te.workload import Workload
 
@@ -66,7 +67,8 @@ def _widened(node: Apply, inputs: Sequence[GraphNode]) -> GraphNode:
         return apply(_computing_wide(node.op), given, output=node.output)
     if _moves(node) and all(x.dtype == t for x, t in zip(inputs, types, strict=True)):
         return node.given(inputs)
-    made = node.given(_wide(x) for x in inputs)
+    stored = OPERATORS.get(node.op).stored
+    made = node.given(x if n in stored else _wide(x) for n, x in enumerate(inputs))
     fits = made.dtype == node.dtype or (node.dtype.is_half and made.dtype == float32)
     return made if fits else as_type(made, node.dtype)
 

@@ -153,3 +153,27 @@ def test_in_the_programming_styles_bits_do_not_depend_on_what_is_asked_for(dtype
 def test_a_constant_that_only_moves_is_no_larger():
     graph = float32_inside(Graph((), ops.reshape(constant(np.ones((4, 4), np.float16)), (16,))))
     assert {str(c.dtype) for c in graph.constants} == {"float16"}
+
+
+def test_inputs_that_an_operator_converts_itself_stay():
+    q, k = input((1, 2, 1, 16)), input((1, 2, 1, 16))
+    cache, position = input((1, 2, 9, 16), "float16"), input((1,), "int64")
+    attended = float32_inside(
+        Graph((q, k, cache, position), ops.cached_attention(q, k, k, cache, cache, position))
+    )
+    assert [n.op_name for n in attended.applies] == ["cached_attention"]
+    w, scale = np.zeros((8, 2, 16), np.uint8), np.ones((8, 2), np.float16)
+    x = input((1, 64))
+    packed = float32_inside(Graph(x, ops.dense_nbits(x, w, scale)))
+    assert [str(c.dtype) for c in packed.constants] == ["uint8", "float16"]
+
+
+def test_what_it_computes_with_becomes_float32():
+    q, cache, position = (
+        input((1, 2, 1, 16), "float16"),
+        input((1, 2, 9, 16), "float16"),
+        input((1,), "int64"),
+    )
+    graph = Graph((q, cache, position), ops.cached_attention(q, q, q, cache, cache, position))
+    (attended,) = (n for n in float32_inside(graph).applies if n.op_name == "cached_attention")
+    assert [str(x.dtype) for x in attended.inputs] == ["float32"] * 3 + ["float16"] * 2 + ["int64"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import pytest
 import autotensor as at
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.operators import OPERATORS
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance
-from schedules.generate import generate
+from schedules.generate import default_trace, generate
 
 TARGET = parse("llvm -threads=2")
 
@@ -101,3 +103,20 @@ def test_tiles_are_not_tall(rows):
     (sketch,) = of_rule(scaled(rows, 1024, 32, 16, 4))
     (tile,) = [h.default for h in sketch.holes if h.name.endswith("/tile")]
     assert tile[1] <= 8
+
+
+@pytest.mark.parametrize(("depth", "beside"), [(1024, False), (4096, True)])
+def test_panels_side_by_side_are_long(depth: int, beside: bool) -> None:
+    """Panels of a vector's width only where each is long enough to be fetched ahead."""
+    target = parse("llvm -mcpu=znver4 -threads=1")
+    columns = (1 << 23) // depth
+    shapes = (
+        ((1, depth), "float32"),
+        ((columns, depth // 32, 16), "uint8"),
+        ((columns, depth // 32), "float16"),
+    )
+    x, w, s = (te.placeholder(shape, t, f"x{n}", constant=n > 0) for n, (shape, t) in enumerate(shapes))
+    dag = ComputeDAG.of([x, w, s, OPERATORS.get("dense_nbits").compute(x, w, s, rounded=8)])
+    trace = str(default_trace(dag, target))
+    (width,) = re.findall(r's.layout\("x1.words", \[\(0, (\d+)\)\]', trace)
+    assert int(width) == (16 if beside else 64)
