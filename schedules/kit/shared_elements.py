@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from autotensor.ir.expr import Expr, const
+from autotensor.ir.expr import Call, Expr, const
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.te.stage import IterDef, StageOp, float_operations
+from autotensor.te.stage import IterDef, StageOp, evaluated, float_operations
 
-SHARED = (
-    0.6  # of the operations that elements take one by one: so few together are worth it (chosen, 2026-11)
-)
+CALLED = 16.0  # operations of an exponential or a sine, about
+SHARED = 0.6  # of the operations that elements take one by one: so few are worth it (chosen, 2026-11)
 
 
-def share_work(op: StageOp, axes: Sequence[IterDef], most: int) -> bool:
-    """Whether the elements along the axes, `most` at most, take far fewer operations together.
+def share_work(op: StageOp, axes: Sequence[IterDef], most: int, least: float = 0.0) -> bool:
+    """Whether the elements along the axes, `most` at most, take far fewer operations together, `least` fewer
+    for each of them.
 
     A condition on the axes alone is settled for each element.
     """
@@ -32,8 +32,14 @@ def share_work(op: StageOp, axes: Sequence[IterDef], most: int) -> bool:
     for places in product(*(range(a.extent) for a in axes)):
         here: dict[Expr, Expr] = {a.var: const(n) for a, n in zip(axes, places, strict=True)}
         elements.append(tuple(simplify(substitute(b, here)) for b in op.bodies))
-    one_by_one = sum(map(float_operations, elements))
-    return float_operations([b for e in elements for b in e]) < SHARED * one_by_one
+    one_by_one, together = sum(map(_work, elements)), _work([b for e in elements for b in e])
+    return together < SHARED * one_by_one and one_by_one - together >= least * len(elements)
+
+
+def _work(bodies: Sequence[Expr]) -> float:
+    """Operations on floats of bodies that are computed together."""
+    calls = sum(isinstance(e, Call) and e.dtype.is_float for e in evaluated(bodies))
+    return float_operations(bodies) + (CALLED - 1.0) * calls
 
 
 __all__ = ["share_work"]

@@ -70,11 +70,11 @@ def forces(n: int) -> Sequence[Any]:
 
 
 def turns(n: int) -> Sequence[Any]:
-    """Matrices of angles: no reduction, and a sine and a cosine for four numbers."""
+    """Matrices of angles: no reduction, and three functions of a number for four results."""
     a = te.placeholder((n,), name="a")
 
     def body(i: Any, p: Any, q: Any) -> Any:
-        c, s = te.cos(a[i]), te.sin(a[i])
+        c, s = te.exp(a[i]) * te.cos(a[i]), te.exp(a[i]) * te.sin(a[i])
         return te.select(p.equal(q), c, te.select(p < q, -s, s))
 
     return a, te.compute((n, 2, 2), body, name="r")
