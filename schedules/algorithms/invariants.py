@@ -1,4 +1,4 @@
-"""What is the same along an axis is computed once for all of it.
+"""Values that are the same along an axis are computed once for all of it.
 
     y[n, c] = (x[n, c] - m[c]) / sqrt(v[c] + 1e-5)
 
@@ -38,7 +38,7 @@ CHEAP = ("abs", "floor", "ceil")  # calls that are single operations
 
 
 def invariants(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages of what stays the same, and the stage that reads them; None where there is nothing."""
+    """The stages of values that stay the same, and the stage that reads them; None where there is nothing."""
     op = stage.op
     if op.is_open or state.dag.carried or op.points() < LEAST:
         return None
@@ -60,7 +60,7 @@ def invariants(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 def _same(op: StageOp, e: Expr) -> list[Expr]:
     """The largest expressions with a call that are the same for several points, and safe to compute at all of
-    their own. Of one within another, that which is the same for more points."""
+    their own. If one is part of another, the one that is the same for more points is taken."""
     parts = [] if isinstance(e, Load) else [c for c in children(e) if isinstance(c, Expr)]
     inner = [x for c in parts for x in _same(op, c)]
     axes = _axes(op, e)

@@ -162,7 +162,7 @@ def _joins(c: Combiner) -> Iterator[Op | None]:
 
 
 def _without_single_terms(op: StageOp) -> StageOp:
-    """The op without axes of one term beside others: a part along them would be a copy."""
+    """The op without axes of one term next to others: a part along them would be a copy."""
     several = tuple(a for a in op.reduce_axes if a.extent > 1)
     if not several or several == op.reduce_axes:
         return op
