@@ -1,4 +1,4 @@
-"""A tuning run on this machine: calibrated rates, the local measurer, the loop; and what is seen of it."""
+"""A tuning run on this machine: calibrated rates, the local measurer, the loop, progress lines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.run import TuningRun, silent
 from schedules.registry import BROUGHT
 
-KERNELS_WORTH = 256  # trials: a run of minutes; seconds that micro-kernels take once do not matter
-KERNELS_WORTH_S = 300.0  # of a deadline: the same
-LEAST_SEARCH_S = 4.0  # until the deadline: children start, sketches are made, one batch is measured
-LEAST_BUILD_S = 5.0  # that one candidate may take to compile, however near the deadline
-WAIT_SHARE = 0.2  # of a deadline is over when we no longer wait for others who time something, to calibrate
-CALIBRATION_WORTH_S = 120.0  # of a deadline: below it, calibrating for seconds costs more than it brings
+# Least number of trials for which the micro-kernels are timed: such a run takes minutes, and timing the
+# micro-kernels takes seconds, once.
+KERNELS_WORTH = 256
+KERNELS_WORTH_S = 300.0  # least time until the deadline for which the micro-kernels are timed
+LEAST_SEARCH_S = 4.0  # least time for a search: children start, sketches are made, one batch is measured
+LEAST_BUILD_S = 5.0  # compile time that every candidate may have, however near the deadline is
+WAIT_SHARE = 0.2  # share of the deadline for which calibration waits while other processes time something
+CALIBRATION_WORTH_S = 120.0  # with less time until the deadline the calibration is brief
 
 
 def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
-    """Tunes tasks (of one target) on this machine, or where the measurer does; that one is not closed."""
-    # here: a run that the log holds whole ends before, without the search and what measures
+    """Tunes tasks, all for one target, on this machine or with the given measurer.
+
+    A given measurer is not closed.
+    """
+    # Imported here: a run that is complete in the log ends earlier, and needs neither the search nor the code
+    # that measures.
     from autotensor.search import loop
     from autotensor.search.machine.calibration import calibrated, known_rates
     from autotensor.search.measuring.measurer import LocalMeasurer, check_measurable
@@ -37,22 +43,22 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
         return loop.tune(run, checked_measurer(measurer), rates)
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(run.tasks, LATE)
-    check_measurable(target)  # before seconds go into calibrating a processor
+    check_measurable(target)  # before calibrating a processor, which takes seconds
     kernels = run.options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
     if target.on_card:
-        rates = Rates.guess(target)  # no card's rates are measured: the run's session says so
-    else:  # OpenCL's blocks run on this processor
+        rates = Rates.guess(target)  # rates of cards are not measured; the run's session says so
+    else:  # OpenCL's kernels run on this processor
         processor = host().with_threads(target.num_cores) if target.is_gpu else target
         rates = calibrated(store, processor, kernels=kernels, brief=brief, patience=until.share(WAIT_SHARE))
     measuring = MeasureOptions(
         seeds=run.seeds,
         residency=run.residency,
         peak_flops=None if target.is_gpu else rates.peak(target.num_cores),
-        asm=not target.is_gpu or target.kind == "cuda",  # its registers and spills, by ptxas
+        asm=not target.is_gpu or target.kind == "cuda",  # CUDA: registers, spills, by ptxas
         build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
     )
-    raced = until.less(loop.RACE_S + run.options.means.race_s)  # what comes later would not be raced
+    raced = until.less(loop.RACE_S + run.options.means.race_s)  # results that come later could not be raced
 
     def peak_again() -> float:
         return calibrated(store, target, again=True, brief=brief).peak(target.num_cores)

@@ -53,9 +53,11 @@ def _dense_reference(
     ),
 )
 def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None, sums: str = "") -> Tensor:
-    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n]. zeros: zero points of x and w, bytes summed in int32.
+    """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n].
 
-    sums: a float type that holds those of x and w, in which products are made and summed, and the result is.
+    zeros: the zero points of x and w, which are then bytes; their products are summed in int32.
+    sums: a float type that can hold the values of x and w. Products are computed and summed in it, and it is
+    the type of the result.
     """
     require_rank("dense", "x", x, 2, "[m, k]")
     require_rank("dense", "w", w, 2, "[n, k]")
@@ -121,7 +123,7 @@ def _dense_nbits_reference(
 def dense_nbits(
     x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None = None, bits: int = 4, rounded: int = 0
 ) -> Tensor:
-    """A dense layer of weights of 4 or 8 bits, which share a scale by groups of a row.
+    """A dense layer with weights of 4 or 8 bits; the weights of one group of a row share a scale.
 
     x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. The low half
     of a byte is the weight of smaller k. x may end inside the last group. zero is 2^(bits - 1) by default.
@@ -185,7 +187,7 @@ def dense_nbits(
 
 
 def _rounded(x: Tensor, groups: int, size: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Rows [m, groups * size] as whole numbers [m, groups, size], and what 1 of them is: [m, groups]."""
+    """Rows [m, groups * size] as whole numbers [m, groups, size], and steps [m, groups] that they count."""
     most, k = float((1 << bits - 1) - 1), te.reduce_axis(size, "k")
     peak = stage((x.shape[0], groups), lambda i, g: te.max(te.abs(x[i, g * size + k]), axis=k), "peak")
 
@@ -235,7 +237,7 @@ def _check_product(
 def matmul(
     a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Tensor:
-    """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as of `dense`."""
+    """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as for `dense`."""
     require_factors("matmul", a, b, zeros)
     require_rank("matmul", "a", a, 2, "[m, k]")
     require_rank("matmul", "b", b, 2, "[k, n]")
@@ -264,7 +266,7 @@ def matmul(
 def batch_matmul(
     a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Tensor:
-    """a: […, m, k], b: […, k, n] ──▶ […, m, n]; the leading axes broadcast. zeros: as of `dense`."""
+    """a: […, m, k], b: […, k, n] ──▶ […, m, n]; the leading axes broadcast. zeros: as for `dense`."""
     require_factors("batch_matmul", a, b, zeros)
     for name, t in (("a", a), ("b", b)):
         require(t.ndim >= 2, f"batch_matmul: {name} has shape {t.shape}, expected at least 2 axes.")

@@ -3,8 +3,8 @@
     S = Σ_k f(k)     ──▶     parallel over parts p: S.rf[p] = Σ_{k of p} f(k);     S = Σ_p S.rf[p]
 
 The partial results are a stage like any other, with as many points as there are cores: the rules of row
-reductions or of register tiles make it fast. Its last step stands inside what reads it point by point (the
-square root of a norm), so that threads meet once.
+reductions or of register tiles make it fast. The last step of the reduction is computed inside the stage
+that reads the sum point by point (for a norm, the square root), so that the threads synchronise only once.
 
 Source: `rfactor` of Halide (Suriana et al., CGO 2017).
 """
@@ -24,7 +24,9 @@ from schedules.kit.parallel_region import cycles, is_worth_cutting
 from schedules.kit.stage_analysis import contiguous_reduction, epilogue, lanes_of, reads, undecided
 from schedules.registry import Extension
 
-FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good
+# Results (or vectors of results) for each core. With so many or more, dividing the results among the cores is
+# as good as cutting the reduction.
+FEW = 4
 
 
 def is_long(op: StageOp, target: Target) -> bool:
@@ -42,7 +44,8 @@ def is_long(op: StageOp, target: Target) -> bool:
 
 
 def _cut(op: StageOp, parts: int) -> IterDef | None:
-    """The reduction axis to cut: the outermost that parts divide, else the outermost long one."""
+    """The reduction axis to cut: the outermost one whose extent is a multiple of `parts`, else the outermost
+    one with an extent of at least `parts`."""
     enough = [a for a in op.reduce_axes if a.extent >= parts]
     return next((a for a in enough if a.extent % parts == 0), enough[0] if enough else None)
 

@@ -16,17 +16,17 @@ TABLES = tuple(table.name for table in Base.metadata.sorted_tables)
 
 
 def compact(log: Opened) -> tuple[int, int]:
-    """Bytes before and after. A file needs as much free space next to it as its new size."""
+    """Gives the bytes before and after. A file needs as much free space next to it as its new size."""
     return _file(log) if log.is_sqlite else _server(log)
 
 
 def _file(log: Opened) -> tuple[int, int]:
     with log.read.connect() as c:
-        raw: Any = c.connection.dbapi_connection  # no transaction: VACUUM is one by itself
+        raw: Any = c.connection.dbapi_connection  # without a transaction: VACUUM is one by itself
         before = _pages(raw)
         raw.execute("VACUUM")
         raw.execute("ANALYZE")
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else the file shrinks with the next one
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else the file shrinks at the next checkpoint
         return before, _pages(raw)
 
 

@@ -1,5 +1,7 @@
-"""Relocations: what each kind writes, for x86-64 and aarch64. There are the kinds that LLVM emits for
-position-independent code of the small model, and their nearest relatives.
+"""Relocations: what each kind writes, for x86-64 and aarch64.
+
+This module has the kinds that LLVM emits for position-independent code in the small code model, and the kinds
+most similar to them.
 
     value = of(symbol) + addend - origin        then put into so many bytes, or bits of an instruction
 
@@ -12,15 +14,15 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_PAGE = 0xFFF  # the pages of instructions, whatever those of the system are
+_PAGE = 0xFFF  # instructions count in pages of 4 KiB, whatever the system's page size is
 
 
 class Of(enum.Enum):
     """The thing whose address the value is."""
 
     SYMBOL = "S"
-    CALLEE = "L"  # the symbol, or a stub that jumps to it where it is outside
-    SLOT = "G"  # of the table of addresses, which holds the symbol's
+    CALLEE = "L"  # the symbol, or a stub that jumps to it if another object defines it
+    SLOT = "G"  # the slot in the table of addresses that holds the symbol's address
     TABLE = "GOT"  # the table itself, whatever the symbol
 
 
@@ -29,22 +31,25 @@ class Origin(enum.Enum):
 
     NOTHING = "0"
     PLACE = "P"
-    PAGE = "Page(P)"  # and the value is its page, too
+    PAGE = "Page(P)"  # the page of the place; the page of the address is taken, too
     TABLE = "GOT"
     TABLE_PAGE = "Page(GOT)"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind: `put` gives the new contents of its bytes from the old ones and the value, both unsigned and
-    signed as they are, and raises ValueError for a value that does not fit."""
+    """One kind of relocation.
+
+    `put` takes the old contents of the bytes, as an unsigned number, and the value, which may be negative. It
+    gives the new contents, and raises ValueError for a value that does not fit.
+    """
 
     name: str
     of: Of
     origin: Origin
     bytes: int
     put: Callable[[int, int], int]
-    is_instruction: bool = False  # of four bytes, which lie at a multiple of four
+    is_instruction: bool = False  # it changes an instruction: four bytes at a multiple of four
 
 
 def page(address: int) -> int:
@@ -144,7 +149,7 @@ def _aarch64() -> dict[int, Kind]:
         257: Kind("R_AARCH64_ABS64", s, zero, 8, _whole),
         258: Kind("R_AARCH64_ABS32", s, zero, 4, _number(32, -(1 << 31), (1 << 32) - 1)),
         260: Kind("R_AARCH64_PREL64", s, place, 8, _whole),
-        261: Kind("R_AARCH64_PREL32", s, place, 4, _signed(32)),  # the ABI also takes what is unsigned
+        261: Kind("R_AARCH64_PREL32", s, place, 4, _signed(32)),  # the ABI also accepts unsigned values
         262: Kind("R_AARCH64_PREL16", s, place, 2, _signed(16)),
         273: Kind("R_AARCH64_LD_PREL_LO19", s, place, 4, _jump(19, 5), True),
         274: Kind("R_AARCH64_ADR_PREL_LO21", s, place, 4, _adr(0), True),
@@ -173,7 +178,7 @@ NOTHING = {"x86_64": (0,), "aarch64": (0, 256)}  # R_*_NONE
 
 
 def stub(machine: str, at: int, slot: int) -> bytes:
-    """Code of STUB_BYTES at address `at` that jumps to where the slot at address `slot` points."""
+    """Code of STUB_BYTES for address `at`: it jumps to the address that the slot at `slot` holds."""
     if machine == "x86_64":
         distance = _signed(32)(0, slot - (at + 6))
         return b"\xff\x25" + distance.to_bytes(4, "little") + b"\xcc" * 10  # jmp *distance(%rip)

@@ -24,9 +24,9 @@ class LoadedCandidate:
 
     artifact: Artifact
     loaded: loader.Loaded
-    bounds: dict[str, float]  # allowed errors of its outputs
-    frames: Addresses | None = None  # of argument arrays, one per copy of its constants; None: to be made
-    keep: tuple[Array | None, ...] = ()  # what they point into
+    bounds: dict[str, float]  # allowed errors of the outputs
+    frames: Addresses | None = None  # argument arrays, one per copy of the constants; None until made
+    keep: tuple[Array | None, ...] = ()  # arrays that the argument arrays point into
     turn: int = 0  # the copy that the next timed call uses
 
     @staticmethod
@@ -41,13 +41,16 @@ class LoadedCandidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Memory for the results of candidates, used by one after the other."""
+    """Memory for the results of candidates. One candidate after the other uses it."""
 
     outputs: Slab
     own: Slab  # workspaces
 
     def place(self, artifact: Artifact, nthreads: int, shift: int = 0) -> dict[str, Fenced]:
-        """Everything that a call writes, filled with traps; outputs off alignment by `shift`."""
+        """Memory for everything that a call writes, filled with trap values.
+
+        Outputs are placed `shift` elements off alignment.
+        """
         outputs, own = [], []
         for a in artifact.args:
             if a.role == "output":
@@ -61,8 +64,10 @@ class Room:
 
 
 def frame(artifact: Artifact, arrays: Mapping[str, Array]) -> Any:
-    """The argument array: bare addresses in the artifact's order, null for those not among `arrays`, which
-    the caller keeps alive."""
+    """The argument array: plain addresses in the artifact's order, null for arguments not in `arrays`.
+
+    The caller keeps `arrays` alive.
+    """
     found = (arrays.get(a.name) for a in artifact.args)
     return (ctypes.c_void_p * max(1, len(artifact.args)))(*(None if a is None else address(a) for a in found))
 

@@ -60,19 +60,19 @@ def _mean(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
 
 
 def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-    """log Σ exp(x), from the greatest element, which must not overflow."""
+    """log Σ exp(x). The greatest element is subtracted first, so that exp does not overflow."""
     if any(x.shape[a] == 0 for a in axes):
         return _nothing("max", x, axes)
     if not x.dtype.is_float:
         return _by_floats(lambda wide: _log_sum_exp(wide, axes), x)
     top = ops.max(x, axis=axes, keepdims=True)
-    limit = float(np.finfo(x.dtype.numpy).max)  # of infinities nothing may be subtracted
+    limit = float(np.finfo(x.dtype.numpy).max)  # inf - inf would be NaN
     safe = ops.maximum(ops.minimum(top, limit), -limit)
     return ops.log(_total(ops.exp(x - safe), axes)) + safe
 
 
 def _by_floats(ours: Callable[[GraphNode], GraphNode], x: GraphNode) -> GraphNode:
-    """A function of floats; of integers through 64 bits and back."""
+    """The result of a function that is defined for floats; integers are converted to float64 and back."""
     if x.dtype.is_float:
         return ours(x)
     return as_type(ours(as_type(x, "float64")), x.dtype)

@@ -2,9 +2,8 @@
 
     score = score_mod(q[b, h, i] @ k[b, h, j] * scale, b, h, i, j)        -inf where not mask_mod(b, h, i, j)
 
-Torch gives both programs for single numbers. Elementwise operators, and reads of tensors at places, also work
-on arrays that broadcast. So here the programs run on arrays of shape [batch, 1, 1, 1], [1, heads, 1, 1] and
-so on.
+Torch gives both programs for single numbers. Elementwise operators and tensor indexing also work on arrays
+that broadcast. So here the programs run on arrays of shape [batch, 1, 1, 1], [1, heads, 1, 1] and so on.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-# Operators that broadcast besides those that torch calls pointwise: reads at places, and single numbers.
+# Operators that work on arrays that broadcast, in addition to those that torch calls pointwise: indexing, and
+# operators that copy or create values.
 _ALSO = frozenset(
     """aten.index.Tensor aten._unsafe_index.Tensor aten._to_copy.default aten.clone.default aten.full.default
     aten.scalar_tensor.default aten.new_ones.default aten.new_zeros.default aten.new_full.default
@@ -46,8 +46,8 @@ def flex_attention(
     mask_more: Sequence[Any] = (),
 ) -> Any:
     """q: [batch, heads, m, d], k: [batch, heads or fewer, n, d], v: [.., n, e] ──▶ [batch, heads, m, e], and
-    log2 of the sums. The mask's blocks only repeat `mask_mod`, its last member, so they are not read. Queries
-    from which every key is hidden give 0."""
+    log2 of each query's sum of exp(score). `mask_mod` is the last element of `block_mask`; its other elements
+    only repeat the mask in blocks, so they are not read. Queries from which every key is hidden give 0."""
     batch, heads, m, _ = q.shape
     k, v = (repeated(x, heads, batch) for x in (k, v))
     shape = (batch, heads, m, k.shape[2])
