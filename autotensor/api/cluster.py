@@ -35,7 +35,7 @@ from autotensor.runtime.workers.remote_gradients import gradients_of
 
 
 class Future(Protocol):
-    """The result of `submit`: of `concurrent.futures`, or Dask's."""
+    """The result of `submit`: a future of `concurrent.futures` or of Dask."""
 
     def result(self) -> Any: ...
 
@@ -67,9 +67,10 @@ class ClusterTraining:
         target: str | Target | None = None,
         db: Log = None,
     ) -> None:
-        """workers: gradients that a step waits for. backups: parts beyond these. threads: of each call.
+        """workers: gradients that a step waits for. backups: parts beyond these. threads: for each call.
 
-        target: of the machines' processors; None: like this one. Raises InputError for impossible numbers.
+        target: the target for the machines' processors; None: the same as this machine's. Raises InputError
+        for impossible numbers.
         """
         check_workers("training on a cluster", workers, backups)
         self.executor, self.workers, self.backups, self.threads = executor, workers, backups, threads
@@ -91,7 +92,7 @@ class ClusterTraining:
         """One step: the mean loss of the parts that were taken, before the update.
 
         arrays: for every input one part for each worker, backups included, along the first axis.
-        Raises InputError for arrays that cannot be cut so, MeasureError when too many calls failed.
+        Raises InputError for arrays that cannot be cut in this way, MeasureError when too many calls failed.
         """
         parts = parts_of(self._batch, arrays, self.workers + self.backups)
         answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()

@@ -7,9 +7,9 @@
     with DataParallel(loss, optimizer=SGD(0.1), workers=2, backups=1) as step:
         print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
 
-Without backups a step is that of one process on the whole batch, if the loss is a mean over rows. With them,
-a step takes the gradients of the requested number of workers and drops later ones; a worker that is
-late sits out until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
+Without backups a step is the same as a step of one process on the whole batch, if the loss is a mean over
+rows. With them, a step takes the gradients of the requested number of workers and drops later ones; a worker
+that is late sits out until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class DataParallel:
         target: str | Target | None = None,
         db: Log = None,
     ) -> None:
-        """workers: gradients that a step waits for. backups: workers beyond these. threads: of each process.
+        """workers: gradients that a step waits for. backups: workers beyond these. threads: for each process.
 
-        delay: makes workers late, for experiments. Raises InputError for impossible numbers of workers.
+        delay: a function that makes workers late, for experiments. Raises InputError for impossible numbers
+        of workers.
         """
         check_workers("data parallel training", workers, backups)
         self.workers, self.backups = workers, backups
@@ -99,7 +100,8 @@ class DataParallel:
         """One step: the mean loss of the parts that were taken, before the update.
 
         arrays: for every input one part for each worker, backups included, along the first axis.
-        Raises InputError for arrays that cannot be cut so, MeasureError when too many workers failed.
+        Raises InputError for arrays that cannot be cut in this way, MeasureError when too many workers
+        failed.
         """
         parts = parts_of(self._batch, arrays, len(self._children))
         fresh: dict[Future[Reply], int] = {}
@@ -136,7 +138,8 @@ class DataParallel:
         return sorted(taken)
 
     def _idle(self) -> list[int]:
-        """Workers that are done with earlier steps, at least as many as a step needs."""
+        """Waits until as many workers as a step needs are done with earlier steps; gives all workers that
+        are."""
         self._busy = {f: n for f, n in self._busy.items() if not f.done()}
         while len(self._children) - len(self._busy) < self.workers:
             done, _ = wait(self._busy, return_when=FIRST_COMPLETED)
@@ -206,9 +209,9 @@ def check_workers(what: str, workers: int, backups: int) -> None:
 
 
 def parts_of(specs: Sequence[ArgSpec], arrays: Sequence[Array], count: int) -> list[list[Array]]:
-    """Every array cut into `count` parts along its first axis, each as the spec of its input says.
+    """Every array cut into `count` parts along its first axis; each part has the shape and type of its input.
 
-    Raises InputError for arrays that cannot be cut so.
+    Raises InputError for arrays that cannot be cut in this way.
     """
     if len(arrays) != len(specs):
         names = ", ".join(s.name for s in specs)

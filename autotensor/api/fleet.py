@@ -3,8 +3,8 @@
     with Fleet("tls://scheduler:8786") as fleet:
         at.tune([A, B, C], trials=256, fleet=fleet, db="postgresql+psycopg://…")
 
-Workers of several classes may share a scheduler; a run is of one class, for times of two are not comparable.
-Runs of other classes go on meanwhile. This process alone writes the log.
+Workers of several classes may share a scheduler; a run uses one class, because times of two classes are not
+comparable. Runs of other classes go on meanwhile. This process alone writes the log.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Fleet:
 
     def __init__(self, address: str | Engine, tag: str | None = None) -> None:
         """address: "tls://HOST:PORT", or a plain scheduler on the loopback. tag: the class, as `autotensor
-        fleet status` lists them; None: the only one, or this machine's.
+        fleet status` lists it; None: the only class, or this machine's.
 
-        Raises InputError for a plain scheduler elsewhere and without dask, MeasureError if none answers.
+        Raises InputError for a plain scheduler on another machine, or if dask is not installed; MeasureError
+        if no scheduler answers.
         """
         if isinstance(address, str):
             from autotensor.search.fleet.dask_engine import DaskEngine
@@ -45,7 +46,7 @@ class Fleet:
 
     @cached_property
     def machine_class(self) -> MachineClass:
-        """Raises InputError when it is not clear which class is meant, or no worker is of it."""
+        """Raises InputError if the class is ambiguous, or no worker belongs to it."""
         offered = self.engine.workers()
         classes = {c.tag: c for w, (c, _) in self.engine.described().items() if c.tag in offered.get(w, ())}
         tag = self._tag or (next(iter(classes)) if len(classes) == 1 else class_here().tag)
@@ -65,7 +66,7 @@ class Fleet:
         return self.machine_class.target if asked is None else self._checked(parse(asked))
 
     def check_alike(self, target: Target) -> None:
-        """Raises InputError unless this machine is of the class: a model is raced where it is linked."""
+        """Raises InputError unless this machine belongs to the class: a model is raced where it is linked."""
         self._checked(target)
         mine = class_here()
         if mine.machine != self.machine_class.machine:
@@ -76,7 +77,7 @@ class Fleet:
             )
 
     def run(self, asked: TuningRun) -> TuneReport:
-        """Tunes tasks of one target on the class."""
+        """Tunes tasks of one target on the machines of the class."""
         from autotensor.search import loop
         from autotensor.search.fleet.fleet_measurer import FleetMeasurer
 
@@ -98,7 +99,7 @@ class Fleet:
             return loop.tune(here, measurer, rates)
 
     def rates(self, store: TrialStore, target: Target) -> Rates:
-        """The class's rates as the log has them, measured on one of its workers first where it does not."""
+        """The class's rates from the log; if the log lacks them, one of the workers measures them first."""
         from autotensor.search.fleet.on_worker import calibrate
         from autotensor.search.machine.calibration import known_rates
         from autotensor.search.machine.machine_entry import know_machine
@@ -112,7 +113,7 @@ class Fleet:
         return known_rates(store, machine, target)
 
     def close(self) -> None:
-        """Leaves the scheduler and its workers as they are."""
+        """Ends the connection; the scheduler and its workers keep running."""
         self.engine.close()
 
     def __enter__(self) -> Fleet:
@@ -133,7 +134,7 @@ class Fleet:
 
 @contextmanager
 def joined(fleet: str | Fleet | None) -> Iterator[Fleet | None]:
-    """The fleet inside the block; one that was given as an address is left at its end."""
+    """The fleet inside the block. If it was given as an address, the connection ends with the block."""
     if isinstance(fleet, str):
         with Fleet(fleet) as found:
             yield found

@@ -1,4 +1,4 @@
-"""ONNX models: as a graph, to be tuned and compiled; or as a function that takes whatever fits.
+"""ONNX models: as a graph, to be tuned and compiled; or as a function that compiles for the arrays it gets.
 
 graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
 f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
-    """A model, read. Raises as `OnnxModel` does."""
+    """The model in a file. Raises the same errors as `OnnxModel`."""
     return load(source)
 
 
@@ -47,8 +47,9 @@ def from_onnx(
 ) -> Graph | GraphFamily:
     """An ONNX model as a graph: to compile_model, plan_model or tune_model.
 
-    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}. An extent
-    may be te.var("n", range=(1, 8)): what is compiled then takes the whole range.
+    shapes: the shapes of inputs by name, {"x": (1, 3, 224, 224)}, or the extents of symbolic dimensions,
+    {"batch": 1}. An extent may be te.var("n", range=(1, 8)): the compiled function then takes the whole
+    range.
     values: inputs that are given once and for all, such as the shape that a Reshape takes.
     Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
     that are not supported.
@@ -60,13 +61,14 @@ def from_onnx(
 class OnnxModel:
     """An ONNX model as a function of arrays.
 
-    Compiled at the first call for the shapes of its inputs, and again for other ones; what was compiled is
-    kept. Models whose shapes or loops depend on values run in parts.
+    It is compiled at the first call for the shapes of its inputs, and again for other shapes; the compiled
+    code is kept. Models whose shapes or loops depend on values run in parts.
 
-    rounded: 16-bit floats are rounded after every operator, as the standard defines each by itself; without,
-    where they are stored, which is faster and closer to the exact result.
-    instant: the first answers are NumPy's, which take no compiling; meanwhile child processes compile, and
-    calls run the compiled code as soon as it is there. Both are right, and differ by rounding: NumPy adds in
+    rounded: 16-bit floats are rounded after every operator, because the standard defines each operator by
+    itself. If False, they are rounded only where they are stored, which is faster and closer to the exact
+    result.
+    instant: NumPy computes the first answers, without compiling; meanwhile child processes compile, and calls
+    run the compiled code as soon as it is there. Both are right, and differ by rounding: NumPy adds in
     another order. After `wait`, all answers are compiled ones.
     """
 
@@ -79,7 +81,7 @@ class OnnxModel:
         rounded: bool = False,
         instant: bool = False,
     ) -> None:
-        """Raises InputError for a file that cannot be read, TargetError for instant answers of strict
+        """Raises InputError for a file that cannot be read, TargetError for instant answers with strict
         numerics."""
         self.model = load_onnx(source)
         self.name = self.model.name
@@ -122,11 +124,11 @@ class OnnxModel:
 
     @property
     def specialisations(self) -> int:
-        """For how many input types it has been compiled."""
+        """The number of input types for which it has been compiled."""
         return self._run.specialisations
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the model, not what was compiled of it: that is compiled again at the next call."""
+        """A pickle holds the model without its compiled code, which is compiled again at the next call."""
         target, db, *flags = self._how
         if not isinstance(db, str | os.PathLike | None):
             raise InputError(
@@ -137,7 +139,7 @@ class OnnxModel:
 
     def _checked(self, name: str, value: Any) -> Any:
         wanted = self._types.get(name)
-        numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
+        numbers = isinstance(value, (list, tuple)) and wanted is not None  # numbers have no type of their own
         if value is None and wanted is not None:
             raise ArgumentError(f"{self.name} needs its input {wanted}; it got None.")
         if value is None or (isinstance(value, (list, tuple)) and not numbers):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """Without the lines of a logger: torch 2.14 writes a traceback before it raises the same error."""
+    """Silences a logger: torch 2.14 writes a traceback before it raises the same error."""
     logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:
@@ -60,8 +60,8 @@ def from_torch(
 ) -> Graph | OpenGraph:
     """A PyTorch module as a graph, by torch.export: shapes and types are the examples', weights constants.
 
-    example_inputs, example_kwargs: what the module is called with. A module that is exported already needs
-    none.
+    example_inputs, example_kwargs: what the module is called with. A module that is exported already needs no
+    examples.
     dynamic_shapes: extents that a call may choose, as torch.export.export takes them: {"x": {0: Dim("batch",
     max=64)}}. compile_model then makes one program for all of them.
     Inputs keep the names of forward's arguments; results in a dictionary keep their keys, and None

@@ -5,7 +5,7 @@
 
 A call takes whichever is there first: an operator that NumPy is slow at costs no more than compiling does.
 NumPy's products of matrices are code that was compiled ahead, for each class of processors.
-Called so is `instant=True` of at.OnnxModel and at.compile_model, of torch.compile's options, and `--instant`.
+This is `instant=True` in at.OnnxModel, in at.compile_model and in torch.compile's options, and `--instant`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ if TYPE_CHECKING:
     from autotensor.api.log import Log
     from autotensor.runtime.open_artifact import Function
 
-HEAD_START_S = 1.0  # in which all cores are the first answer's
+HEAD_START_S = 1.0  # seconds in which the first answer has all cores
 
 
 class InstantModel:
-    """See the module's docstring. Calls are re-entrant. All else of a compiled function waits for it."""
+    """See the module's docstring. Calls are re-entrant. All other members of a compiled function wait until
+    it is compiled."""
 
     def __init__(self, graph: Graph | OpenGraph, target: str | Target | None = None, db: Log = None) -> None:
         self._graph, self._target, self._db = graph, target, db
         self._lock = fork_locks.renewed(threading.Lock())
-        self._process = 0  # the one that compiles; a forked child does it anew
+        self._process = 0  # the process that compiles; a forked child compiles anew
         self._ready: Function | None = None
         self._future()
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """The outputs: one array, or a tuple. Arguments as of a compiled function. Raises any error of
-        compiling."""
+        """The outputs: one array, or a tuple. The arguments are those of a compiled function. Raises any
+        error of compiling."""
         if self._ready is not None:
             return self._ready(*arrays, **named)
         made = self._future()
@@ -75,7 +76,7 @@ class InstantModel:
         return self._graph.name
 
     def wait(self) -> None:
-        """Until it is compiled. Raises any error of compiling."""
+        """Waits until it is compiled. Raises any error of compiling."""
         self.compiled()
 
     def __getattr__(self, name: str) -> Any:
@@ -90,7 +91,7 @@ class InstantModel:
         return f"<InstantModel {self.name}, not compiled yet>" if self._ready is None else repr(self._ready)
 
     def compiled(self) -> Function:
-        """The compiled function, for which this waits. Raises any error of compiling."""
+        """The compiled function; waits until it is there. Raises any error of compiling."""
         made = self._future()
         self._answered.set()
         self._ready = made.result()
@@ -107,7 +108,7 @@ class InstantModel:
 
     def _compile(self, answered: threading.Event) -> Function:
         answered.wait(HEAD_START_S)
-        # here, because an answer does not need them
+        # imported here, because an answer does not need them
         from autotensor.api.models import linked, plan_model
         from autotensor.api.open_models import OpenModel
         from autotensor.runtime.open_artifact import open_artifact
@@ -120,8 +121,9 @@ class InstantModel:
 
 
 def check_numerics(target: str | Target | None) -> None:
-    """Raises TargetError for numerics that prescribe the order of sums, which is NumPy's own."""
-    # as it is spelled: to read all of a target imports LLVM
+    """Raises TargetError for numerics that prescribe the order of sums, because NumPy sums in its own
+    order."""
+    # looks at the target's text, because parsing a target imports LLVM
     if target.is_strict if isinstance(target, Target) else "-numerics=strict" in (target or "").split():
         raise TargetError(
             "instant=True: the first answers are NumPy's, which adds in another order than strict numerics "
@@ -146,7 +148,8 @@ def answer_by_numpy(
     is_late: Callable[[], bool],
     named: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """The outputs, as a compiled function gives them: fresh arrays. None as soon as they are late."""
+    """The outputs, as a compiled function gives them: fresh arrays. Gives None as soon as they are no longer
+    needed."""
     graph = model if isinstance(model, Graph) else model.at(_shapes(model, arrays, named))
     values = bound(graph, arrays, named)
     for _ in evaluated(graph, values):
@@ -168,7 +171,7 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # of whoever takes the result
+        except BaseException as error:  # raised again for the caller that takes the result
             future.set_exception(error)
 
     threading.Thread(target=run, name="autotensor-instant", daemon=True).start()

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 _HOST = 'Leave it out: the target is one text, as in "llvm -mcpu=znver4".'
 _LOG = "Write db=PATH: all trials are kept in one log."
-_BUILD_ELSEWHERE = {  # arguments of TVM's build → what to do here
+_BUILD_ELSEWHERE = {  # arguments of TVM's build → the advice for this project
     "binds": "Leave it out: buffers are chosen by the schedule.",
     "config": "Leave it out: there are no passes to configure.",
     "target_host": _HOST,
 }
-_TUNE_ELSEWHERE = {  # arguments of TVM's searches → what to write here
+_TUNE_ELSEWHERE = {  # arguments of TVM's searches → the advice for this project
     **dict.fromkeys(("n_trial", "n_trials", "num_trials", "num_measure_trials"), "Write trials=N."),
     **dict.fromkeys(("log_file", "measure_callbacks", "tuning_records"), _LOG),
     "early_stopping": "Write until_gain_below=SHARE, or deadline_s=SECONDS.",
@@ -71,7 +71,7 @@ class Lowered:
     def __str__(self) -> str:
         return self.nest
 
-    __repr__ = __str__  # what a notebook shows
+    __repr__ = __str__  # a notebook shows the text
 
     @property
     def ir(self) -> str:
@@ -108,8 +108,8 @@ def build(
 
     f(a, b, c) fills c in place; f(a, b) allocates it; constants may be given once with f.bind(W=w).
     args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
-    None is this machine. db: the tuning log to look in; None is the user's own. metric: by which the log's
-    schedules are compared, as in `tune`.
+    None is this machine. db: the tuning log to look in; None is the user's own. metric: the figure by which
+    the log's schedules are compared, as in `tune`.
     Raises InputError for `args` next to a list, TensorError for arguments that lack an input or reads outside
     a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for
     an unknown target.
@@ -161,16 +161,16 @@ def tune(
     The same call again measures nothing; more trials continue. `build(args)` then uses the best. Run-time
     extents are measured at their greatest.
     trials: a ceiling. effort: "quick", "normal" or "full" (search/effort.py has what they mean).
-    until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
-    the effort says. deadline_s: it ends in so many seconds, from now on.
-    progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
-    model: it ranks candidates, policy: it proposes them, metric: the figure of a trial to minimise. Each is
-    a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or the thing itself:
-    docs/extend.md. measurer: it times the candidates, in place of this machine; that page shows one. fleet: a
-    scheduler's address, as "tls://scheduler:8786": the workers of one class time them (docs/fleet.md), and
-    `target` is theirs unless it is named. fresh: start anew instead of continuing.
-    Raises InputError for an option out of its range and a part that is none, TensorError as `build` does,
-    LogError for a log that cannot be opened.
+    until_gain_below: the search ends when a batch is not expected to save this share of the time any more;
+    None: as the effort says. deadline_s: the search ends after so many seconds, counted from this call.
+    progress: show the progress on standard error: a bar on a terminal, a line per batch elsewhere.
+    model: the part that ranks candidates. policy: the part that proposes them. metric: the figure of a trial
+    to minimise. Each is a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or
+    the thing itself: docs/extend.md. measurer: the part that times the candidates instead of this machine;
+    docs/extend.md shows one. fleet: a scheduler's address, as "tls://scheduler:8786": the workers of one
+    class time them (docs/fleet.md), and `target` is theirs unless it is named. fresh: start anew instead of
+    continuing. Raises InputError for an option out of its range and for an object that is not such a part,
+    TensorError as `build` does, LogError for a log that cannot be opened.
     """
     from autotensor.api.fleet import joined
     from autotensor.api.tuning import run_tuning, shown
@@ -202,8 +202,8 @@ def tune(
 def _checked(args: Sequence[Tensor]) -> ComputeDAG:
     """The computation of the arguments.
 
-    Raises TensorError when it reads outside its tensors, or when some placeholders are listed and others are
-    not: where those come in a call would be a guess.
+    Raises TensorError if the computation reads outside its tensors, or if only some placeholders are listed:
+    the positions of the others in a call would be a guess.
     """
     if isinstance(args, Lowered):
         raise InputError("build takes the schedule, not its loops.", fix="build(s, [A, B, C]).")

@@ -18,7 +18,7 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
 
     threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this
     CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here;
-    TargetError for one whose kernels need what its target has not.
+    TargetError for a file whose kernels need something that its target lacks.
     """
     if str(path).endswith(".onnx"):
         raise ArtifactError(
@@ -31,7 +31,7 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
 
 
 def by_shape(modules: Sequence[Module]) -> ByShape:
-    """One function of modules that were compiled for different shapes, batch sizes say.
+    """Makes one function of modules that were compiled for different shapes, for example batch sizes.
 
     A call goes to the module whose shapes its inputs have. `save` writes all of them to one file, and weights
     that they share once. Raises ArgumentError for modules that differ in more than shapes, or not in those.
@@ -41,7 +41,7 @@ def by_shape(modules: Sequence[Module]) -> ByShape:
 
 def _fitting(artifact: Artifact) -> Artifact:
     """The artifact, if a card can launch its kernels."""
-    if artifact.target.kind == "cuda":  # others need no code generation to be loaded
+    if artifact.target.kind == "cuda":  # other targets need no code generation for loading
         from autotensor.codegen.c.resources import refuse_unfit
 
         return refuse_unfit(artifact)

@@ -1,4 +1,4 @@
-"""Where the tuning log is, and opening it."""
+"""Finding and opening the tuning log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogError(AutotensorError, StoreError):
 
 
 def default_log() -> str:
-    """Where the user's tuning log is: AUTOTENSOR_DB, else the data directory."""
+    """The path of the user's tuning log: AUTOTENSOR_DB, else a file in the data directory."""
     given = switches.db()
     if given:
         return str(given)
@@ -34,7 +34,8 @@ def default_log() -> str:
 def open_log(db: Log) -> AbstractContextManager[TrialStore]:
     """The tuning log, created if need be: a path, a URL, an open store, None for the user's own.
 
-    Raises InputError as `check_log` does, and LogError, as using it may; so for `open_existing`.
+    Raises InputError as `check_log` does, and LogError; using the log may raise LogError, too. The same holds
+    for `open_existing`.
     """
     if isinstance(db, TrialStore):
         return _given(db)
@@ -65,13 +66,14 @@ def check_log(db: Log) -> None:
 
 
 def _file_of(place: str) -> Path | None:
-    """The file that a log is in; None for one on a server or in memory."""
+    """The file that holds a log; None for a log on a server or in memory."""
     path = place.removeprefix("sqlite:///")
     return None if "://" in path or path in ("", ":memory:") else Path(path)
 
 
 def log_name(db: Log) -> str:
-    """Where a log is, for people: a path, or a URL without its password; "" for a store that is open."""
+    """The place of a log in readable form: a path, or a URL without its password; "" for a store that is
+    open."""
     if isinstance(db, TrialStore):
         return ""
     return shown(default_log() if db is None else str(db))
@@ -98,7 +100,7 @@ def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialS
     with _translated():
         try:
             store = connect(place, readonly=readonly)
-        except OlderLog:  # backed up and upgraded, so that users need not care about versions
+        except OlderLog:  # the log is backed up and upgraded, so that users need not care
             connect(place).close()
             store = connect(place, readonly=readonly)
     return _closing(store)

@@ -16,12 +16,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of one tensor with another, which is taken as right."""
+    """The agreement of one tensor with another one that is taken as right."""
 
-    cosine: float  # NaN where a value is not finite, as are the next two
+    cosine: float  # NaN if a value is not finite; the same holds for the next two
     max_abs: float  # the largest difference
     snr_db: float  # 10 log10(Σ right² / Σ difference²); infinite where they are equal
-    top1: float | None = None  # share of the rows whose greatest element is at one place; None: no classes
+    top1: float | None = None  # share of rows whose greatest elements have one index; None: no classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Sums:
     """Sums from which an agreement is computed."""
 
     product: float = 0.0
-    right: float = 0.0  # of squares
-    other: float = 0.0  # of squares
-    error: float = 0.0  # of squares
+    right: float = 0.0  # sum of the squares of the right values
+    other: float = 0.0  # sum of the squares of the other values
+    error: float = 0.0  # sum of the squares of the differences
     max_abs: float = 0.0
-    same: int = 0  # rows whose greatest elements are at one place
-    rows: int = 0  # 0 where these are not classes
+    same: int = 0  # rows whose greatest elements have the same index
+    rows: int = 0  # 0 if the arrays are not classes
 
     @staticmethod
     def of(right: Array, other: Array, classes: bool = False) -> Sums:
-        """The agreement of two arrays of one shape. classes: [rows, classes], of which the greatest is the
-        answer."""
+        """The agreement of two arrays of one shape. classes: the arrays are [rows, classes], and the greatest
+        element of a row is the answer."""
         a, b = (np.asarray(x, np.float64).ravel() for x in (right, other))
         with np.errstate(invalid="ignore", over="ignore"):
             d = a - b

@@ -1,4 +1,5 @@
-"""`compare`: a quantised ONNX file against the one in floats that it was made of; a file in 16 bits."""
+"""`compare`: a quantised ONNX file against the file in floats that it was made from; or a model in 16
+bits."""
 
 from __future__ import annotations
 
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
 
 Batch = Mapping[str, Array]
 
-TURNS = (5, 50)  # of both models, at least and at most
-BUDGET_S = 2.0  # of timing, from the least number of turns on
-PATIENCE_S = 60.0  # until others on the machine let us time
+TURNS = (5, 50)  # least and greatest number of times that both models are timed
+BUDGET_S = 2.0  # seconds of timing, once the least number of turns is done
+PATIENCE_S = 60.0  # longest wait for other processes that are timing something
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One tensor of both models."""
 
-    name: str  # in the model in floats
-    op: str  # that makes it there
-    shape: tuple[int, ...]  # in one batch
+    name: str  # name in the model in floats
+    op: str  # the operator that makes it there
+    shape: tuple[int, ...]  # shape in one batch
     agreement: Agreement  # over all batches
 
 
@@ -48,12 +49,12 @@ class Comparison:
     """A quantised model against its model in floats."""
 
     layers: tuple[Compared, ...]  # in the order of the model in floats
-    alone: tuple[str, ...]  # its products of which nothing in the quantised model is known
-    results: tuple[Compared, ...]  # of the models as they run, all in one piece
+    alone: tuple[str, ...]  # its products without a counterpart in the quantised model
+    results: tuple[Compared, ...]  # results of both models, each run as a whole
     batches: int
-    float_s: float  # of one batch, median
+    float_s: float  # median for one batch
     quantised_s: float
-    speedup: float  # median of the ratio of times in one turn, float / quantised
+    speedup: float  # median ratio of the times in one turn, float / quantised
 
     @property
     def worst(self) -> Compared | None:
@@ -69,13 +70,14 @@ def compare(
     *,
     db: Log = None,
 ) -> Comparison:
-    """How much of a model's answers is left in its quantised form, layer by layer, and what it gains in time.
+    """Compares a model with its quantised form, layer by layer: how much of its answers is left, and how much
+    time is gained.
 
-    data: the inputs by name. Where the model says how many samples it takes, arrays may hold several times as
-    many; they are given one batch after the other. Layers are values of both models as their files define
-    them, on inputs that both have computed themselves: what goes wrong early is seen later, too.
+    data: the inputs by name. If the model fixes its number of samples, the arrays may hold several times as
+    many; they are then given one batch after the other. Layers are values of both models as their files
+    define them. Each model computes a layer's inputs itself, so an early error is also seen in later layers.
     quantised: None compares the model with itself under the target's numerics, bf16 or fp16, as a whole.
-    Raises InputError for models that do not take or give the same, and what `OnnxModel` raises.
+    Raises InputError for models whose inputs or outputs differ, and the errors of `OnnxModel`.
     """
     wide = parse(target)
     first_model = load_onnx(float_model)
@@ -96,7 +98,7 @@ def compare(
 
 
 def _in_16_bits(model: Loaded, data: Mapping[str, Any], target: Target, db: Log) -> Comparison:
-    """A model of floats against the same one under the target's numerics."""
+    """Compares a model of floats with the same model under the target's numerics."""
     if target.numerics not in HALVES:
         raise InputError(
             f"{model.name} is compared with itself under numerics {target.numerics!r}.",
@@ -114,7 +116,7 @@ def _whole(
     layers: tuple[Compared, ...] = (),
     alone: tuple[str, ...] = (),
 ) -> Comparison:
-    """Two models as they run, each on a target."""
+    """Compares two models, each run as a whole on its own target."""
     whole = [OnnxModel(model, target, db=db) for model, target in (first, second)]
     results = _results(whole[0], whole[1], batches)
     seconds = _in_turns([lambda m=m: m(**batches[0]) for m in whole])  # type: ignore[misc]
@@ -137,7 +139,7 @@ def _signal(c: Compared) -> float:
 
 
 def _batches(model: Loaded, quantised: Loaded, data: Mapping[str, Any]) -> list[Batch]:
-    """The data, cut along the first axis into what the model takes at once."""
+    """The data, cut along the first axis into batches that the model takes at once."""
     from autotensor.frontends.onnx.signature import inputs_of
 
     if not isinstance(data, Mapping):
@@ -166,7 +168,7 @@ def _batches(model: Loaded, quantised: Loaded, data: Mapping[str, Any]) -> list[
 
 
 def _count(dims: Sequence[int | str] | None, shape: tuple[int, ...]) -> int:
-    """How many batches are in an array of this shape; 1 where it is for the model to say."""
+    """The number of batches in an array of this shape; 1 if the model itself checks the shape."""
     if not dims or len(dims) != len(shape) or not isinstance(dims[0], int) or dims[0] < 1:
         return 1
     return shape[0] // dims[0] if shape[0] % dims[0] == 0 else 1
@@ -240,7 +242,8 @@ def _shapes(arrays: Sequence[Array]) -> str:
 
 
 def _in_turns(calls: Sequence[Callable[[], object]]) -> list[list[float]]:
-    """Seconds of each, called one after the other, again and again: a machine that slows down slows all."""
+    """Seconds of each function. They are called in turn, again and again, so that a machine that slows down
+    slows all of them."""
     seconds: list[list[float]] = [[] for _ in calls]
     with timing_by(Deadline.after(PATIENCE_S)):
         until = Deadline.after(BUDGET_S)

@@ -1,4 +1,4 @@
-"""Which tensors of a quantised file stand for which of the file in floats.
+"""The pairs of tensors in a quantised file and in the file in floats that stand for the same layer.
 
     float.onnx       Conv ─▶ c ─▶ Relu ─▶ r
     quantised.onnx   Conv ─▶ c ─▶ Relu ─▶ r ─▶ Q ─▶ q ─▶ DQ ─▶ v ─▶ …        c ~ c,  r ~ v
@@ -30,7 +30,7 @@ KINDS = {
     ),
     **dict.fromkeys(("QLinearMatMul", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), PRODUCT),
 }
-# the place of the result's scale among the inputs; its zero point is the next
+# operator → index of the result's scale among its inputs; the next input is the zero point
 SCALE_AT = {
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 6),
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 3),
@@ -39,8 +39,8 @@ SCALE_AT = {
     "QGemm": 7,
     "QuantizeLinear": 1,
 }
-Shapes = Mapping[str, tuple[int, ...]]  # of values by name
-SUFFIX = "_quantized"  # of onnxruntime's names of bytes
+Shapes = Mapping[str, tuple[int, ...]]  # shapes of values by name
+SUFFIX = "_quantized"  # end of the names that onnxruntime gives to bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,22 @@ class Layer:
     """A tensor in floats, and the value that has to be computed for it."""
 
     name: str
-    op: str  # that makes it
+    op: str  # the operator that makes it
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of one model that can be compared. Names are of tensors as they are before something is
-    quantised."""
+    """The layers of one model that can be compared. The keys are the tensors' names before quantisation."""
 
-    products: tuple[Layer, ...]  # in order
+    products: tuple[Layer, ...]  # in the model's order
     quantised: Mapping[str, str]  # name ─▶ value in floats
     made: Mapping[str, str]  # name of every result of a node ─▶ the operator
     clipped: Mapping[str, str]  # name ─▶ result of a Relu or Clip, its only reader
-    model: Loaded  # with a DequantizeLinear for whatever has none
+    model: Loaded  # a DequantizeLinear is added for every quantised tensor without one
 
     def value(self, name: str) -> str | None:
-        """The value of the tensor of this name; None where there is none."""
+        """The value of the tensor of this name; None if there is no such tensor."""
         return self.quantised.get(name) or (name if name in self.made else None)
 
 
@@ -96,7 +95,7 @@ def layers_of(model: Loaded) -> Layers:
 
 
 def _in_floats(n: onnx.NodeProto) -> onnx.NodeProto | None:
-    """The node that turns this one's bytes into floats; None if its result is not bytes."""
+    """The node that turns the bytes made by this node into floats; None if its result is not bytes."""
     at = SCALE_AT.get(n.op_type)
     if at is None or len(n.input) <= at or not n.input[at]:
         return None
@@ -126,7 +125,7 @@ def asking_for(model: Loaded, names: Iterable[str]) -> Loaded:
 
 
 def by_name(floats: Layers, quantised: Layers) -> dict[Layer, str]:
-    """Layers of the first file ─▶ values of the second, in the order of the first."""
+    """Pairs layers of the first file with values of the second by name, in the first file's order."""
     ops = {layer.name: layer.op for layer in floats.products}
     ops |= {n: floats.made[n] for n in quantised.quantised if n in floats.made}
     order = {name: place for place, name in enumerate(floats.made)}
@@ -142,9 +141,9 @@ def by_name(floats: Layers, quantised: Layers) -> dict[Layer, str]:
 def by_order(
     floats: Sequence[Layer], quantised: Sequence[Layer], shapes: tuple[Shapes, Shapes]
 ) -> dict[Layer, str]:
-    """Products whose names say nothing: the longest runs of equal kinds and shapes.
+    """Pairs products whose names do not match: the longest runs of equal kinds and shapes.
 
-    shapes: of each file's values.
+    shapes: the shapes of each file's values.
     """
     a, b = (
         [(KINDS[layer.op], known[layer.value]) for layer in layers]
