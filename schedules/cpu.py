@@ -21,8 +21,8 @@ from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target, spreads_loads
 
-# of all with a record: bytes of a cache line, and those after which addresses fall into the same set of L1,
-# which is indexed within a page
+# for all processors with a record: the bytes of a cache line, and the bytes after which addresses fall into
+# the same set of L1, because L1 is indexed within a page
 LINE, PAGE = 64, 4096
 EXTREME = 2.0  # operations of the least or greatest of two floats, in a chain of them: NaN is kept
 APART = 3.0  # vectors loaded for one whose lanes are two apart (chosen, 2026-11)
@@ -33,36 +33,37 @@ WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 class Tiles:
     """The cost of AMX's instructions, in cycles. Source: Intel's optimization reference manual."""
 
-    product: float = 16.0  # of two tiles of 16 rows (5.4 to 6 ns; Emerald Rapids, 2026-11)
-    load: float = 8.0  # of a tile from L1 (Intel's manual; chosen, 2026-11)
-    from_l2: float = 21.0  # the same from L2 (140 GB/s; Emerald Rapids, 2026-11)
-    # until the sums of a product are there (one chain 16 ns; Emerald Rapids, 2026-11)
+    product: float = 16.0  # a product of two tiles of 16 rows (5.4 to 6 ns; Emerald Rapids, 2026-11)
+    load: float = 8.0  # loading a tile from L1 (Intel's manual; chosen, 2026-11)
+    from_l2: float = 21.0  # loading a tile from L2 (140 GB/s; Emerald Rapids, 2026-11)
+    # from a product's start until its sums are there (one chain 16 ns; Emerald Rapids, 2026-11)
     latency: float = 52.0
-    least_rows: float = 9.0  # of a tile; those with fewer take as long (Emerald Rapids, 2026-11)
+    least_rows: float = 9.0  # rows of a tile; a tile with fewer takes as long (Emerald Rapids, 2026-11)
 
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
     """The cost of Winograd's convolution: 32 registers of 512 bits, one whole one multiplied a cycle."""
 
-    vectors: int = 1  # that a core multiplies a cycle; `sure` was fitted for one (Zen 4, 2026-11)
+    vectors: int = 1  # vectors that a core multiplies in a cycle; `sure` was fitted for one (Zen 4, 2026-11)
     # FMAs for a scalar or a vector of a step, which only large tiles hide (Zen 4, 2026-11)
     operand: float = 0.0
     scale: float = 1.0  # so that the best tile comes to the 0.9 of peak that was seen (Zen 4, 2026-11)
-    # of L2 for a block's transformed inputs; products and weights need the rest (28x28x128 on one core 0.63
-    # ms instead of 0.55 with a block that is far; Zen 4, 2026-11)
+    # share of L2 for a block's transformed inputs; products and weights need the rest (28x28x128 on one core
+    # takes 0.63 ms instead of 0.55 with a block that is far; Zen 4, 2026-11)
     l2_share: float = 0.15
-    far: float = 0.85  # speed with more (Zen 4, 2026-11)
+    far: float = 0.85  # speed with a larger share of L2 (Zen 4, 2026-11)
     # how transformed inputs as large as L2 slow a block, growing with them (Zen 4, 2026-11)
     crowd: float = 0.0
-    # of the last cache that weights may take and be there for the next block (Zen 4, 2026-11)
+    # share of the last cache that weights may take and still be there for the next block (Zen 4, 2026-11)
     last_share: float = inf
     line: float = 120.0  # cycles to fetch 64 bytes that another core has written (Zen 4, 2026-11)
     # bytes of weights a cycle from memory, where they are in a model; to all cores (Zen 4, 2026-11)
     memory: float = 9.0
-    alone: float = inf  # the same to one core, however many share (unseen on Zen 4, 2026-11)
+    alone: float = inf  # bytes a cycle to one core, however many cores share (unseen on Zen 4, 2026-11)
     again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep (unseen on Zen 4, 2026-11)
-    # how many times faster than direct it must seem, to be taken without measuring (Zen 4, 2026-11)
+    # how many times as fast as direct kernels Winograd's must seem, to be taken without measuring (Zen 4,
+    # 2026-11)
     sure: float = 1.25
     stream: float = 0.75  # tiles that a block's reading of the weights costs (Zen 4, 2026-11)
     moves: float = 1.0  # FMAs' time of an addition of a transform, with its loads and stores (Zen 4, 2026-11)
@@ -82,12 +83,13 @@ class Cpu:
     """One class of processors. Cycles are of one core; shares and times are plain numbers."""
 
     # -- what it is: by this the nearest record is found
-    name: str = "zen4"  # of the record
+    name: str = "zen4"  # the record's name
     archs: tuple[str, ...] = ("znver4",)  # LLVM's names of processors that it is for, with vectors as wide
-    vector_bytes: int = 64  # of a register (Zen 4, 2026-11)
+    vector_bytes: int = 64  # the width of a register (Zen 4, 2026-11)
     vector_registers: int = 32  # (Zen 4, 2026-11)
     multiplies: float = 1.0  # FMAs of whole registers a cycle; two halves count as one (Zen 4, 2026-11)
-    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 32 << 20)  # of data, nearest first (Zen 4, 2026-11)
+    # data caches, nearest first (Zen 4, 2026-11)
+    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 32 << 20)
 
     # -- what the prior guesses where nothing was calibrated
     clock: float = 3.6e9  # cycles a second (Zen 4, 2026-11)
@@ -123,13 +125,14 @@ class Cpu:
 
     # -- caches
     ways: int = 8  # lines of a set of L1 (Zen 4, 2026-11)
-    free_ways: int = 6  # of these, for rows; others are for weights (Zen 4, 2026-11)
-    l2_share: float = 0.5  # of L2 that a panel of weights, or rows, may take to stay (chosen, 2026-11)
-    # of L2 of each core: more than that of a result has left it when it is read (Xeon, 2026-11)
+    free_ways: int = 6  # ways of L1 for rows; the others are for weights (Zen 4, 2026-11)
+    l2_share: float = 0.5  # share of L2 that a panel of weights, or rows, may take and stay (chosen, 2026-11)
+    # share of each core's L2: if a result takes more, it has left L2 when it is read (Xeon, 2026-11)
     large: float = 0.25
-    # of L2 for the sums of a block, which every cut loads and stores (Zen 4, 2026-11)
+    # share of L2 for the sums of a block, which every cut loads and stores (Zen 4, 2026-11)
     sums_share: float = 0.25
-    last_share: float = 1 / 32  # of the last cache: smaller operands are not worth a cut (chosen, 2026-11)
+    # share of the last cache: smaller operands are not worth a cut (chosen, 2026-11)
+    last_share: float = 1 / 32
     # times L2: an operand larger than that is worth copying, if used by enough rows (chosen, 2026-11)
     far: int = 2
     near_sums: int = 8 << 10  # bytes of sums that stay in L1 while rows pass by (chosen, 2026-11)
@@ -151,11 +154,12 @@ class Cpu:
     # pages; more tiles do (64 x 64 x 8192 1.2 x as fast by copies, Zen 5, 2026-11; 80 x 1024 x 1024 2.5 x,
     # 512 x 512 x 512 1.15 x; 24 x 512 x 512, which are four tiles, 0.93 x, Zen 3, 2026-11)
     crowded_tiles: int = 4
-    crowded_share: float = 0.25  # of L2 that such a panel may take: 16 x 1024 x 8192 0.65 x (Zen 3, 2026-11)
-    near_pages: int = 64  # whose addresses a core finds without asking its second table (Zen 3, 2026-11)
-    near_scores: float = 7 / 8  # of L1 for the scores of a block of attention (chosen, 2026-11)
+    # share of L2 that such a panel may take: 16 x 1024 x 8192 0.65 x (Zen 3, 2026-11)
+    crowded_share: float = 0.25
+    near_pages: int = 64  # pages whose addresses are in a core's first table (TLB) (Zen 3, 2026-11)
+    near_scores: float = 7 / 8  # share of L1 for the scores of a block of attention (chosen, 2026-11)
     from_l2: float = 0.92  # speed of attention whose scores leave L1 (64 queries x 128 keys; Zen 4, 2026-11)
-    beyond_l2: float = 0.8  # and whose scores take more than half of L2 (chosen, 2026-11)
+    beyond_l2: float = 0.8  # speed of attention whose scores take more than half of L2 (chosen, 2026-11)
 
     # -- register tiles of products
     tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
@@ -176,7 +180,7 @@ class Cpu:
     # cycles by which a row costs more that competes for its set of L1; rising with the square when L2 is
     # crowded too (Zen 4, 2026-11)
     tile_crowded: float = 0.8
-    # of L2 for a panel besides its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
+    # share of L2 for a panel besides its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
     panel: float = 0.75
     # how much of a register less half ones must leave empty to be taken: a processor that runs an operation
     # on a whole register in two halves runs one on half of it in half the time. Whole ones serve more columns
@@ -238,14 +242,15 @@ class Cpu:
     # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3; Zen 4,
     # 2026-11)
     partly: float = 1.1
-    ragged: float = 1.01  # what a tile must gain that needs another kernel for the tail (chosen, 2026-11)
-    # what a tile of two row axes must gain: its windows are written out (chosen, 2026-11)
+    ragged: float = 1.01  # least gain of a tile that needs another kernel for the tail (chosen, 2026-11)
+    # least gain of a tile of two row axes: its windows are written out (chosen, 2026-11)
     more_code: float = 1.02
 
     # -- windows: depthwise convolution, pooling
-    # of registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
+    # share of the registers for a tile, a row of its inputs and a row of weights (Zen 4, 2026-11)
     window_share: float = 0.65
-    window_crowded: float = 0.35  # the same where lines of a tile push each other out of L1 (Zen 4, 2026-11)
+    # this share where lines of a tile push each other out of L1 (Zen 4, 2026-11)
+    window_crowded: float = 0.35
     # vectors that a tile may hold; four are left to other values. Larger tiles had 5 to
     # 350 moves to or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3,
     # 3x3/2, 5x5, pooling 3x3/2; Zen 4, 2026-11)
@@ -283,9 +288,9 @@ class Cpu:
     # columns of two to three arrays 10 to 14 with two, 1.05 to 1.3 x (Zen 4, 2026-11)
     stencil_ways: float = 2.0
 
-    # of operations and bytes that move, the share of the shorter time that is felt where stages slide along
-    # whole rows: eleven pipelines of which strips come first with it 0.99 to 1.2 x as fast, 1.07 in the mean;
-    # with 0.5 one 0.89 x (Zen 4, 2026-11)
+    # Operations take a time, and moving bytes takes a time: the share of the shorter one that is felt where
+    # stages slide along whole rows. With it strips come first in eleven pipelines, which are 0.99 to 1.2 x as
+    # fast, 1.07 in the mean; with 0.5 one is 0.89 x as fast (Zen 4, 2026-11)
     strips_felt: float = 0.7
 
     # -- the prior
@@ -398,11 +403,11 @@ NEOVERSE = replace(
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
 OURS = (ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE)
-RECORDS = list(OURS)  # those from outside first
+RECORDS = list(OURS)  # records from outside come first
 CPUS: Door[Cpu] = Door(  # entry points are named as LLVM names their processors
     "record of a processor", "autotensor.cpus", lambda thing: isinstance(thing, Cpu), error=TargetError
 )
-# of a doubling of vector width, registers, FMAs a cycle, a cache: as code differs
+# how much a doubling of vector width, registers, FMAs a cycle or a cache counts: as much as code differs
 WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
 

@@ -30,7 +30,7 @@ from schedules.prior.rates import Rates
 from schedules.registry import OUTSIDE, Extension, SketchRule, bring, in_order
 from schedules.rules import RULES
 
-MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
+MAX_SKETCHES = 64  # sketches of one computation; chains of stages with many alternatives are cut here
 # times as fast a structure must seem by the prior to come before the one that the rules prefer: those that
 # seemed 1.1 to 1.25 times as fast in 700 drawn programs were 0.8 to 2.1 times as fast, others 1.0 to 1.8
 # (Xeon, one core, 2026-11)
@@ -71,8 +71,8 @@ class _Answer:
     """An answer of a rule for a stage."""
 
     reached: _Partial
-    weighed: bool = False  # against the other answers
-    # of one that stands for the answers of the rules behind
+    weighed: bool = False  # whether it is weighed against the other answers
+    # set where this answer stands for the answers of the rules behind
     stage: str = ""
     last_call: bool = False
     onward: tuple[SketchRule, ...] | None = None

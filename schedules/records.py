@@ -30,7 +30,7 @@ class TunedRecord:
 
     name: str  # for people
     workload: str  # key, the hash of the text
-    text: str  # of the workload: what is computed, complete
+    text: str  # the workload's text: all that is computed
     target: str  # key
     trace: str  # JSON text in canonical names
     trace_hash: str
@@ -38,15 +38,15 @@ class TunedRecord:
     seconds: float
     default_s: float
     ratio: float  # median of the paired ratios of the race's samples, below 1
-    samples: int  # of each
-    residency: str  # of the race: model, graph or hot
+    samples: int  # samples of each of the two schedules
+    residency: str  # the data's residency in the race: model, graph or hot
     max_error: float
     tolerance: float
-    seeds: tuple[int, ...]  # of the inputs that it was verified on
+    seeds: tuple[int, ...]  # the seeds of the inputs on which it was verified
     sketch: str = ""  # hash, and the decisions that fill it: what a search starts from
     decisions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     made_by: str = ""
-    date: str = ""  # of the race, UTC
+    date: str = ""  # the date of the race, in UTC
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -62,8 +62,10 @@ class SketchRule:
     name: str
     expand: Expand
     devices: tuple[str, ...] = CPU  # kinds of targets that it is for
-    after: str = ""  # of a rule from outside: the rule right behind which it stands,
-    before: str = ""  # or right in front of which; with both, right in front and somewhere behind
+    # For a rule from outside: the rule right behind which it stands (`after`), or right in front of which it
+    # stands (`before`). With both, it stands right in front of the one and somewhere behind the other.
+    after: str = ""
+    before: str = ""
     weighed: bool = False  # the prior may put another answer first, by the whole sketch that it leads to
 
 

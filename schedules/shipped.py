@@ -31,7 +31,7 @@ from schedules.records import SCHEDULES, TunedClass, TunedRecord, read_class, re
 
 PLACE = Path(__file__).parent / "tuned"
 COST_MODEL = "cost_model.json.gz"
-MOST_SEEDS = 2  # of one task: each takes a trial from the search
+MOST_SEEDS = 2  # seeds of one task: each takes a trial from the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def cost_model(target: Target, *, place: Path | None = None, here: HostMachine |
 class Inventory:
     """The records of one class of machines for one target."""
 
-    name: str  # of the folder
+    name: str  # the folder's name
     machine: HostMachine
     target: str  # key
     count: int

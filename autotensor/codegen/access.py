@@ -39,8 +39,8 @@ class Access:
 
     kind: Kind
     start: Affine | None  # the first element that is moved; None: the lanes have no constant distances
-    offsets: tuple[int, ...]  # of each lane from there
-    mask: Expr | None  # of one lane or of all; None: everything is moved
+    offsets: tuple[int, ...]  # the offset of each lane from `start`
+    mask: Expr | None  # the mask of one lane or of all; None: everything is moved
 
     @property
     def is_whole(self) -> bool:

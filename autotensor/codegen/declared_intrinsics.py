@@ -43,7 +43,7 @@ class Declared:
     """An instruction of a target, described by its meaning."""
 
     name: str
-    operands: tuple[Buffer, ...]  # of the meaning, the one that is written first
+    operands: tuple[Buffer, ...]  # the operands of the meaning; the one that is written comes first
     update: Stmt  # loops, perfectly nested, around one store
     reset: Stmt | None = None  # how a sum begins
     reset_name: str = ""  # the instruction that does it

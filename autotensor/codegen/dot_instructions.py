@@ -20,7 +20,7 @@ from autotensor.base.dtype import DType
 from autotensor.base.registry import Registry
 from autotensor.base.target import Target, features_of
 
-TILE_REGISTERS = 8  # of AMX
+TILE_REGISTERS = 8  # tile registers of AMX
 
 # (writer, Dot, registers of its sums and operands) → the register of the result
 Spelling = Callable[[Any, Any, str, str, str], str]

@@ -30,10 +30,11 @@ from autotensor.ir.func import Scope
 from autotensor.ir.lane_offsets import Lanes, lanes_of
 from autotensor.ir.stmt import Stmt, Store
 
-LEAST_LANES, MOST_LANES = 4, 16  # of loads that share vectors
+LEAST_LANES, MOST_LANES = 4, 16  # lanes of loads that share vectors
 MOST_SOURCES = 4  # vectors of which one is shuffled; more cost as much as moving lanes
-# of a vector's lanes, as many where one instruction takes lanes from anywhere in two vectors (softmax of rows
-# of 7 by 16 in 0.83 x the time of moving lanes; rows of 9 normalised in 1.27 x; Zen 4, 2026-11)
+# most such vectors as a share of a vector's lanes, where one instruction takes lanes from anywhere in two
+# vectors (softmax of rows of 7 by 16 in 0.83 x the time of moving lanes; rows of 9 normalised in 1.27 x;
+# Zen 4, 2026-11)
 MIXED = 7 / 16
 
 

@@ -44,9 +44,9 @@ _LINE = 16  # float32 elements of a cache line
 class Yardstick:
     """A loaded kernel with its arrays."""
 
-    amount: float  # of work in one run, by all threads together
+    amount: float  # the work of one run, by all threads together
     threads: int
-    run: Callable[[int], None]  # so many runs, one after another
+    run: Callable[[int], None]  # does so many runs, one after another
 
 
 def load(

@@ -36,8 +36,8 @@ class Explanation:
     steps: tuple[tuple[str, Graph], ...]  # the graph as written, then after each pass that changed it
     unchanged: tuple[str, ...]  # passes that found nothing to do
     groups: tuple[Group, ...]
-    memory: MemoryPlan  # of the values between groups; kernels' own workspaces are not in it
-    in_float: tuple[str, ...] = ()  # of a quantised graph: what does not compute in integers, and why
+    memory: MemoryPlan  # memory for the values between groups; kernels' own workspaces are not in it
+    in_float: tuple[str, ...] = ()  # the parts of a quantised graph that do not compute in integers, and why
 
     @property
     def before(self) -> Graph:

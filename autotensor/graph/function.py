@@ -35,7 +35,7 @@ class TeFunction:
     name: str
     dag: ComputeDAG
     outputs: tuple[str, ...]  # buffer names, in the order of the function's results
-    key: str  # of the workload
+    key: str  # the workload's key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TeFunction) and (self.name, self.key) == (other.name, other.key)

@@ -49,7 +49,7 @@ from autotensor.te.open_shapes import formula
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no known OpenCL device needs more at the start of a sub-buffer
-PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides must not share one
+PER_THREAD = "workspace.per_thread"  # the workspace's stride; kernels of two strides must not share one
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ class ModelConstants:
     prepared: tuple[ArgSpec, ...]
     names: tuple[Mapping[str, str], ...]  # by group: the model's names for its arguments
     preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
-    entry_constants: tuple[str, ...]  # those that are not only prepared from
+    # constants that kernels read themselves, besides those that are only prepared from
+    entry_constants: tuple[str, ...]
 
     def with_told(self, numbers: Sequence[int]) -> ModelConstants:
         """With the numbers that a call tells, here of the greatest extents."""

@@ -33,7 +33,7 @@ class KernelTask:
     name: str
     workload: Workload
     weight: int  # how often the model runs it
-    flops: int  # of one run
+    flops: int  # operations of one run
 
     def __str__(self) -> str:
         return f"{self.name} ×{self.weight}"

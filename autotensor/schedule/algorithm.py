@@ -37,8 +37,8 @@ class Algorithm:
         return None if stage.op.has_open_sum else self.expand(state, stage)
 
 
-# of those that a workload counts, executed by any algorithm: Winograd's F(4x4, 3x3) multiplies 36 times
-# instead of 144
+# the least share of a workload's counted operations that any algorithm executes: Winograd's F(4x4, 3x3)
+# multiplies 36 times instead of 144
 FEWEST_OPERATIONS = 0.25
 
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")

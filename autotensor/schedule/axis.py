@@ -27,7 +27,7 @@ class Mark(enum.Enum):
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"
-    BOUND = "bound"  # to a GPU thread axis, named in Axis.thread
+    BOUND = "bound"  # bound to a GPU thread axis, named in Axis.thread
 
     __hash__ = object.__hash__
 

@@ -68,7 +68,7 @@ class Extents:
     of: dict[tuple[str, str], Number] = field(default_factory=dict)
     # what an iteration of the host computes: per attached stage, one span per spatial axis
     boxes: dict[str, tuple[Span, ...]] = field(default_factory=dict)
-    windows: dict[str, Window] = field(default_factory=dict)  # of stages that are stored further out
+    windows: dict[str, Window] = field(default_factory=dict)  # windows of stages that are stored further out
     # iterations before the host's first one in which attached stages are computed, for windows to be full
     early: dict[str, Number] = field(default_factory=dict)
 

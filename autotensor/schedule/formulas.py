@@ -92,7 +92,7 @@ for _name, _function in {
     "ge": np.greater_equal,
     "eq": np.equal,
     "ne": np.not_equal,
-    "getitem": operator.getitem,  # of a result of several rows
+    "getitem": operator.getitem,  # takes one row of a result that has several
 }.items():
     _defined(_name, _function)
 _defined_alone("neg", np.negative)

@@ -66,7 +66,7 @@ def divisor(a: Number, b: Number) -> Number:
     return math.gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
-PRIME = (1 << 61) - 1  # of Mersenne: multiplying by a power of two turns the bits round
+PRIME = (1 << 61) - 1  # a Mersenne prime: multiplying by a power of two rotates the bits
 
 
 def modular(x: Number) -> Number:
@@ -80,7 +80,7 @@ def multiplied(at: Number, k: Number) -> Number:
     if isinstance(at, int) and isinstance(k, int):
         return at * k % PRIME
     k = modular(k)
-    high, low = k >> 31, k & ((1 << 31) - 1)  # of 30 and 31 bits
+    high, low = k >> 31, k & ((1 << 31) - 1)  # 30 and 31 bits
     return modular(_by_half(_by_half(at, high), 1 << 31) + _by_half(at, low))
 
 
@@ -316,7 +316,7 @@ def _remainder(a: Reach, c: int) -> Reach:
     g = divisor(a.step, c)
     top = where(a.gap % c == 0, 1, a.top)
     fits = both(either(alone, top <= g), _known(a.every))
-    still = both(fits, g != c)  # else the base is 0
+    still = both(fits, g != c)  # otherwise the base is 0
     base = None
     if a.base is not None:
         base = binary(Op.MOD, a.base, const(c)) if still else const(0)

@@ -56,7 +56,7 @@ class Part:
     """The inner parts of a fused loop and all loops inside: a level by itself, as before they were fused."""
 
     level: int  # the number of the fused loop's
-    trips: Number  # of the outer parts
+    trips: Number  # trips of the outer parts
     bytes: tuple[Number, ...]  # per operand
     runs: tuple[Number, ...]  # per operand
 
@@ -76,9 +76,9 @@ class StagePicture:
     bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside; last: one point
     fetched: tuple[Number, ...]  # [operand]: elements that the innermost unrolled code loads, or stores
     lanes: Number  # extent of the vectorized loop, else 1
-    slow: SlowWork = NO_SLOW_WORK  # of the operations of a point
+    slow: SlowWork = NO_SLOW_WORK  # slow operations of a point
     runs: tuple[tuple[Number, ...], ...] = ()  # as `bytes`: of these, what lies in one row in memory
-    parts: tuple[Part, ...] = ()  # of its own fused loops, outermost first
+    parts: tuple[Part, ...] = ()  # parts of its own fused loops, outermost first
 
 
 @dataclass(frozen=True, slots=True)

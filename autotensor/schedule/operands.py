@@ -22,7 +22,7 @@ PAGE = 4096  # bytes: processors fetch ahead inside of it
 class Anywhere:
     """One dimension of a load whose index is not a sum of axes, nor a quotient or remainder of one."""
 
-    axes: frozenset[str]  # that it depends on
+    axes: frozenset[str]  # the axes that it depends on
     what: Expr
 
 
@@ -31,7 +31,7 @@ class Operand:
     """Loads of a stage that differ by constants only (the taps of a stencil); or (`write`) its store."""
 
     buffer: Buffer
-    dims: tuple[Access | Anywhere, ...]  # of the first of them
+    dims: tuple[Access | Anywhere, ...]  # the dimensions of the first of these loads
     write: bool
     constant: bool
     # "unit" along the vectorized loop, "broadcast" (does not move), "apart" (every other element, or each

@@ -44,7 +44,7 @@ class Window:
 
     box: tuple[Span, ...]  # one span per axis of the stage
     along: int  # the axis along which it moves
-    new: Number  # of the box's extent along that axis: how much no iteration before has computed
+    new: Number  # the part of the box's extent along that axis that no iteration before has computed
 
     @property
     def rows(self) -> Number:

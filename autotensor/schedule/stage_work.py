@@ -15,7 +15,7 @@ from autotensor.ir.expr import Binary, Call, Cmp, Compare, Expr, Load, Op, Selec
 from autotensor.ir.visit import contains
 from autotensor.te.stage import StageOp, distinct_operations, evaluated
 
-ROOTS = ("sqrt", "rsqrt")  # which take as long as a division
+ROOTS = ("sqrt", "rsqrt")  # roots take as long as a division
 SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # functions that are one instruction each
 
 
@@ -23,8 +23,8 @@ SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # functions that are one in
 class SlowWork:
     """Operations of one point that take many times as long as an addition."""
 
-    divisions: int = 0  # of floats, and their roots
-    calls: int = 0  # of functions of a number (exp)
+    divisions: int = 0  # divisions and square roots of floats
+    calls: int = 0  # calls of functions of a number (exp)
 
 
 NO_SLOW_WORK = SlowWork()

@@ -97,7 +97,7 @@ class Stage:
     turns: int = 1  # boxes kept in shared memory: of this turn and of those computed ahead
     # loops that are not run, because the values of their variables are known inside those around them
     solved: tuple[str, ...] = ()  # spatial: where the term goes
-    scanned: str = ""  # of the reduction: the term that an element has more than the one before it
+    scanned: str = ""  # reduction axis along which each element has one term more than the one before
     sorted: str = ""  # along which the elements are sorted for their ranks
     carries: bool = False  # state, from step to step along its first axis: it is computed by itself
 

@@ -27,13 +27,13 @@ from autotensor.ir.visit import walk
 from autotensor.te.dag import IterDef, StageOp
 
 Array = np.ndarray[Any, Any]
-Box = tuple[tuple[int, int], ...]  # of each axis: first, one after the last
+Box = tuple[tuple[int, int], ...]  # for each axis: its first index, and one after its last
 Grid = Mapping[Var, Array]
 Evaluator = Callable[[Grid, Expr], Array]
 
 FEW_POINTS = 1 << 16  # a stage with no more is as quickly computed point by point
 LEAST_PRODUCT = 16  # rows × columns of a matrix product that is worth a call
-FACTOR_POINTS = 4 << 20  # of a factor at a time: 32 MB in float64, and as much for each of its indices
+FACTOR_POINTS = 4 << 20  # points of a factor at a time: 32 MB in float64, and as much for each of its indices
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:

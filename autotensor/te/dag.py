@@ -35,7 +35,7 @@ class ComputeDAG:
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
-    # of scans: what a step reads of those before it, and the result that it is of
+    # for scans: the buffer that a step reads of the steps before it, and the result that this buffer is of
     carried: Carried = ()
     # id(te op), index → Buffer
     tensors: Mapping[tuple[int, int], Buffer] = field(default_factory=dict, compare=False, repr=False)

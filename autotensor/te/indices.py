@@ -44,7 +44,7 @@ def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
         for load in _always_read(stage.bodies):
             for index, extent in zip(load.indices, load.buffer.dims, strict=True):
                 if not isinstance(extent, Const):
-                    continue  # what is inside is known at run time only; `clamped` holds it there
+                    continue  # the places inside are known at run time only; `clamped` holds the index there
                 allowed = _allowed(index, 0, int(extent.value) - 1)
                 if allowed is None or not _reads_all(allowed[0], stage):
                     continue

@@ -29,7 +29,8 @@ from autotensor.te.math import isnan
 from autotensor.te.scan import Carried, first_steps, steps_back
 from autotensor.te.stage import StageOp
 
-Terms = Mapping[int, Expr]  # of a step: what it has of which step before; 0: what it adds itself
+# the coefficients of a step, by how many steps back; 0: the term that the step adds itself
+Terms = Mapping[int, Expr]
 WATCHED = 1024  # steps over which rounding errors are followed
 GROWTH = 4.0  # how much larger than in single steps they may become
 SMALLEST, LARGEST = 1e-30, 1e30  # coefficients; beyond, float32 would have some as 0 or as infinity
@@ -54,7 +55,7 @@ def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
     step = _of_extreme(body.otherwise, host, before) or _of_sum(body.otherwise, host, before)
     if step is None or not any(step.terms.keys() - {0}):
         return None
-    if step.extreme and given > 1:  # of the steps that are given, later ones take up the last alone
+    if step.extreme and given > 1:  # later steps only continue the last of the given ones
         return None
     writer = _Writer(host, body.then, before[0], given, step)
     later = writer.extreme(steps) if step.extreme else writer.sum(steps)

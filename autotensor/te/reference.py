@@ -217,7 +217,7 @@ class Values:
         self.env = env
         self.arrays = arrays
         self.types = types
-        self.memo: dict[Expr, Any] = {}  # of unmasked values
+        self.memo: dict[Expr, Any] = {}  # unmasked values
         self.leaving: set[Expr] = set()  # read outside where no mask forbids it
 
     def value(self, e: Expr, mask: Any) -> Any:

@@ -28,7 +28,7 @@ from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor
 
 Carried = tuple[
     tuple[Buffer, Buffer], ...
-]  # (what a step reads of those before it, the result that it is of)
+]  # (the buffer that a step reads of the steps before it, the result that this buffer is of)
 
 
 def scan(

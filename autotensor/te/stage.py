@@ -26,7 +26,7 @@ class IterDef:
     name: str
     extent: int  # the greatest one, where it is known at run time only
     kind: AxisKind = AxisKind.SPATIAL
-    runtime: Expr | None = None  # what it is then
+    runtime: Expr | None = None  # the extent's value, if it is known at run time only
 
     @property
     def var(self) -> Var:

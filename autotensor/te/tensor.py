@@ -25,7 +25,7 @@ from autotensor.te.symbols import checked_extent, greatest
 
 _fresh = itertools.count()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MOST_ELEMENTS = (1 << 60) - 1  # of a tensor, so that with eight bytes each its size fits 63 bits
+MOST_ELEMENTS = (1 << 60) - 1  # elements of a tensor: with eight bytes each, its size still fits 63 bits
 
 
 class AxisKind(enum.Enum):

@@ -120,7 +120,7 @@ class Ranking:
 
     axis: str  # i
     term: str  # the reduce axis k
-    key: Expr  # what is ordered, at i
+    key: Expr  # the key that is ordered, at i
     condition: Expr  # over A's and B's value and position: A comes before B
 
     def before(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:

@@ -38,7 +38,7 @@ class Chosen:
     """A sum of products of which a factor is 0 where a choice fails."""
 
     op: StageOp  # with such terms left out
-    other: Expr  # what is multiplied by 0 there
+    other: Expr  # the factor that is multiplied by 0 there
 
 
 def chosen(op: StageOp) -> Chosen | None:

@@ -42,7 +42,7 @@ NAMES = ("factored", "factored_second", "factored_third")  # by the count
 MOVED = 4.0  # multiply-additions in the time that an element is written or read in (chosen, 2026-11)
 MOST_FACTORS = 7  # 3^7 pairs of subsets
 
-Names = frozenset[str]  # of axes
+Names = frozenset[str]  # names of axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Join:
     """Two parts multiplied, or one alone, and summed over the axes that only they depend on."""
 
     parts: tuple[SummedFactor | Join, ...]
-    axes: Names  # of the result
+    axes: Names  # the result's axes
     summed: Names
 
 

@@ -31,7 +31,7 @@ from autotensor.te.dag import IterDef, StageOp
 from schedules.algorithms.late_choice import is_safe
 
 NAME = "invariants"
-TIMES = 8  # that a value is computed, from which on it is worth a stage (chosen, 2026-11)
+TIMES = 8  # a value that is computed so many times is worth a stage (chosen, 2026-11)
 LEAST = 4096  # points of a stage: of fewer, another stage costs more than it saves (chosen, 2026-11)
 FEW = 16  # turns of a loop, whose values are written out and shared (chosen, 2026-11)
 CHEAP = ("abs", "floor", "ceil")  # calls that are single operations

@@ -40,7 +40,7 @@ class Masked:
     """A sum of products under a choice, and who is masked."""
 
     masked: Expr  # the operand under the choice
-    other: Expr  # what it is multiplied by
+    other: Expr  # the factor that it is multiplied by
     masked_axes: tuple[IterDef, ...]
     other_axes: tuple[IterDef, ...]
 

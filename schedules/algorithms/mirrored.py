@@ -66,7 +66,7 @@ class _Forms:
 
     def __init__(self) -> None:
         self._known: dict[Expr, Expr] = {}
-        self._order: dict[Expr, int] = {}  # of forms, as they were met
+        self._order: dict[Expr, int] = {}  # the order in which forms were met
 
     def of(self, e: Expr) -> Expr:
         found = self._known.get(e)
@@ -83,7 +83,7 @@ class _Forms:
                 return Binary(Op.MUL, *[self._amount(a, b)] * 2)
             case Call("abs", (Binary(Op.SUB, a, b),)) if (
                 e.dtype.kind != "uint"
-            ):  # of these it is the identity
+            ):  # `abs` is the identity for unsigned integers
                 return Call("abs", (self._amount(a, b),), e.type)
         return e
 

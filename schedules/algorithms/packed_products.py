@@ -50,7 +50,7 @@ class _Product:
 
     x: Load
     w: Load
-    bits: int  # of a number
+    bits: int  # bits of a number
     rows: tuple[IterDef, ...]  # other axes of w's index
     bytes: IterDef  # the axis v
 

@@ -41,8 +41,8 @@ NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
 LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
 ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
-ROWS = 4  # of sums that share terms
-PARTS = (2, 3, 4)  # that a window is joined from
+ROWS = 4  # rows of sums that share terms
+PARTS = (2, 3, 4)  # numbers of parts from which a window is joined
 MOST = 128  # terms along an axis: longer windows are left as they are
 
 

@@ -240,7 +240,7 @@ def _inside(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[IterDef]) ->
     return select(all_of(*open_), load, const(0, buffer.dtype)) if open_ else load
 
 
-TOLERANCE = 2e-5  # of the output's largest element, against float64
+TOLERANCE = 2e-5  # error as a share of the output's largest element, against float64
 for _name, _transform in (("winograd_f2", F2), ("winograd_f4", F4)):
     ALGORITHMS.add(_name, Algorithm(_name, expand(_transform), TOLERANCE))
 

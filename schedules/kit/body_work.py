@@ -38,7 +38,7 @@ class BodyWork:
     vector_loads: float = 1.0
     rows_held: int = 1  # values of a row that all its accumulators want
     vectors_held: int = 1  # values of a vector that all its accumulators want
-    results: int = 1  # of the reduction: an accumulator is one register for each
+    results: int = 1  # results of the reduction: each needs an accumulator of one register
 
     @property
     def is_product(self) -> bool:

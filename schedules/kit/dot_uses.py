@@ -30,12 +30,12 @@ class DotUse:
     """An instruction for a stage, and the roles of the stage's operands for it."""
 
     dot: DotInstruction
-    axis: str  # of the reduction, that groups are cut of
-    extent: int  # of this axis
+    axis: str  # the reduction axis that is cut into groups
+    extent: int  # the extent of this axis
     roles: Roles  # the panel is packed; depth in groups
     gain: float  # operations a second over those of FMAs in float32, as the processor's record has it
 
-    groups: int = 1  # that a turn of the reduction's loop takes
+    groups: int = 1  # groups that a turn of the reduction's loop takes
 
     @property
     def ragged(self) -> bool:

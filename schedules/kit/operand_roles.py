@@ -37,7 +37,7 @@ class Roles:
     lanes: int
     row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
     depth: int  # steps of the reduction
-    work: BodyWork = PRODUCT  # of a step
+    work: BodyWork = PRODUCT  # the work of a step
     at_once: int = 1  # rows that an instruction of tiles takes at most
     ragged: bool = False  # whether its last step is smaller
 

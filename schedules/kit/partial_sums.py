@@ -20,7 +20,7 @@ from autotensor.te.dag import StageOp
 from schedules.kit.stage_analysis import divisors
 
 PART = 256  # terms of a part: < 1 % of a full register tile's time (128: 1 to 3 %; Xeon, two FMAs a cycle)
-ROW_PART = 64  # the same of a tile of one row, which waits for its operands anyway (2048 x 1000: not seen)
+ROW_PART = 64  # the same for a tile of one row, which waits for its operands anyway (2048 x 1000: not seen)
 WHOLE = 4  # parts up to which a sum stays whole: 3x3 windows over 64 channels lost 2 %, and gained little
 
 

@@ -17,7 +17,8 @@ from autotensor.ir.simplify import simplify
 from autotensor.te.stage import IterDef, StageOp, evaluated, float_operations
 
 CALLED = 16.0  # operations of an exponential or a sine, about
-SHARED = 0.6  # of the operations that elements take one by one: so few are worth it (chosen, 2026-11)
+# share of the operations of elements computed one by one; below it, sharing is worth it (chosen, 2026-11)
+SHARED = 0.6
 
 
 def share_work(op: StageOp, axes: Sequence[IterDef], most: int, least: float = 0.0) -> bool:

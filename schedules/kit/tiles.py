@@ -22,8 +22,8 @@ from schedules.kit.stage_analysis import lanes_of, second_cache
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
 MAX_ROWS = 30
-STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
-SHORT = 8  # extent of the last reduction axis up to which as many as may be are
+STEPS = (1, 2, 3, 4, 5, 7, 8)  # numbers of steps that may be written out
+SHORT = 8  # extent of the last reduction axis up to which as many steps as possible are written out
 BETWEEN = 2  # registers inside a term that is more than a product: an intermediate value and a constant
 # registers, of 32, that steps written out need besides a tile, its vectors and two scalars: LLVM moves loads
 # of the next step ahead. With 28 sums one went through the stack, with 27 up to 15, with 26 none (2026-11)

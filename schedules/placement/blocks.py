@@ -34,7 +34,7 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
 from schedules.placement.cost import FILLED, GATHER, Group, Tiling, vectors, weight
 
-# of several cores that meet between stages, the time besides work and what is fetched; of one, how much
+# for several cores that meet between stages, the time besides work and fetches; for one core, how much
 # faster blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
 WAIT, SURE = 1.05, 0.995
 # times as long as the fastest blocks: smaller ones leave more of the caches to others (Xeon, 2026-11)

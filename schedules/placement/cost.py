@@ -23,11 +23,11 @@ from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Su
 from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
 
-INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
+INTEGER = 0.25  # cost of an operation on whole numbers: most are the same for all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
-FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
+FILLED = 0.8  # share of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
 FIRST = 2  # steps of a strip during which nothing is fetched ahead (chosen, 2026-11)
-MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
+MOST_NODES = 4000  # nodes of an expression after inlining: more compile for seconds
 
 Steps = tuple[str, int]  # along which axis of the last stage, and how many of its rows each computes
 
@@ -39,7 +39,7 @@ class Plan:
     inlined: frozenset[str]
     tiled: frozenset[str]  # inside a tile of the last stage
     terms: frozenset[str] = frozenset()  # where the sum that reads them adds its terms, in registers
-    steps: bool = False  # of the tile, from one to the next of which these are kept
+    steps: bool = False  # whether these are kept from one step of the tile to the next
 
 
 @lru_cache(maxsize=4096)
@@ -82,9 +82,9 @@ class Tiling:
 
     tile: Mapping[str, int]
     count: int
-    vectors: Mapping[str, int]  # of each stage's box
-    bytes: Mapping[str, float]  # of each buffer's box
-    held: Mapping[str, float]  # of these, at a time
+    vectors: Mapping[str, int]  # vectors of each stage's box
+    bytes: Mapping[str, float]  # bytes of each buffer's box
+    held: Mapping[str, float]  # the bytes that are held at a time
     steps: Steps | None = None
 
     @staticmethod

@@ -16,7 +16,7 @@ from math import prod
 from autotensor.schedule.extents import Access, access
 from autotensor.te.dag import StageOp
 
-MOST_POINTS = 400  # of one stage that are distinguished; more are too many to be computed on the way
+MOST_POINTS = 400  # distinguished points of one stage; more are too many to be computed on the way
 WRITTEN_OUT = 32  # terms of a reduction that are written out in code
 
 

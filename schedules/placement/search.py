@@ -19,7 +19,7 @@ COLUMNS = (64, 128, 256, 512)
 PLANES = (1, 4, 16)
 STRIPS = (1, 2, 4, 8)  # for each core, of a tensor that is computed in steps
 STEP = 4  # rows of a step, or planes: 1
-SWEEPS = 4  # of the descent over all stages
+SWEEPS = 4  # sweeps of the descent over all stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Placed:
     plan: Plan
     tile: tuple[int, ...]  # extents of the tile along the last stage's axes
     cycles: float
-    steps: Steps | None = None  # in which the tile is computed, where the plan keeps what they overlap in
+    # steps in which the tile is computed, if the plan keeps the places where they overlap
+    steps: Steps | None = None
 
 
 def _columns(group: Group) -> int:

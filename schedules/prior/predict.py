@@ -40,7 +40,7 @@ from schedules.prior.terms import Terms
 from schedules.prior.traffic import NOTHING, between, bytes_moved
 
 Floats = npt.NDArray[np.float64]
-LEAST_GAIN = 0.1  # of an instruction of which nothing is known (chosen, 2026-11)
+LEAST_GAIN = 0.1  # gain of an instruction of which nothing is known (chosen, 2026-11)
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
@@ -128,7 +128,8 @@ def _step(s: StagePicture, count: int, tile: Tile, target: Target, rates: Rates)
     gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
     registers = np.maximum(1.0, full(s.lanes, count) / target.lanes(8 * s.operands[-1].buffer.dtype.bytes))
     work = registers * tile.size * tile.depth * _operations(s, cpu) / gain
-    chain = cpu.latency * tile.depth / group * tile.chained  # else the next tile's sums fill the gaps
+    # without a chain, the next tile's sums fill the gaps
+    chain = cpu.latency * tile.depth / group * tile.chained
     loads = registers * cpu.prior_load * tile.loads / group
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go

@@ -32,9 +32,9 @@ Floats = npt.NDArray[np.float64]
 
 LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
-OTHER_REGISTERS = 32.0  # of a thread, besides accumulators and operands
-ENOUGH_THREADS = 512.0  # of a multiprocessor: with so many latencies are hidden
-SM_LANES, SM_SHARED = 128.0, 128.0  # of a multiprocessor, in a cycle: FMAs, and bytes from shared memory
+OTHER_REGISTERS = 32.0  # registers of a thread besides accumulators and operands
+ENOUGH_THREADS = 512.0  # threads of a multiprocessor: with so many, latencies are hidden
+SM_LANES, SM_SHARED = 128.0, 128.0  # a multiprocessor's FMAs in a cycle, and its bytes from shared memory
 LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
 
 

@@ -26,7 +26,8 @@ from schedules.kit.dot_uses import gain
 Floats = npt.NDArray[np.float64]
 
 LEVELS = ("L1", "L2", "L3")  # where the vectors of a micro-kernel come from
-# of one multiprocessor: 128 FMAs a cycle at 1.6 GHz; bytes/s from L2 and memory (A100 and H100, data sheets)
+# the rates of one multiprocessor: 128 FMAs a cycle at 1.6 GHz; bytes/s from L2 and memory (A100 and H100,
+# data sheets)
 SM_FLOPS, SM_L2, SM_MEMORY = 2 * 128 * 1.6e9, 40e9, 20e9
 REGION_S = 2e-6  # fork and join of one parallel region or barrier, as a guess
 
@@ -80,7 +81,7 @@ class Rates:
     # operations a second of one core by dot instructions, as measured, by their names; without: as recorded
     dots: Mapping[str, float] = field(default_factory=dict)
     warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
-    guessed: bool = False  # they were not measured on that machine
+    guessed: bool = False  # whether the rates were not measured on that machine
 
     @staticmethod
     def guess(target: Target) -> Rates:

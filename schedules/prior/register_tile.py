@@ -28,7 +28,7 @@ from schedules.cpu import APART, LINE, PAGE
 
 Floats = npt.NDArray[np.float64]
 
-MOST_LINES = 1024  # of a tile that are looked at
+MOST_LINES = 1024  # lines of a tile that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Tile:
     vectors: Floats  # along the vector's axis
     depth: Floats  # steps of the reduction
     loads: Floats  # distinct vectors, broadcast scalars, lanes of gathers
-    lines: Floats  # of the broadcast operand, in the fullest set of L1
+    lines: Floats  # lines of the broadcast operand, in the fullest set of L1
     chained: Floats  # 1 where a loop adds to the same accumulators in every step, else 0
 
     @property

@@ -21,6 +21,6 @@ class Terms:
     tile: Floats  # vector accumulators (or stores) of one unrolled step
     loads: Floats  # vector or scalar loads of one step
     parts: tuple[Floats, ...]  # seconds of all cores: computing, then behind every cache
-    hidden: Floats  # of these, what is a part of computing
+    hidden: Floats  # those of these seconds that are a part of computing
     launch: float  # seconds of its parallel region
-    total: Floats  # of the stage alone
+    total: Floats  # seconds of the stage alone

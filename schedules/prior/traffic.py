@@ -25,7 +25,7 @@ from schedules.prior.rates import Rates
 from schedules.prior.register_tile import added, full
 
 Floats = npt.NDArray[np.float64]
-NOTHING: Mapping[str, int] = {}  # it is not known what came in between
+NOTHING: Mapping[str, int] = {}  # nothing is known about the bytes that came in between
 
 
 def bytes_moved(

@@ -57,7 +57,7 @@ from schedules.kit.tiles import best_tile, nearest, singles, tiles_of
 from schedules.registry import Extension
 
 WRITTEN = 16  # steps of an inner sum that are written out by default, and at most four times as many
-BLOCKS = 8  # of columns for each core
+BLOCKS = 8  # blocks of columns for each core
 UNPACKED = BodyWork(both=1.0, vector=2.0)  # a dot; a shift and a mask for each vector of words
 
 
@@ -68,8 +68,8 @@ class _Nest:
     inner: Stage
     name_of: dict[str, str]
     within: tuple[Read, ...]  # operands of the inner sum that run along the columns
-    beside: tuple[Read, ...]  # and those of the outer one
-    roles: Roles  # of a step of the inner sum
+    beside: tuple[Read, ...]  # operands of the outer sum
+    roles: Roles  # the roles of operands in a step of the inner sum
     packed: _Packed | None = None  # where a dot instruction makes the inner sum
 
 

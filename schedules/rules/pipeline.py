@@ -58,14 +58,14 @@ from schedules.placement.rows import rows_hole
 from schedules.placement.search import Placed, Places
 from schedules.registry import Extension
 
-MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
+MOST_TERMS = 128  # terms of a reduction that is computed inside a tile: more are a product, which has rules
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
-STEP_ROWS = (1, 2, 4, 8)  # of a step of a tile
-MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
-SLIDING = 2  # plans whose stages slide that are on offer
-TRIED = 24  # such plans, the cheapest, of which those are taken that can be made (chosen, 2026-11)
-PLANS = 6  # others on offer, and fewer of many stages, which have
-MOST_PLACES = 48  # places in all of them
+STEP_ROWS = (1, 2, 4, 8)  # rows of a step of a tile
+MOST_STAGES = 12  # stages of one pipeline: a tile of more would mostly be computed again
+SLIDING = 2  # plans with sliding stages that are offered
+TRIED = 24  # the cheapest such plans that are tried; those that can be made are taken (chosen, 2026-11)
+PLANS = 6  # other plans that are offered
+MOST_PLACES = 48  # places in all plans together: fewer plans are offered where they have many stages
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
 SURE = 1.05
 
@@ -195,7 +195,7 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
         if not all(c.name in names for c in consumers):
             continue
         if len(inside) >= MOST_STAGES:
-            break  # what is in front is a pipeline of its own
+            break  # the stages in front are a pipeline of their own
         inside.append(s)
         names.add(s.name)
         around = not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers)

@@ -47,7 +47,7 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-MOST_ROWS = 6  # of sums computed together
+MOST_ROWS = 6  # rows of sums that are computed together
 LONGEST = 16 << 10  # bytes of a part's row, so that the step before is still in the nearest cache
 SUMS = (1, 2, 4, 8)  # vectors of sums at a time
 TOGETHER = 8  # elements that share work, at most (chosen, 2026-11)

@@ -52,12 +52,12 @@ from schedules.rules.nested_sums import is_nest
 from schedules.rules.one_pass import is_one_pass
 from schedules.rules.short_runs import has_short_runs
 
-VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
-MOST_LANES = 256  # of a loop in vectors; lowering refuses more
+VECTORS = (1, 2, 4, 8)  # vectors of partial results, and vectors of a pointwise row that are computed at once
+MOST_LANES = 256  # lanes of a loop in vectors; lowering refuses more
 ROWS = (1, 2, 4, 8)  # at a time
 UNROLLED = 8  # steps of a row reduction that are written out
 MANY = 8  # turns, at least, of a loop that ends where data say (2026-11)
-BLOCKS = 4  # of rows for each core, at least
+BLOCKS = 4  # blocks of rows for each core, at least
 
 
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

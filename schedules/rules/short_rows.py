@@ -38,7 +38,7 @@ WRITTEN = 128  # terms and elements of a row of all stages, which are written ou
 # operations for which a vector's way into lanes and back is worth it (5 saved: 0.93 times as fast, 8: 1.4;
 # Zen 4, 2026-11)
 TURNED = 6.0
-BLOCKS = 2  # of rows, at least
+BLOCKS = 2  # blocks of rows, at least
 STEP = 16  # elements from one row to the next, up to which operands are shuffled rather than gathered
 
 
@@ -113,7 +113,7 @@ class _ShortRows(SketchWriter):
 
     def build(self) -> Extension:
         op, chain = self.last, self.chain
-        apart = op.is_reduction or not chain  # what a copy along memory is made of
+        apart = op.is_reduction or not chain  # whether the result is computed apart, and copied along memory
         if apart:
             self.write(CacheWrite(op.name, "local"))
         block = self._host()

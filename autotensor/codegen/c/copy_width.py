@@ -6,7 +6,7 @@ from autotensor.codegen.access import load_access, store_access
 from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer
 
-MOST_BYTES, LEAST_BYTES = 16, 4  # of one instruction
+MOST_BYTES, LEAST_BYTES = 16, 4  # bytes that one instruction copies
 
 
 def width_of_copy(buffer: Buffer, index: Expr, origin: Expr) -> int:

@@ -46,7 +46,7 @@ class LaneWriter:
         self.names: dict[str, str] = {}
         self.vectors: dict[Load, tuple[list[str], int]] = {}  # loaded already: variables, lanes of each
         self.wide_lets: dict[str, int] = {}  # variables that are arrays of vectors, with their lanes
-        self.bounds = Bounds({})  # of the variables around
+        self.bounds = Bounds({})  # bounds of the variables around
         self.helpers: set[str] = set()
 
     def helper(self, name: str) -> str:

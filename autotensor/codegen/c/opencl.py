@@ -31,7 +31,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 _FUNCTION = "inline"
 
 _NAMES = {"abs": "fabs", "round": "rint", "isnan": "at_isnan", "isinf": "isinf"}
-_OWN = ("sigmoid", "rounded", "floordiv", "floormod")  # of both float types, as helpers
+_OWN = ("sigmoid", "rounded", "floordiv", "floormod")  # helpers that exist for both float types
 
 
 def _call(name: str, t: DType) -> str:

@@ -24,7 +24,7 @@ from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.object_cache import object_key
 
 _STAND_IN = "KERNEL"
-STEM_LENGTH = 64  # of a name's letters in a symbol; a hash of the text follows
+STEM_LENGTH = 64  # letters of a name in a symbol; a hash of the text follows
 
 
 def gpu_artifact(program: Program, target: Target, dialect: Dialect, name: str) -> Artifact:

@@ -35,7 +35,7 @@ from autotensor.ir.stmt import For, ForKind, Let, Stmt, Store
 from autotensor.ir.swizzle import swizzled, unswizzled
 
 LANES = 32
-ROWS = 8  # of the matrices that `ldmatrix` fetches, and elements of their rows
+ROWS = 8  # rows of the matrices that `ldmatrix` fetches, and elements of a row
 LANE_AXIS = "threadIdx.x"
 
 
@@ -44,11 +44,11 @@ class Mma:
     """One shape and type of `mma.sync` with float32 accumulators."""
 
     name: str
-    dtype: str  # of the operands in memory
+    dtype: str  # the type of the operands in memory
     depth: int  # k of one instruction
     packed: int  # operands in one register
     function: str  # helper of the CUDA dialect
-    operand: str  # what makes a register of `packed` elements
+    operand: str  # the C code that makes a register of `packed` elements
 
     def steps(self, t: Expr) -> tuple[tuple[Expr, ...], ...]:
         """The k of the elements in this lane's registers of an operand: first half, second half."""
@@ -56,7 +56,7 @@ class Mma:
         return first, tuple(k + self.depth // 2 for k in first)
 
 
-FIRST_CAPABILITY = 80  # of a CUDA device that has these instructions: 8.0
+FIRST_CAPABILITY = 80  # compute capability of a CUDA device that has these instructions: 8.0
 INTRINSICS: dict[str, Mma] = {
     m.name: m
     for m in (

@@ -8,7 +8,7 @@ from autotensor.codegen.library.tables import workspace_bytes
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 
-LIBRARIES = "-lm -pthread"  # that a program is linked with, besides libc
+LIBRARIES = "-lm -pthread"  # libraries that a program is linked with, besides libc
 
 _HEADER = """\
 /* {signature}

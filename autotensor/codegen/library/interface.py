@@ -35,7 +35,8 @@ from autotensor.runtime.native.launcher import PROVIDER
 FUNCTIONS = ("create", "run", "destroy", "input", "output", "error")
 
 _HANDLE = Struct("[64] mutex · ptr idle · ptr weights · i32 threads · i64 block_bytes")
-_CHECK = Struct("i64 slot · i64 bytes · i64 beyond · ptr inside · i64 least · i64 most")  # of an argument
+# the checks of an argument
+_CHECK = Struct("i64 slot · i64 bytes · i64 beyond · ptr inside · i64 least · i64 most")
 _LIES = Struct("i64 slot · i64 of_block · i64 offset · i64 of_thread")  # in the weights, or in a block
 _ARRAY = Struct("ptr name · ptr dtype · i32 rank · ptr shape · i64 bytes")  # autotensor_array of the header
 _HUGE_FROM = 4 << 20  # bytes from which on pages may be huge: as NumPy asks for

@@ -17,8 +17,8 @@ from autotensor.runtime.native.assembler import Struct
 from autotensor.runtime.native.direct_call import inside_ir
 
 BLOCK = Struct("ptr next · align 64")  # the slots follow, then the workspaces
-CODES_EACH = 4  # of an argument: null, misaligned, an index outside, shared memory
-FIRST_CODE = 16  # of arguments
+CODES_EACH = 4  # codes for each argument: null, misaligned, an index outside, shared memory
+FIRST_CODE = 16  # the first code that stands for an argument
 _LINE = 64
 CODES = (
     "NULL_POINTER", "BAD_THREADS", "BAD_PROCESSOR", "NO_TILES", "NO_FILE", "OTHER_WEIGHTS", "NO_MEMORY",
@@ -31,7 +31,7 @@ class Weights:
 
     head: bytes  # its first bytes, by which the file is known
     offsets: dict[str, int]  # by name of an argument
-    bytes: int  # of the whole file; 0: there is none
+    bytes: int  # the size of the whole file; 0: there is none
 
 
 def workspace_bytes(artifact: Artifact, threads: int) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 _COMMENT = re.compile(r"(?:^|\s)#(?!-?\d).*|//.*")  # #16 is a number of ARM's
 _LABEL = re.compile(r"^([\w.$@\"]+):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b\.\w+|b|cbn?z|tbn?z)\s+(?:.*,\s*)?([.\w$]+)\s*$")
-_LEAVES = re.compile(r"^\s+(?:ret\w*|jmp\w*|br?|ud2|brk)(?:\s|$)")  # what stands behind does not run next
+_LEAVES = re.compile(r"^\s+(?:ret\w*|jmp\w*|br?|ud2|brk)(?:\s|$)")  # code behind these does not run next
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class CompiledProgram:
     object: bytes
     run: str | None
     prepare: str | None
-    per_thread_bytes: int  # of the extra last argument; 0: there is none
+    per_thread_bytes: int  # bytes for each thread of the extra last argument; 0: there is none
     texts: dict[str, str]  # "llvm", and with `asm` "asm"
     seconds: tuple[float, float, float]  # parse, optimise, emit
 

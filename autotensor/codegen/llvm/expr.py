@@ -51,7 +51,8 @@ from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import contains
 
-FENCED_BITS = 128  # of vectors: every processor has such registers, and sums over lanes pass through them
+# bits of vectors: every processor has such registers, and sums over lanes pass through them
+FENCED_BITS = 128
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
     Op.ADD: "add",
@@ -87,14 +88,14 @@ class ValueWriter(FunctionWriter):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.name = name  # of the kernel, for messages
+        self.name = name  # the kernel's name, for messages
         self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
         # buffer → remembered expressions that load it
         self.readers: defaultdict[Any, list[Any]] = defaultdict(list)
-        self.bounds = Bounds({})  # of the variables around
+        self.bounds = Bounds({})  # bounds of the variables around
         self.places: dict[Any, Place] = {}
         self.tiles = TileRegisters()
-        self.starts: dict[Any, Start] = {}  # of addresses, by innermost scope, buffer and terms
+        self.starts: dict[Any, Start] = {}  # starts of addresses, by innermost scope, buffer and terms
         self.extremes = Extremes(self)
         self._reads: dict[Expr, frozenset[Any]] = {}
         self._loads: dict[Expr, tuple[Load, ...]] = {}
@@ -317,7 +318,7 @@ class ValueWriter(FunctionWriter):
         inside = self.op(f"icmp ult {word} {y}, {literal(t.bits, t)}")
         shifted = self.op(
             f"{name} {word} {x}, {y}"
-        )  # of no value where the amount is too large: not chosen there
+        )  # undefined where the amount is too large: not chosen there
         return self.op(f"select {cond_type(t)} {inside}, {word} {shifted}, {word} {literal(0, t)}")
 
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
@@ -499,7 +500,7 @@ class ValueWriter(FunctionWriter):
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
         whole = self.op(
             f"fptosi {word} {x} to {ty(via)}"
-        )  # of no value where it is not inside: not chosen there
+        )  # undefined where it is not inside: not chosen there
         least = literal(-(1 << (via.bits - 1)), via)
         result = self.op(f"select {cond} {inside}, {ty(via)} {whole}, {ty(via)} {least}")
         if new.kind == "int" or new.bits < 64:
@@ -557,7 +558,7 @@ class ValueWriter(FunctionWriter):
     def _integer_to_odd(self, x: str, old: DType) -> str:
         """An integer of 32 or 64 bits as float32, such that rounding to 16 bits is like rounding once."""
         double, word = float64.with_lanes(old.lanes), ty(old)
-        if old.bits == 64:  # of more than 53 bits the last 11 only tell that something is there
+        if old.bits == 64:  # beyond 53 bits, the last 11 only tell that something is there
             rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
             any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
             sticky = self.op(f"zext {cond_type(old)} {any_} to {word}")

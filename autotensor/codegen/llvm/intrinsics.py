@@ -125,7 +125,7 @@ _EXP_TWICE = (
     1.6666614148516404e-1,
     5.000003463768131e-1,
 )
-_EXP_ENDS = (-104.0, 89.0)  # of float32: beyond, 0 and infinity
+_EXP_ENDS = (-104.0, 89.0)  # for float32, exp is 0 below the first and infinity above the second
 _ROUNDER = 12582912.0  # 1.5·2**23: adding it to a small float32 rounds to whole, which its bits then hold
 _ROUNDER_BITS = 0x4B400000
 

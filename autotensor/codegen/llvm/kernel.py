@@ -91,8 +91,8 @@ class Part:
 
     first: str  # an operand, as is `end`
     end: str
-    around: Var  # of the parallel loop
-    cuts: int  # of each of its iterations
+    around: Var  # the variable of the parallel loop
+    cuts: int  # parts of each of its iterations
     inner: Mapping[Stmt, Inner]
 
 
@@ -109,7 +109,8 @@ class Kernel(ValueWriter):
         self.workspace_top = 0
         self._stores: dict[Stmt, frozenset[Any]] = {}
         self.heavy = heavy(func.body)
-        self.part: Part | None = None  # of the parallel loop around this place, if its inner loop is cut, too
+        # the part of the parallel loop around this place, if its inner loop is cut, too
+        self.part: Part | None = None
         self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
             align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes

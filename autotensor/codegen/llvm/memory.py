@@ -83,7 +83,7 @@ def _start(w: ValueWriter, buffer: Any, place: Place, index: Affine, key: Any) -
             found = w.op(f"{step} {pointer}, i64 {elements}")
             w.cur = saved
             if loaded:
-                lasts = False  # what memory holds may change
+                lasts = False  # values in memory may change
             else:
                 w.remember(known, found, reached)
         pointer = found

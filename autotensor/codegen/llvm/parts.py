@@ -41,10 +41,11 @@ class Inner:
 class Heavy:
     """A parallel loop with so much work that threads take it in parts, as they come to it."""
 
-    extent: int  # of the parallel loop
-    inner: Mapping[Stmt, Inner]  # what is cut, too; each iteration of the parallel loop runs one of them
-    cuts: int  # of each iteration of the parallel loop; 1: inner loops are not cut
-    most_threads: int  # of a team whose threads have enough of it each
+    extent: int  # the extent of the parallel loop
+    # inner loops that are cut, too; each iteration of the parallel loop runs one of them
+    inner: Mapping[Stmt, Inner]
+    cuts: int  # parts of each iteration of the parallel loop; 1: inner loops are not cut
+    most_threads: int  # most threads of a team, so that each has enough work
 
     @property
     def most_parts(self) -> int:

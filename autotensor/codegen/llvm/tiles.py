@@ -27,7 +27,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.lane_offsets import lanes_of
 from autotensor.ir.stmt import Store
 
-Shape = tuple[int, int]  # of a tile: rows, and bytes of each
+Shape = tuple[int, int]  # the shape of a tile: rows, and the bytes of each row
 Role = tuple[str, Shape]  # "a" or "b"
 PALETTE = 1
 
@@ -45,7 +45,7 @@ class Sums:
 class TileRegisters:
     """The eight registers of a kernel, and their parts in it."""
 
-    shapes: tuple[Shape, ...] = ()  # of each register
+    shapes: tuple[Shape, ...] = ()  # the shape of each register
     sums: dict[Buffer, Sums] = field(default_factory=dict)
     operands: dict[Role, tuple[int, ...]] = field(default_factory=dict)
     holders: dict[int, Any] = field(default_factory=dict)  # register → what is known to be in it

@@ -65,7 +65,8 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _narrow(value: Array, like: GraphNode, named: GraphNode) -> Constant:
-    narrow = np.asarray(value).astype(like.dtype.numpy)  # of two numbers without axes NumPy makes no array
+    # NumPy's result for two numbers without axes is not an array
+    narrow = np.asarray(value).astype(like.dtype.numpy)
     narrow.flags.writeable = False  # it has no other owner: no copy is needed
     return constant(narrow, name=getattr(named, "name", ""))
 

@@ -21,8 +21,8 @@ from autotensor.graph.storage import storage
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.operators import Kind
 
-ROWS = 4  # of results from which a product is worth it (chosen, 2026-11)
-DEPTH, COLUMNS = 16, 16  # of its terms, and of weights (chosen, 2026-11)
+ROWS = 4  # rows of results from which on a product is worth it (chosen, 2026-11)
+DEPTH, COLUMNS = 16, 16  # least terms of a product, and columns of its weights (chosen, 2026-11)
 
 
 def in_bfloat16(
@@ -37,7 +37,7 @@ def in_bfloat16(
     outputs = {storage(o) for o in graph.outputs}
     stored = {storage(n.inputs[0]) for n in products} - outputs
     made: dict[GraphNode, GraphNode] = {}  # each value in float32
-    half: dict[GraphNode, GraphNode] = {}  # what products read
+    half: dict[GraphNode, GraphNode] = {}  # the operands of products, in bfloat16
     for node in graph.nodes:
         if not isinstance(node, Apply):
             made[node] = node

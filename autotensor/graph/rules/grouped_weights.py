@@ -23,7 +23,7 @@ from autotensor.graph.weights import PRODUCTS
 from autotensor.ir.rewrite import Rules, rule
 
 ROWS = 16  # up to which it pays; with 64 rows, 1024 x 1024 takes 1.13 x float32's time (Zen 4, 2026-11)
-SIZES = (128, 64, 32, 16)  # of groups; a larger one is several of these
+SIZES = (128, 64, 32, 16)  # sizes of groups; a larger group is several of these
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ SAME = 1e-6  # relative: scales nearer than this are one; files compute s * t in
 ONE = np.ones((), np.float32)
 # scales: the product of two, and a quotient, keep all their bits in float32
 SMALLEST, GREATEST = 1e-18, 1e18
-FURTHEST = 2**31 - 1  # of 32 bits
-LARGEST = 2**30  # of sums, so that a sum plus a bias fits into 32 bits
+FURTHEST = 2**31 - 1  # the greatest signed number of 32 bits
+LARGEST = 2**30  # the greatest sum, so that a sum plus a bias fits into 32 bits
 
 
 # -- what a node stands for --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Real:
 class Small:
     """How a `quantize` rounds: by one scale and zero point."""
 
-    y: GraphNode  # what it reads
+    y: GraphNode  # the node that it reads
     scale: Array  # float32, one element
     zero: int
     dtype: str

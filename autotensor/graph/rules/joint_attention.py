@@ -44,7 +44,8 @@ def views_of_one(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if isinstance(root, Constant) or any(_root(x) is not root for x in operands[1:]):
         return None
-    read = [_positions(x, root) for x in operands]  # of y's elements, each [batch, tokens, heads, depth]
+    # positions of y's elements, each [batch, tokens, heads, depth]
+    read = [_positions(x, root) for x in operands]
     if heads_first:
         read = [x.transpose(SWAPPED) for x in read]
     batch, tokens, heads, depth = read[0].shape

@@ -21,7 +21,7 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators.operator_helpers import paddings, per_axis
 
 SPATIAL = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
-MAX_TERMS = 16  # of one sum that are looked at: a chain of thousands is not worth its square
+MAX_TERMS = 16  # terms of one sum that are looked at: a chain of thousands is not worth its square
 
 
 @rule(Apply)

@@ -35,7 +35,7 @@ def float32_inside(graph: Graph, *, rounded: bool = False) -> Graph:
     """
     if not any(n.dtype.is_half for n in graph.nodes):
         return graph
-    made: dict[GraphNode, GraphNode] = {}  # of its own type, or float32 for a 16-bit float
+    made: dict[GraphNode, GraphNode] = {}  # new nodes: of the same type, or float32 for a 16-bit float
     for node in graph.nodes:
         new = _widened(node, [made[x] for x in node.inputs]) if isinstance(node, Apply) else node
         made[node] = as_type(new, node.dtype) if rounded else new
@@ -63,7 +63,8 @@ def _widened(node: Apply, inputs: Sequence[GraphNode]) -> GraphNode:
     if node.op == "cast":
         return as_type(inputs[0], node.dtype)
     if isinstance(node.op, TeFunction):
-        given = [as_type(x, t) for x, t in zip(inputs, types, strict=True)]  # it says itself what it reads
+        # the operator itself says which types it reads
+        given = [as_type(x, t) for x, t in zip(inputs, types, strict=True)]
         return apply(_computing_wide(node.op), given, output=node.output)
     if _moves(node) and all(x.dtype == t for x, t in zip(inputs, types, strict=True)):
         return node.given(inputs)

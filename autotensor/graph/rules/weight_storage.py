@@ -29,10 +29,10 @@ TYPES = (bfloat16, float16)  # the one that widens faster first
 # bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0, 32 rows 0.99; 4096 x 4096 with
 # 1 row 2.5, 4 rows 3.0, 8 rows 1.4, 16 rows 1.3, 32 rows 0.97 (minima; Zen 4, 2026-11)
 ROWS, FAR_ROWS = 2, 16
-FAR_BYTES = 16 << 20  # of all such weights together: so many are in no L2 when they are read again
-LEAST_BYTES = 1 << 18  # of float32; smaller ones take no time (chosen, 2026-11)
-SAMPLE = 1 << 12  # elements, which show of most weights that they have more bits
-LOWER_BITS = (1 << 16) - 1  # of a float32, which its bfloat16 lacks
+FAR_BYTES = 16 << 20  # bytes of all such weights together: so many are in no L2 when they are read again
+LEAST_BYTES = 1 << 18  # bytes of weights in float32; smaller weights take no time (chosen, 2026-11)
+SAMPLE = 1 << 12  # elements that show, for most weights, that they have more bits
+LOWER_BITS = (1 << 16) - 1  # the bits of a float32 that its bfloat16 lacks
 CHUNK = 1 << 20  # elements that are looked at together: as many fit into a cache
 
 

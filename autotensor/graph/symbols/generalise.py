@@ -38,8 +38,8 @@ class OpenLayout:
     """The numbers of a linked model that follow the symbols, by group and by its result or input."""
 
     symbols: tuple[Symbol, ...]
-    shapes: Mapping[str, tuple[Extent, ...]]  # of the model's inputs and outputs
-    bytes: Mapping[tuple[int, int], Extent]  # of results
+    shapes: Mapping[str, tuple[Extent, ...]]  # the shapes of the model's inputs and outputs
+    bytes: Mapping[tuple[int, int], Extent]  # the bytes of results
     windows: Mapping[tuple[int, int], Extent]  # where what a group reads begins in the value that it is of
     kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in its order
 
@@ -239,7 +239,8 @@ class _Texts:
         first = same[0]
         if all(x == first for x in same):
             return first
-        if all(isinstance(x, int) for x in same):  # of shapes and axes: constants have types, see below
+        # numbers of shapes and axes: constants have types, see below
+        if all(isinstance(x, int) for x in same):
             return self.written(self.family.extent(same, f"kernel {self.kernel!r}"))
         if isinstance(first, dict) and all(x.keys() == first.keys() for x in same):
             return {key: self.joined([x[key] for x in same]) for key in first}

@@ -18,7 +18,7 @@ from autotensor.ir.expr import Symbol
 from autotensor.runtime.extents import name_of, unit_of
 from autotensor.te.symbols import number, symbols_of
 
-Choice = Mapping[Symbol, int]  # what each symbol is
+Choice = Mapping[Symbol, int]  # the value of each symbol
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from autotensor.graph.ir import Graph
 from autotensor.graph.symbols.graph_families import GraphFamily
 
-Shapes = Mapping[str, tuple[int, ...]]  # of every input, by name
+Shapes = Mapping[str, tuple[int, ...]]  # the shape of every input, by name
 REACH = 1024  # an extent without upper end is compiled up to here, or to twice the one that is called
-NEAREST = 16  # and no less than to here, where the model ends before: its table of positions, say
+NEAREST = 16  # at least up to here, even if the model ends before (its table of positions, say)
 
 
 class OpenGraph(ABC):

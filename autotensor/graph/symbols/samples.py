@@ -23,8 +23,8 @@ from autotensor.ir.simplify import simplify
 from autotensor.te.symbols import Extent
 
 MOST_TERMS = 3
-MOST_FACTORS = 3  # of a term: the scores of a batch have batch * length * length rows
-MOST_SQUARE = 2  # of one symbol in a term
+MOST_FACTORS = 3  # factors of a term: the scores of a batch have batch * length * length rows
+MOST_SQUARE = 2  # how often one symbol may occur in a term
 
 Monomial = tuple[Symbol, ...]
 

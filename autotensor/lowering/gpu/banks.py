@@ -30,8 +30,8 @@ from autotensor.ir.visit import free_vars, walk
 from autotensor.lowering.gpu.index_values import Values, values_of
 
 BANKS, WORD_BYTES, WARP = 32, 4, 32
-WIDEST_BYTES = 16  # of one access of a lane
-TURNS = 64  # of the loops around an access that are looked at
+WIDEST_BYTES = 16  # the widest access of a lane
+TURNS = 64  # turns of the loops around an access that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Traffic:
     writes: bool
     text: str  # the statement
     times: int  # how often a warp does it, at most
-    trips: float  # to memory, each time, in the mean
-    least: float  # as many as its bytes need
+    trips: float  # trips to memory, each time, in the mean
+    least: float  # the fewest trips that its bytes need
 
     @property
     def ways(self) -> float:
@@ -200,7 +200,7 @@ def _points(at: Expr, ctx: _Context) -> tuple[dict[Var, Values], int, int]:
 
 def _trips(at: Values, keep: Values, size: int) -> tuple[float, float]:
     """Mean trips of a warp, and the least for so many bytes; at: [turns, threads] in bytes."""
-    lanes = WARP * WORD_BYTES // max(WORD_BYTES, size)  # that go together
+    lanes = WARP * WORD_BYTES // max(WORD_BYTES, size)  # lanes that access memory together
     words = max(1, size // WORD_BYTES)
     needed, least, warps = 0, 0, 0
     for turn, active in zip(at, keep, strict=True):

@@ -218,7 +218,7 @@ class _Prover:
     def _branches(self, s: If, way: _Way) -> None:
         self.reads(s.cond, way, s)
         value = way.value(s.cond)
-        if isinstance(value, Const):  # of a turn that is looked at by itself
+        if isinstance(value, Const):  # known for a turn that is looked at by itself
             taken = s.then if value.value else s.otherwise
             if taken is not None:
                 self.stmt(taken, way)

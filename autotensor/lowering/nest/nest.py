@@ -109,9 +109,9 @@ class _Nest:
         self.extents = extents
         self.device = device
         self.block = block  # thread axes of a GPU's block with their extents
-        self.boxes = Boxes(state, extents, device)  # of the stages that are attached to this one
+        self.boxes = Boxes(state, extents, device)  # boxes of the stages that are attached to this one
         self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
-        self.runtime: dict[str, RuntimeExtents] = {}  # of stages' loops
+        self.runtime: dict[str, RuntimeExtents] = {}  # run-time extents of stages' loops
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
     # -- loops of one stage --------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class _Nest:
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
         name, runtime = stage.name, self.runtime[stage.name]
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
-        # of variables: the loop right inside which they are known
+        # for each variable, the loop right inside which it is known
         owner = {a.name: a.name for a in stage.leaves}
         # nothing inside needs their parts
         vectors = {a.name for a in stage.leaves if a.mark is Mark.VECTORIZED}

@@ -26,8 +26,8 @@ class RuntimeExtents:
     """The axes and loops of a stage whose extents depend on symbols."""
 
     of: Mapping[str, Expr]
-    # of an attached reduction's spatial axes: loops end, but no point is guarded, which would be done inside
-    # of its sums; points beyond have no reader
+    # spatial axes of an attached reduction: their loops end, but no point is guarded, because the guard would
+    # stand inside the sums; points beyond have no reader
     loose: frozenset[str]
 
     def guards(self, axis: str) -> Expr | None:

@@ -19,9 +19,9 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.te.terms import Ranking, places_told, ranking
 
-FEW = 64  # of the list; an element that enters it moves as many others, and rising ones all enter
+FEW = 64  # elements of the list; one that enters it moves as many others, and rising ones all enter
 
-Key = Callable[[Expr, Expr], Expr]  # what is ordered, at a position
+Key = Callable[[Expr, Expr], Expr]  # the key that is ordered, at a position
 Rank = Callable[[Expr, Expr], Stmt]  # stores the rank of a position
 Item = tuple[Expr, Expr]  # a key and its position
 

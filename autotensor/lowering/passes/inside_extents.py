@@ -45,7 +45,7 @@ class _Scope:
     """The facts that hold at a statement."""
 
     known: Bounds
-    values: dict[Var, Expr] = field(default_factory=dict)  # of Lets
+    values: dict[Var, Expr] = field(default_factory=dict)  # values of Lets
     lanes: frozenset[Var] = frozenset()  # variables of vectorized loops
 
     @cached_property

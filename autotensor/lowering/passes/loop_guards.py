@@ -33,7 +33,8 @@ from autotensor.lowering.passes.protect_loads import in_bounds
 
 LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
 
-Unsafe = Mapping[Stmt, Sequence[Compare]]  # what guards loads inside a statement, by way of Selects
+# the comparisons that guard loads inside a statement through Selects
+Unsafe = Mapping[Stmt, Sequence[Compare]]
 
 
 def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:

@@ -15,7 +15,7 @@ from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.passes.loop_guards import guards
 
 AROUND_TILES = (ForKind.SERIAL, ForKind.PARALLEL)  # loops whose turns hold tiles
-IN_VAIN = 9  # of so many rows that are computed one may be in vain
+IN_VAIN = 9  # one row in so many that are computed may be in vain
 
 
 def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:

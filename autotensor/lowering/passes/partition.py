@@ -56,10 +56,10 @@ from autotensor.lowering.passes.loop_guards import (
 from autotensor.lowering.passes.open_rows import AROUND_TILES, open_rows, rows_left
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
-ROWS = 30  # such for numbers of rows that a tile leaves over; a tile of 14 has 10
+ROWS = 30  # such copies for the numbers of rows that a tile leaves over; a tile of 14 rows has 10
 FEW = 8  # turns of a loop that may be written one by one
-MOST = 0.75  # of a loop's turns, for which cutting it is enough
-SHARES = (1 / 16, 0.0)  # of all guarded turns, that a loop's have for a copy, while there are too few
+MOST = 0.75  # share of a variable's values that make a cut worth it, if a comparison holds for them
+SHARES = (1 / 16, 0.0)  # share of all guarded turns that a loop must have to get a copy, tried in this order
 SHORT = 32  # statements in a loop up to which masks of loads are worth a copy of them
 
 
@@ -75,7 +75,8 @@ class _Budget:
 
     copies: _Copies
     unsafe: Unsafe
-    lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
+    # variables of vectorized loops: where they differ, no loop can end
+    lanes: set[Var] = field(default_factory=set)
     data: frozenset[Var] = frozenset()  # variables that memory tells
     least: float = 0.0  # guarded turns of a loop worth cutting
     inner: bool = False  # a loop stays whole where cutting one inside settles its guards for most turns

@@ -20,7 +20,7 @@ MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would 
 
 
 def promote(body: Stmt) -> Stmt:
-    loops = collect(body, For)  # of one stage there may be several: those that clear, add up, join
+    loops = collect(body, For)  # one stage may have several: those that clear, add up, join
     running = {s.var for s in loops if s.kind is not ForKind.UNROLLED}
     return _visit(body, frozenset(s.var for s in loops) - running)
 

@@ -18,7 +18,8 @@ from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import contains
 
-Conditions = tuple[Expr, ...]  # of the Selects around an expression, outermost first, protected themselves
+# conditions of the Selects around an expression, outermost first, protected themselves
+Conditions = tuple[Expr, ...]
 
 
 def protect(body: Stmt) -> Stmt:

@@ -19,7 +19,7 @@ from autotensor.ir.stmt import Alloc, For, Stmt, Store
 from autotensor.ir.visit import collect, free_vars
 
 Places = tuple[int, int]  # dimensions of rows and of columns
-Tiles = dict[Buffer, tuple[Places, int, int]]  # these, and rows and columns of a tile
+Tiles = dict[Buffer, tuple[Places, int, int]]  # the places, and the rows and columns of a tile
 
 
 def tile_sums(body: Stmt) -> Stmt:

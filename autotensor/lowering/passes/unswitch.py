@@ -24,7 +24,7 @@ from autotensor.lowering.passes.loop_guards import share
 from autotensor.te.stage import evaluated
 
 SAVED = 4.0  # operations and loads that are not done, in the mean, for which a loop is worth a copy
-GROWTH = 1.25  # of those that are written, in both loops together
+GROWTH = 1.25  # most operations in both loops together, as a multiple of those in the loop as it is written
 
 Vars = frozenset[Var]
 N = TypeVar("N", bound=Node)

@@ -19,7 +19,7 @@ from autotensor.schedule.state import Ref, Size, Stage, State, redirect
 from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.te.dag import IterDef, StageOp
 
-SIDE = 8  # of a square that is turned in registers
+SIDE = 8  # side of a square that is transposed in registers
 WORD, VECTOR = 4, 64  # bytes
 MANY = 64  # turns of a parallel loop that are enough
 

@@ -15,7 +15,8 @@ PRAGMAS = {  # key → its request
     "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
     "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }
-VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}  # of others any number
+# other pragmas take any number
+VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}
 
 
 @step

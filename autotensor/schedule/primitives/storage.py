@@ -13,7 +13,7 @@ from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 T = TypeVar("T")
 
-LINE_BYTES = 128  # of shared memory: all its banks once
+LINE_BYTES = 128  # a line of shared memory: all its banks once
 
 
 @step

@@ -38,7 +38,7 @@ from schedules.registry import Extension
 
 ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
 LEAST_COLUMNS = 4
-SPARE_REGISTERS = 24  # of a thread, besides its tile and operands: addresses and counters
+SPARE_REGISTERS = 24  # registers of a thread besides its tile and operands: addresses and counters
 LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
 LANES = 4  # elements of the widest load of a thread
 FEW_DOTS = 4096

@@ -36,17 +36,17 @@ from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, untouched
 from schedules.registry import Extension
 
-ROWS, COLUMNS = 16, 8  # of one instruction
+ROWS, COLUMNS = 16, 8  # rows and columns of one instruction
 CHUNK = 8  # elements that one access moves: 16 bytes
 WARPS = (1, 2, 4)  # along rows, and along columns
 TILES = (1, 2, 4, 8)  # instructions of a warp along rows, and along columns
 STEPS = (1, 2, 4)  # instructions deep that are copied at once
 TURNS = (3, 2)  # boxes that are kept; the likely best first
-ACCUMULATORS = 128  # of a thread: half of its registers
-SPARE_REGISTERS = 40  # of a thread, beside accumulators and operands: addresses and counters
+ACCUMULATORS = 128  # accumulators of a thread: half of its registers
+SPARE_REGISTERS = 40  # registers of a thread besides accumulators and operands: addresses and counters
 LEAST = 16  # rows, columns and terms below which most of an instruction works for nothing
 READ, COPY = 128.0, 32.0  # bytes a cycle of one multiprocessor, from shared memory and from L2
-ENOUGH_WARPS = 4  # of a block: a multiprocessor has four units
+ENOUGH_WARPS = 4  # warps of a block: a multiprocessor has four units
 MEETING = 30.0  # cycles that a barrier takes
 
 

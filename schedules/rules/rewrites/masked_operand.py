@@ -24,7 +24,7 @@ from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
 OFTEN = 32  # terms of each element of an operand, from which on masking comes first (chosen, 2026-11)
-LEAST = 8  # and from which on it is offered
+LEAST = 8  # least count from which on it is offered
 
 
 def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:

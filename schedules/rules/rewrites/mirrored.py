@@ -27,7 +27,7 @@ def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or not undecided(state, stage):
         return
     if read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
-        return  # of whole numbers all places are computed (`unread_points`)
+        return  # all places of whole numbers are computed (`unread_points`)
     pair = exchangeable(op)
     if pair is None or pair[0].extent < LEAST or not _is_read_plainly(state, stage, pair):
         return

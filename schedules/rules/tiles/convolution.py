@@ -266,7 +266,7 @@ class _ConvolutionSketch(SketchWriter):
         op, conv = self.stage.op, self.conv
         v = conv.vector.name
         self.split(inner, v, conv.lanes)
-        # of one axis without phases: lowering cuts loops
+        # for one axis without phases, lowering cuts loops
         alone = len(self.tiled) == 1 and not conv.phases[self.tiled[0].name]
         padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
         cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])

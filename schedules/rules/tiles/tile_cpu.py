@@ -75,12 +75,12 @@ STEPS_OF_EXTREMES = 4
 class _Form:
     """The structural choices of one sketch."""
 
-    columns_first: bool  # of the parallel blocks
+    columns_first: bool  # in the parallel blocks, loops over columns stand outside those over rows
     rows_inside: bool  # row tiles run inside column tiles
     pad_at_block: bool = False
     copied: bool = False  # panels of direct operands are copied; needs rows inside
     turned: bool = False  # standing operands that run along the rows are transposed per block
-    front: Front | None = None  # what stands in front is computed per block, which holds all columns
+    front: Front | None = None  # stages in front that are computed per block; a block holds all columns
 
 
 def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:

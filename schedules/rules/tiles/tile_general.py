@@ -26,7 +26,7 @@ from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
 ACCUMULATORS = 4  # a part of the registers; the rest holds what a term is made of (chosen, 2026-11)
-BLOCKS = 4  # of tiles for each core, at least
+BLOCKS = 4  # blocks of tiles for each core, at least
 
 
 def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

@@ -41,7 +41,7 @@ from schedules.kit.stage_analysis import Read, constants, epilogue, lanes_of, re
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
 
-EVEN = 0.08  # of the time that cores may wait for the last one
+EVEN = 0.08  # share of the time that cores may wait for the last one
 WIDEST = 16  # columns of a tile
 ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
 TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
@@ -58,7 +58,7 @@ class Window:
     others: tuple[IterDef, ...]  # spatial axes without a window
     free: tuple[IterDef, ...]  # reduce axes that slide along nothing
     packed: tuple[Read, ...]  # constants
-    strides: tuple[int, ...]  # of the windows, one for each of `rows`
+    strides: tuple[int, ...]  # the strides of the windows, one for each of `rows`
     lanes: int
     crowded: bool  # neighbouring columns of an operand compete for two sets of the nearest cache
     results: int = 1  # sums of each element

@@ -98,7 +98,7 @@ class _WinogradSketch(SketchWriter):
         self.stage, self.problem, self.variant, self.pads = stage, problem, variant, pads
         self.tf, self.by_columns, self.lanes = variant.tf, variant.by_columns, problem.lanes
         self.host = host or stage  # its loops carry the tiles
-        self.name = f"{stage.name}.local" if host is None else stage.name  # of the tiled stage
+        self.name = f"{stage.name}.local" if host is None else stage.name  # the name of the tiled stage
         self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
         self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autotensor.codegen.llvm.expr import ValueWriter
 
 ENTRIES = 256
-LANES = 64  # of a register
+LANES = 64  # lanes of a register
 FEATURE = "avx512vbmi"
 PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
 

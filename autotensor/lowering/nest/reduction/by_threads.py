@@ -96,7 +96,7 @@ class Across:
 
     op: StageOp
     outside: tuple[ThreadLoop, ...]  # thread loops around it
-    joining: tuple[ThreadLoop, ...]  # those of the reduction itself
+    joining: tuple[ThreadLoop, ...]  # the thread loops of the reduction itself
     loops: tuple[tuple[Var, int], ...]  # spatial loops inside, with their extents
 
     def __post_init__(self) -> None:

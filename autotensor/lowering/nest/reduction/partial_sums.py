@@ -39,7 +39,8 @@ def is_apart(stage: Stage, leaf: Axis) -> bool:
 class Part:
     """The accumulators of one iteration."""
 
-    wholes: tuple[Buffer, ...]  # what they are added to, per output: a part may be made of parts
+    # the buffers that they are added to, one per output: a part may be made of parts
+    wholes: tuple[Buffer, ...]
     loops: tuple[tuple[Var, int], ...]  # with their extents
 
     @property
