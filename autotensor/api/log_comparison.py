@@ -19,7 +19,7 @@ from autotensor.base.paired_times import Paired, apart
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
-AT_LEAST = 0.005  # of a time: the same code timed twice differs by so much (A/A)
+AT_LEAST = 0.005  # share of a time: the same code timed twice differs by so much (A/A)
 
 
 class Verdict(StrEnum):
@@ -83,7 +83,8 @@ def regressions(
 ) -> tuple[TaskComparison, ...]:
     """The tasks of which `b` is surely slower than `a`, by more than `at_least` of the time.
 
-    Without names the newest commit that measured anything, and the one before it; none if there is one only.
+    Without names, compares the newest commit that measured anything with the commit before it; gives nothing
+    if there is only one commit.
     """
     if (a is None) != (b is None):
         raise InputError("a comparison needs two names, or none.", fix="Give the second one too.")
@@ -96,7 +97,7 @@ def regressions(
 
 
 def named(store: TrialStore, name: str) -> Side:
-    """The run, commit or machine that is called so, or whose name begins so. Raises InputError."""
+    """The run, commit or machine with this name, or whose name begins with it. Raises InputError."""
     known = [
         *(Side("run", r.key, run=r.key) for r in store.runs()),
         *_commits(store),
@@ -115,7 +116,7 @@ def named(store: TrialStore, name: str) -> Side:
 
 
 def _commits(store: TrialStore) -> list[Side]:
-    """In the order in which the log met them."""
+    """The log's commits, in the order in which they first appeared in it."""
     keys: dict[str, list[str]] = {}
     for c in store.codes():
         keys.setdefault(c.label, []).append(c.key)
@@ -148,7 +149,8 @@ def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float =
 
 
 def relative(first: TrialRecord, second: TrialRecord) -> Paired:
-    """The second's samples by the first's; on one machine in units of the references, where all have one."""
+    """The second trial's samples over the first's; on one machine in units of the reference kernel, if all
+    samples have a reference."""
     samples = first.samples, second.samples
     if first.machine == second.machine and all(s.reference_s for side in samples for s in side):
         mine, theirs = ([s.seconds / (s.reference_s or 1.0) for s in side] for side in reversed(samples))

@@ -5,7 +5,7 @@
     log.report("resnet18").save("report.html")       one page, see docs/report.md
     log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
 
-What is here stays: names and fields are kept from version to version, however the database changes.
+Names and fields of this interface stay the same from version to version, however the database changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FEATURES = "features"
 def log(db: str | None = None) -> LogHandle:
     """The tuning log at a path or URL, for reading; None: the user's own.
 
-    Raises InputError when there is none, LogError for one that cannot be read.
+    Raises InputError when there is no such log, LogError for a log that cannot be read.
     """
     check_log(db)
     return LogHandle(open_existing(default_log() if db is None else db))
@@ -81,7 +81,7 @@ class LogHandle:
         return self._store.sessions(None if kind is None else SessionKind(kind), machine)
 
     def openings(self, session: str | None = None) -> tuple[Opening, ...]:
-        """Who worked on a session, by which command, from which code."""
+        """The processes that worked on a session, with their commands and code."""
         return self._store.openings(session)
 
     def workloads(self) -> tuple[Workload, ...]:
@@ -121,18 +121,19 @@ class LogHandle:
         return self._store.best(workload, target, machine, k)
 
     def standing(self, workload: str, target: str, machine: str) -> Standing | None:
-        """Who won the last race of a task; None if none was held."""
+        """The winner of the last race of a task; None if no race was held."""
         return self._store.standing(workload, target, machine)
 
     def standings(self, machine: str | None = None) -> tuple[Standing, ...]:
         return self._store.standings(machine)
 
     def in_use(self, machine: str) -> tuple[TrialRecord, ...]:
-        """The trial that `autotensor db best` names of each task of a machine."""
+        """The trial that `autotensor db best` names for each task of a machine."""
         return tuple(all_in_use(self._store, machine))
 
     def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
-        """A trial, what it was made from, what those were made from, …, each once, `depth` steps back."""
+        """A trial and its ancestors, the trials that it was made from, each once, up to `depth` steps
+        back."""
         found = {trial: self._store.trial(trial)}
         near = [found[trial]]
         for _ in range(depth):
@@ -151,7 +152,7 @@ class LogHandle:
         return parents
 
     def counts(self, workload: str | None = None) -> tuple[TaskCount, ...]:
-        """How many trials tasks have, by machine and outcome."""
+        """The number of trials of each task, by machine and outcome."""
         return self._store.task_counts(workload)
 
     def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
@@ -159,7 +160,8 @@ class LogHandle:
         return self._store.failures(workload)
 
     def history(self, workload: str, by: By | str = By.SESSION) -> tuple[Chapter, ...]:
-        """The best of a workload by session, day, commit, machine, maker or conditions, oldest first."""
+        """The best trials of a workload by session, day, commit, machine, maker or conditions, oldest
+        first."""
         return self._store.history(workload, By(by))
 
     def compare(self, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
@@ -172,24 +174,26 @@ class LogHandle:
     def regressions(
         self, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
     ) -> tuple[TaskComparison, ...]:
-        """The tasks that became slower, surely; without names, from the commit before the newest to it."""
+        """The tasks that surely became slower; without names, between the newest commit and the one before
+        it."""
         return regressions(self._store, a, b, at_least)
 
     def report(self, run: str | None = None, against: str | None = None) -> Report:
         """The report of a run: print it, `save("report.html")` it, or let a notebook show it.
 
-        run: its key, how that begins, or its model; None: the last. against: another, on the same page.
-        Raises InputError when there is no such run.
+        run: the run's key, the beginning of the key, or its model; None: the last run. against: another run,
+        for the same page. Raises InputError when there is no such run.
         """
-        from autotensor.api.run_report import run_report  # other questions need no charts
+        from autotensor.api.run_report import run_report  # imported here: only reports need charts
 
         return run_report(self._store, run, against)
 
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
 
-        where: a value, or several, of columns. columns: None: all. The result gives its rows through
-        `__arrow_c_stream__`, batch by batch, at each call; the log must be open then. "features" has
+        where: for each column one value, or several. columns: the names of the columns; None: all. The result
+        gives its rows through `__arrow_c_stream__`, batch by batch, at each call; the log must be open then.
+        "features" has
         what a cost model sees of each trial (`autotensor.search.score.features`), the prior's time in
         seconds, and the outcome; trials whose sketches today's rules do not make are left out.
         Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).

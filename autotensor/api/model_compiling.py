@@ -45,12 +45,13 @@ def compile_model(
     trials > 0) for all shapes that it takes; for more of them, or for each set that is called,
     where its extents have no end.
 
-    trials: how many schedules to measure first, at most; 0 takes the tuning log's best, and defaults for
-    the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
+    trials: at most so many schedules are measured first; 0 takes the best schedules of the tuning log, and
+    default schedules for the other tasks. effort: "quick", "normal" or "full", as in `tune`. target, db: as
+    in `build`.
     progress: as in `tune`, while measuring.
-    instant: the first answers are NumPy's; meanwhile child processes compile, and calls run the compiled code
-    as soon as it is there. Both are right, and differ by rounding. `f.wait()` returns when it is compiled;
-    what else a compiled function has waits for that.
+    instant: NumPy computes the first answers; meanwhile child processes compile, and calls run the compiled
+    code as soon as it is there. Both are right, and differ by rounding. `f.wait()` returns when it is
+    compiled; other members of the function wait until then.
     Raises InputError for an object that is not a graph, GraphError for operators that do not fit, TargetError
     for a target that runs no whole models, LogError for a log that cannot be opened; with instant=True also
     InputError for trials and for families of graphs, TargetError for strict numerics.
@@ -66,7 +67,7 @@ def compile_model(
                 fix="Give that of one choice, family.at({…}); at.OnnxModel takes the shapes of each call.",
             )
         graph = model if isinstance(model, OpenGraph) else as_graph(model, name)
-        return cast(Function, InstantModel(graph, target, db))  # it has all that a function has
+        return cast(Function, InstantModel(graph, target, db))  # it has all members of a Function
     if isinstance(model, OpenGraph):
         how = {"db": db, "seed": seed, "effort": effort, "listener": listener, "progress": progress}
         return OpenModel(model, lambda graph: compile_model(graph, trials, target, **how))  # type: ignore[arg-type]

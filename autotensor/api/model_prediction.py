@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-APART = 0.10  # of the measured time: more is worth a sentence
-NAMED = 3  # tasks in it
+APART = 0.10  # share of the measured time: a larger difference is reported
+NAMED = 3  # tasks that the report names, at most
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTime:
     """All runs of one task in an inference, in seconds."""
 
-    key: str  # of the workload
+    key: str  # the workload's key
     name: str
-    tuner_s: float  # what the tuner's time comes to
+    tuner_s: float  # seconds by the tuner's time of one run
     inside_s: float  # as timed inside the model, kernel by kernel
 
     @property
@@ -31,7 +31,8 @@ class TaskTime:
 def task_times(
     weights: Mapping[str, tuple[str, float]], seconds: Mapping[str, float], inside: Mapping[str, float]
 ) -> tuple[TaskTime, ...]:
-    """By workload key: (name, weight), the tuner's seconds of one run, those of all runs inside the model.
+    """Takes, by workload key: (name, weight), the tuner's seconds of one run, the seconds of all runs inside
+    the model.
 
     A task that the tuner did not time counts with its time inside.
     """
@@ -44,12 +45,13 @@ def task_times(
 
 
 def predicted_s(times: Sequence[TaskTime]) -> float:
-    """Seconds of one inference, as the tuner has it."""
+    """Seconds of one inference by the tuner's times."""
     return sum(t.tuner_s for t in times)
 
 
 def disagreement(times: Sequence[TaskTime], measured_s: float) -> str:
-    """Where predicted and measured differ by more than 10 %, in which tasks; "" when they agree.
+    """A sentence that says which tasks differ if the predicted and measured times differ by more than 10 %;
+    "" if the times agree.
 
     >>> disagreement([TaskTime("a", "conv2d", 1e-3, 2e-3), TaskTime("b", "pool", 1e-3, 1e-3)], 3e-3)
     'the tasks add up to 2 ms, 33 % less than measured; most of it in conv2d (1 ms alone, 2 ms in the model)'
@@ -58,7 +60,7 @@ def disagreement(times: Sequence[TaskTime], measured_s: float) -> str:
     apart = sum_s / measured_s - 1.0
     if abs(apart) <= APART:
         return ""
-    way = 1 if apart > 0 else -1  # a task that is apart the other way explains nothing
+    way = 1 if apart > 0 else -1  # a task that differs in the other direction explains nothing
     worst = [t for t in sorted(times, key=lambda t: -way * t.apart_s) if way * t.apart_s > 0.02 * measured_s]
     named = ", ".join(
         f"{t.name} ({_ms(t.tuner_s)} alone, {_ms(t.inside_s)} in the model)" for t in worst[:NAMED]

@@ -36,8 +36,8 @@ Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these trace
 
 Clock = KernelClock | DeviceKernelClock
 
-SCHEDULES = 4  # of a task that meet, its default among them
-ROUNDS = (5, 15)  # inferences of each model, at least and at most
+SCHEDULES = 4  # schedules of a task that are raced, its default among them
+ROUNDS = (5, 15)  # least and greatest number of inferences of each model
 BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
 
 
@@ -51,8 +51,8 @@ def race_in_model(
 ) -> int:
     """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
 
-    patience: until when others on the machine may time before us; a race that did not begin then is not held.
-    Nothing is measured when the log's last race of every task was such a one.
+    patience: the time until which other processes may time first; a race that has not begun by then is not
+    held. Nothing is measured if the last race of every task in the log was such a race.
     """
     entered = {w.key: entrants(w, target, store) for w in workloads}
     most = max((len(rows) for rows in entered.values()), default=0)
@@ -95,7 +95,7 @@ def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[Tri
 
 
 def _settled(rows: Sequence[TrialRecord]) -> bool:
-    """Whether these have met in a model already."""
+    """Whether these schedules were already raced in a model."""
     return len(rows) < 2 or all(s.residency == IN_MODEL for r in rows for s in r.samples)
 
 
@@ -104,7 +104,8 @@ def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
 
 
 def _clock(artifact: Artifact, target: Target) -> Clock:
-    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is not a timing."""
+    """A clock that has run once: a device compiles a kernel at its first launch, which takes seconds and must
+    not be timed."""
     clock = kernel_clock(
         artifact, sample_inputs(artifact.role("input"), artifact.index_range), target.num_cores
     )
@@ -115,8 +116,8 @@ def _clock(artifact: Artifact, target: Target) -> Clock:
 def _compared(
     champion: Clock, challenger: Clock, budget_s: float, patience: Deadline
 ) -> dict[str, list[float]]:
-    """For every workload the challenger's seconds as multiples of the champion's, one per round; none when
-    others on the machine did not let us begin in time."""
+    """For every workload the ratio of the challenger's seconds to the champion's, one per round; none if
+    other processes kept the race from beginning in time."""
     ratios: dict[str, list[float]] = {}
     with timing_by(patience) as alone:
         if not alone:
@@ -144,7 +145,7 @@ def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> li
     assert base is not None
     count = min(len(r) for r in ratios)
     out = []
-    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=False):  # some may not have had their turn
+    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=False):  # some may not have been timed
         samples = tuple(Sample(base * r, IN_MODEL) for r in mine[:count])
         middle = median(s.seconds for s in samples)
         out.append(replace(row, median_s=middle, samples=samples))

@@ -1,4 +1,4 @@
-"""How the last race of a whole model ended, kept in the log: the same schedules again need not race again.
+"""The outcome of a whole model's last race, kept in the log: the same schedules need not race again.
 
     tuned model, default model ──race──▶ Outcome ──session of kind "end"──▶ the same command: nothing is timed
 
@@ -28,11 +28,12 @@ class Outcome:
 
     default_s: float
     tuned_s: float
-    inside: Mapping[str, float] = field(default_factory=dict)  # of each workload's kernels in an inference
+    inside: Mapping[str, float] = field(default_factory=dict)  # seconds of each workload's kernels
 
 
 def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces) -> Outcome | None:
-    """The stored result of a race between these; None: it was not held here with today's versions."""
+    """The stored result of a race between these schedules; None if it was not held on this machine with
+    today's versions."""
     session = store.find_session(_key(target, tuned, default), here(target).fingerprint, SessionKind.END)
     if session is None or session.environment != store.ensure_environment(environment_versions()):
         return None
@@ -42,7 +43,7 @@ def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces
 
 
 def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, outcome: Outcome) -> None:
-    """Keeps how a race between these ended."""
+    """Stores the outcome of a race between these schedules."""
     machine = know_machine(store, here(target))
     key = _key(target, tuned, default)
     session = session_here(store, machine, key, asdict(outcome), kind=SessionKind.END)

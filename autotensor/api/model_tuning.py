@@ -60,16 +60,16 @@ from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
 from tuning_db import TrialStore
 
-SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second
-SAVING_SHARE = 0.05  # of the search, at most, goes into such files
-ROUNDS = (3, 15)  # inferences of each model in the last race, at least and at most
-INSIDE_ROUNDS = (3, 7)  # inferences, kernel by kernel: before the search, at its end
-IN_MODEL_SHARE = 0.1  # of a deadline, for races of schedules inside the model
+SAVE_EVERY_S = 20.0  # least time between two writes while tuning: linking ResNet-50 takes a second
+SAVING_SHARE = 0.05  # greatest share of the search's time for writing such files
+ROUNDS = (3, 15)  # least and greatest number of inferences of each model in the last race
+INSIDE_ROUNDS = (3, 7)  # inferences that are timed kernel by kernel: before the search, at its end
+IN_MODEL_SHARE = 0.1  # share of the deadline for races of schedules inside the model
 LOCKED = "the lock has all choices"
-CAUTION = 1.3  # times what the first link took
-WAIT_SHARE = 0.1  # of a deadline, to wait for others who time something, before the search
-KEPT_LINK_BYTES = 256 << 20  # of weights: a larger model is linked a second time rather than kept all along
-COMPILE_S = 0.1  # of a winner's kernel at the end; most were compiled with earlier files
+CAUTION = 1.3  # factor on the duration of the first link
+WAIT_SHARE = 0.1  # share of the deadline for waiting, before the search, while others time something
+KEPT_LINK_BYTES = 256 << 20  # most bytes of weights that are kept: a larger model is linked a second time
+COMPILE_S = 0.1  # for a winner's kernel at the end; most were compiled with earlier files
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ModelReport(ShownInNotebooks):
     tuned_s: float
     path: Path | None = None
     notes: tuple[str, ...] = field(default=())
-    times: tuple[TaskTime, ...] = ()  # of the linked kernels, by the tuner and inside the model
+    times: tuple[TaskTime, ...] = ()  # times of the linked kernels, by the tuner and inside the model
 
     @property
     def predicted_s(self) -> float:
@@ -90,7 +90,7 @@ class ModelReport(ShownInNotebooks):
         return predicted_s(self.times)
 
     def __str__(self) -> str:
-        """The tasks, a line each, the run, and what it gave."""
+        """One line per task, then the run and its result."""
         lines = [str(self.tuning), *(f"note: {n}" for n in self.notes)]
         if self.tuned_s != self.default_s:  # else the default schedules were kept, and a note says so
             how = gain(self.default_s, self.tuned_s, "with the default schedules")
@@ -114,13 +114,15 @@ def tune_model(
     """Tunes all tasks of a model and links the winners.
 
     model: as `plan_model` planned it for a target; a model without a plan is for this machine.
-    path: where the model is written, at once with the known schedules, and again, atomically, as it improves.
-    progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
-    deadline: when everything must be over; None: as the options say, from now on.
-    lock: a file of choices: taken from it if it is there, without a search; else written in the end.
+    path: the file for the model. It is written at once with the known schedules, and again, atomically, as
+    the model improves. progress: show the progress on standard error: a bar on a terminal, a line per batch
+    elsewhere.
+    deadline: the time when everything must be finished; None: the limit of the options, counted from now.
+    lock: a file of choices. If it exists, the choices are taken from it, without a search; else it is written
+    at the end.
     fleet: a scheduler's address: its workers of this machine's class search, and this machine races what they
-    found inside the model. Raises InputError when it has none of them, and for a lock that is damaged, or
-    another model's or target's.
+    found inside the model. Raises InputError if the scheduler has no such worker, and for a lock file that is
+    damaged or belongs to another model or target.
     """
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
@@ -134,7 +136,7 @@ def tune_model(
             return work.locked(read_lock(work.lock, plan.tasks, plan.target))
         held = work.held()
         if held is None and plan.target.is_gpu:
-            device_of(plan.target)  # before a file is written that nothing here can run
+            device_of(plan.target)  # fails before a file is written that this machine cannot run
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
         residency = weights_residency(linked)
@@ -143,7 +145,7 @@ def tune_model(
         if known is not None and work.outcome is not None:
             return work.report(known, open_artifact(linked, plan.target.num_cores), work.outcome)
         if held is not None:
-            work.start()  # which also tells what links and files take here
+            work.start()  # also measures how long linking and writing take here
         inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)
         search_until = until.less(work.finishing_s() + work.in_model_s())
         tasks = plan.search_tasks(inside)
@@ -177,8 +179,8 @@ def tune_model(
 
 
 def weights_residency(model: Artifact) -> Residency:
-    """Where a kernel finds its weights inside a model: in memory, if others pass through all caches between
-    two inferences; else where its last call left them."""
+    """The place where a kernel finds its weights inside a model: memory, if the other weights sweep all
+    caches between two inferences; else the caches in which its last call left them."""
     return "graph" if sum(a.bytes for a in model.weights()) > host_caches()[-1] else "hot"
 
 
@@ -194,24 +196,24 @@ def kept_defaults(default_s: float, tuned_s: float) -> str:
 
 @dataclass(slots=True)
 class _Costs:
-    """Seconds that this model took so far: what the end will take."""
+    """Seconds that each step took for this model so far, from which the duration of the end is estimated."""
 
-    link: float = 0.0  # without compiling
+    link: float = 0.0  # linking, without compiling
     save: float = 0.0
     load: float = 0.0
-    first: float = 0.0  # launch of all kernels: a device's driver compiles them then, if nothing keeps them
+    first: float = 0.0  # first launch of all kernels, when a device's driver may compile them
     run: float = 0.0  # one inference
 
 
 class _TunedModel:
-    """A model being tuned: its schedules as known, its file, and the time that is left.
+    """A model that is being tuned: its known schedules, its file, and the time that is left.
 
-    `linked` and what comes of it is there after `start`.
+    `linked` and everything derived from it exist after `start`.
     """
 
-    lock: Path | None = None  # where the choices are written in the end
+    lock: Path | None = None  # the file for the choices, written at the end
     linked: Artifact
-    default_link: Artifact | None  # of the default schedules, for the last race; None: to be linked then
+    default_link: Artifact | None  # with the default schedules, for the last race; None: linked then
 
     def __init__(
         self,
@@ -230,7 +232,7 @@ class _TunedModel:
         self.costs = _Costs()
         self.changed: set[str] = set()
         self.saved = -float("inf")
-        # a race that the tuned schedules lost is not forgotten
+        # a lost race of the tuned schedules is remembered
         self.outcome = outcome_of(store, plan.target, self.traces, self.defaults)
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
@@ -242,7 +244,7 @@ class _TunedModel:
     def start(self) -> Artifact:
         """The first link and the first file."""
         self.linked = self.link(self.traces)
-        if self.plan.target.is_gpu:  # a driver compiled what prepares constants: no measure of later links
+        if self.plan.target.is_gpu:  # a driver also compiled `prepare`: later links are faster
             self.linked = self.link(self.traces)
         small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
         self.default_link = self.linked if small and self._are_defaults(self.traces) else None
@@ -261,7 +263,7 @@ class _TunedModel:
         return linked
 
     def save(self) -> None:
-        """Writes the model as it is linked."""
+        """Writes the linked model to the file."""
         began = time.monotonic()
         if self.path is not None:
             artifacts.save(self.path, self.linked)
@@ -270,7 +272,7 @@ class _TunedModel:
         self.costs.save = self.saved - began
 
     def hear(self, event: Event) -> None:
-        """Hands on the search's events; the file follows now and then."""
+        """Passes the search's events on, and updates the file now and then."""
         if isinstance(event, Improved | Raced):
             self.changed.add(event.task.workload.key)
         rarely = max(SAVE_EVERY_S, (self.costs.link + self.costs.save) / SAVING_SHARE)
@@ -295,8 +297,9 @@ class _TunedModel:
     ) -> dict[str, float]:
         """Seconds that all runs of each workload take within one inference of the linked model.
 
-        patience: until when others on the machine may time before us. of: combines several times; for a few
-        that others may have disturbed it is the least, so that a light task is not taken for the heaviest.
+        patience: the time until which other processes may time first. of: the function that combines several
+        times. For a few times that may be disturbed it is the minimum, so that a light task is not taken for
+        the heaviest.
         """
         began = time.monotonic()
         arrays = sample_inputs(self.linked.role("input"), self.linked.index_range)
@@ -304,7 +307,7 @@ class _TunedModel:
         loaded = time.monotonic()
         clock.round()
         self.costs.load = loaded - began
-        if default_cache().folder is None:  # else the search leaves its winners compiled
+        if default_cache().folder is None:  # without a cache, the search's compiled winners are lost
             self.costs.first = time.monotonic() - loaded
         with timing_by(patience):
             clock.round()
@@ -314,17 +317,17 @@ class _TunedModel:
         return by_workload((key, of([s[n] for s in samples])) for n, key in enumerate(workloads))
 
     def finishing_s(self) -> float:
-        """Seconds that the end needs: winners compiled, links, a short race between them, the file."""
+        """Seconds that the end needs: compiling the winners, linking, a short race, writing the file."""
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
-        files = 0 if self.path is None else 3  # before each of the races, and the defaults if they win
+        files = 0 if self.path is None else 3  # one before each race, one for the defaults if they win
         links = (1 if self.default_link else 2) + min(files, 1)
         steps = links * c.link + files * c.save + c.first + races
         return CAUTION * (steps + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
-        """For races inside the model; 0 where the deadline leaves too little for one, and by another metric
-        than the median, of which they know nothing."""
+        """Seconds for races inside the model. It is 0 if the deadline leaves too little time for a race, or
+        if the metric is not the median, because these races use medians only."""
         if self.metric is not median_s:
             return 0.0
         if not self.until.is_set:
@@ -334,8 +337,8 @@ class _TunedModel:
         return budget if budget >= least else 0.0
 
     def keep(self) -> None:
-        """The model and its file with the log's best schedules. Races run kernels in this process: should one
-        end it, the trials are in the log, and what they gave is on disk."""
+        """The model and its file with the log's best schedules. Races run kernels in this process: if a
+        kernel ends it, the trials are in the log and the model's file is on disk."""
         best = self._compilable(resolved(self.plan, self.store, self.metric))
         changed = any(r.trace.hash != self.found[key].trace.hash for key, r in best.items())
         self.found = best
@@ -344,7 +347,7 @@ class _TunedModel:
             self.save()
 
     def finish(self, tuning: TuneReport) -> ModelReport:
-        """The last link, and its race against the default schedules."""
+        """Links the model for the last time, and races it against the default schedules."""
         self.keep()
         if self._are_defaults(self.traces):
             (tuned,), (tuned_s,) = self._race(self.linked)
@@ -364,7 +367,7 @@ class _TunedModel:
         return self.report(tuning, tuned, self.outcome)
 
     def locked(self, traces: Mapping[str, Trace]) -> ModelReport:
-        """The model with given schedules: nothing is searched, and the log is not read."""
+        """Links the model with given schedules, without a search and without reading the log."""
         self.found = {key: Resolved(trace, LOCKED) for key, trace in traces.items()}
         self.linked = self.default_link = self.link(self.traces)
         self.save()
@@ -381,7 +384,8 @@ class _TunedModel:
         self.found = {key: Resolved(trace, "default") for key, trace in self.defaults.items()}
 
     def _compilable(self, best: Mapping[str, Resolved]) -> dict[str, Resolved]:
-        """The best schedules, but where there is no time to compile them those that are linked now."""
+        """The best schedules; for tasks whose best cannot be compiled in time, the schedules that are linked
+        now."""
         c = self.costs
         left = self.until.less(CAUTION * (2 * c.link + c.save + c.first + 2 * c.load))
         chosen = dict(self.found)

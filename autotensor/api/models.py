@@ -2,7 +2,8 @@
 
     graph ─optimize─▶ groups ─tasks─▶ traces (log or default) ─compile, link─▶ Module
 
-What is called to have a model compiled is in model_compiling.py, tuning it in model_tuning.py.
+The functions that compile a model for a user are in model_compiling.py, those that tune it in
+model_tuning.py.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from schedules.bfloat16_gain import pays_in_bfloat16
 from schedules.generate import is_one_nest
 from tuning_db import TrialStore
 
-LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
+LINKED = ("llvm", *GPU_KINDS)  # kinds of targets for which models are linked
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def plan_model(
     """Optimises a graph and cuts it into groups.
 
     updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
-    facts: what the compiled file remembers besides its code.
+    facts: further entries for the compiled file's meta.
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
@@ -121,7 +122,7 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
 
 
 def _repeated(decided: Sequence[bool]) -> Callable[[Workload], bool]:
-    """Decides as it was decided, in the same order."""
+    """Repeats earlier decisions in the same order."""
     again = iter(decided)
     return lambda _: next(again, False)
 
@@ -141,7 +142,8 @@ def _cut(
     is_worth_it: Callable[[Workload], bool],
     passes: tuple[Pass, ...] | None = None,
 ) -> Cut:
-    """The graph as it is computed, and its groups. is_worth_it: whether a workload is to be one kernel."""
+    """The graph after the passes, and its groups. is_worth_it: says whether a workload should be one
+    kernel."""
     ready = _ready(graph, target, passes)
     groups = partition(ready, windows=not target.is_gpu)
     if target.kind == "llvm":  # blocks of rows, for which a core has caches
@@ -190,8 +192,8 @@ def as_graph(model: Graph | OpenGraph | GraphNode | Sequence[GraphNode], name: s
 
 
 def ready_model(model: Any) -> Any:
-    """The graph that a front end makes of a model of its framework. Raises InputError naming the way to
-    one."""
+    """The graph that the framework's front end makes of a model. Raises InputError that names the function to
+    call."""
     kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(model).__mro__}
     if "torch.ExportedProgram" in kinds:
         from autotensor.api.from_torch import from_torch
@@ -227,8 +229,8 @@ def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trac
 
 
 def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
-    """Tells the log which of its trials went into a file."""
-    name = os.fsencode(path.resolve()).decode(errors="replace")  # text, also where the locale's is not UTF-8
+    """Records in the log which of its trials were built into a file."""
+    name = os.fsencode(path.resolve()).decode(errors="replace")  # valid text even if the locale is not UTF-8
     for r in found:
         if r.trial is not None:
             store.record_apply(r.trial, name)
@@ -275,20 +277,20 @@ def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
     source = source_digest(_LINKING)
     if not source or not all(kernels):
         return ""
-    names = [graph.name, [c.name for c in graph.constants]]  # which the graph's key leaves out
+    names = [graph.name, [c.name for c in graph.constants]]  # names, which the graph's key leaves out
     symbols = [str(s) for s in plan.opened.symbols] if plan.opened else []
     around = json.dumps([names, sorted(plan.updates.items()), plan.facts, symbols], sort_keys=True)
     return object_key("model", source, graph.key, around, *kernels)
 
 
 def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifact | None:
-    """The artifact at `path` if linking would give the same; None where it is to be linked."""
+    """The artifact at `path` if linking would give the same artifact; None if the model must be linked."""
     wanted = model_made_of(plan, traces) if path.is_file() else ""
     if not wanted:
         return None
     try:
         found = artifacts.load(path)
-    except ArtifactError:  # damaged, or of another program: to be written anew
+    except ArtifactError:  # damaged, or written by another program: it is written anew
         return None
     return found if found.meta.get(MADE_OF) == wanted else None
 
@@ -296,7 +298,8 @@ def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifac
 def compile_tasks(
     plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled, aside: bool = False
 ) -> None:
-    """Compiles every task under its trace, unless that is among `compiled`, to which it is added.
+    """Compiles every task under its trace and adds the result to `compiled`; tasks that are already there are
+    skipped.
 
     aside: as for `compile_jobs`."""
     shared = _overlapping(plan)

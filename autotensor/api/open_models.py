@@ -5,8 +5,8 @@
     f(y)       y: [3, …]    ──▶ the same
     f(z)       z: [5000, …] ──▶ compiled now, for batch from 1 to 16384, and kept
 
-A graph of which there is no such program, and whose extents have no bounds, is compiled for each set of
-shapes that comes: it is a ByShape that grows then.
+If no such program is possible, and the extents have no bounds, the graph is compiled for each set of shapes
+that is called: the result is then a ByShape that grows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from autotensor.runtime.open_artifact import Function
 from autotensor.runtime.open_module import OpenModule
 from autotensor.te.symbols import number, symbols_of
 
-MOST_ELEMENTS = 1 << 27  # of an input at its greatest extents: constants of its size are made while compiling
-KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
+MOST_ELEMENTS = 1 << 27  # of the largest input: constants of its size are made while compiling
+KEPT_SHAPES = 64  # sets of shapes that are kept; the oldest is dropped first
 
 
 def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> GraphFamily:
@@ -65,7 +65,7 @@ class OpenModel(ByShape):
     def __init__(self, graph: OpenGraph, compile: Callable[[Graph | GraphFamily], Function]) -> None:
         """Raises GraphError for a graph with bounds that one program cannot serve."""
         self._graph, self._compile, self._lock = graph, compile, threading.Lock()
-        self._programs: tuple[Module, ...] = ()  # each takes what those before it take, and more
+        self._programs: tuple[Module, ...] = ()  # each takes all shapes of the ones before it, and more
         self._members: Mapping[Shapes, Module] = {}
         shapes = graph.shapes
         first = self._grown(shapes) or self._module(graph.at(shapes))
@@ -100,13 +100,13 @@ class OpenModel(ByShape):
                 continue
             return program
         if not self._programs or self._graph.is_bounded or any(0 in s for s in shapes.values()):
-            return None  # there is no family, or a larger one would not help
+            return None  # there is no family, or a larger range would not help
         return self._grown(shapes)
 
     def _grown(self, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:
-        """A program for a range in which these shapes are; None if one cannot serve them.
+        """A program for a range that contains these shapes; None if one program cannot serve them.
 
-        Where the model ends before the range does, half of that is tried, and again half.
+        If the model does not work for the whole range, half of the range is tried, then half of that.
         """
         end = max(REACH, power_of_two(2 * max((n for s in shapes.values() for n in s), default=1)))
         while end > NEAREST and self._most_elements(shapes, end) > MOST_ELEMENTS:
@@ -146,7 +146,8 @@ class OpenModel(ByShape):
 
     @property
     def _kept(self) -> Module:
-        """Saved and bound are the program that takes most, or all that were made for one set."""
+        """The modules to save or bind: the program with the widest range, or all programs for one set of
+        shapes."""
         return self._programs[-1] if self._programs else ByShape(tuple(self._members.values()))
 
     def bind(self, **constants: Array) -> Any:
@@ -154,7 +155,7 @@ class OpenModel(ByShape):
 
     def save(self, path: str | Path, store: Store | None = None) -> None:
         """Write the program for the widest range to an `.atm` file, or all that were compiled for one set of
-        shapes, atomically. store: as of one function."""
+        shapes, atomically. store: as for one function."""
         self._kept.save(path, store)
 
     def __repr__(self) -> str:

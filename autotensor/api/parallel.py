@@ -3,7 +3,7 @@
     A = ones * 2 ─┬─▶ B = A + 1 ─┐
                   └─▶ C = A + 2 ─┴─▶ D = B * C        B and C side by side, D after both
 
-A kernel is ready when all that it reads is there; ready kernels wait in one queue, from which idle workers
+A kernel is ready when all its inputs are computed; ready kernels wait in one queue, from which idle workers
 take. Each kernel runs on one thread. This is the schedule of MXNet's engine and TensorFlow's executor; the
 linked model (`compile_model`) instead gives all threads to one kernel after the other, which is better as
 soon as kernels are large, and is used everywhere else here.
@@ -34,12 +34,12 @@ from autotensor.runtime.module import Module
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A kernel, and the numbers of those that must be done before."""
+    """A kernel, and the numbers of the kernels that must run before it."""
 
     group: Group
     module: Module
     after: tuple[int, ...]
-    wave: int  # 1 more than the latest of those before it; kernels of one wave are independent
+    wave: int  # 1 more than the latest of its predecessors; kernels of a wave are independent
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class ParallelProgram:
         return self.run(*arrays)[0]
 
     def run(self, *arrays: Array) -> tuple[tuple[Array, ...], Timeline]:
-        """The outputs, and who computed what when. Raises what a kernel raised."""
+        """The outputs, and a timeline: which worker ran which kernel, and when. Raises the error of a
+        kernel."""
         if len(arrays) != len(self.graph.inputs):
             raise ArgumentError(
                 f"{self.graph.name} takes {len(self.graph.inputs)} arrays, got {len(arrays)}."
@@ -85,7 +86,8 @@ def compile_parallel(
     names: Mapping[GraphNode, str] | None = None,
     fuse: bool = False,
 ) -> ParallelProgram:
-    """A graph as kernels that run when what they read is there. The graph is run as written, not rewritten.
+    """A graph as kernels, each of which runs as soon as its inputs are computed. The graph runs as written,
+    not rewritten.
 
     names: for the timeline, by the node that a kernel ends with. fuse: elementwise operators join the kernel
     before them, which leaves less to run side by side.
@@ -120,7 +122,7 @@ def _value(node: GraphNode, values: Mapping[GraphNode, Array]) -> Array:
 
 
 class _Execution:
-    """One run: how many each task still waits for, and a queue of those that wait for nothing."""
+    """One run: how many kernels each task still waits for, and a queue of the tasks that are ready."""
 
     def __init__(self, tasks: Sequence[Task], values: dict[GraphNode, Array]) -> None:
         self.tasks = tasks
@@ -151,7 +153,7 @@ class _Execution:
         return self.spans
 
     def _work(self, worker: int, workers: int) -> None:
-        """Takes tasks until there are none; None in the queue means the end."""
+        """Takes tasks from the queue until it gets None, which means the end."""
         while (n := self.ready.get()) is not None:
             try:
                 self._run(n, worker)

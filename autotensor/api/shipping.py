@@ -4,7 +4,8 @@
         ──every trial of one target────▶ cost model ──────────────────────────────▶ <class>/cost_model.json.gz
 
 Only races are read: the times of a race were taken side by side, and `resolve` needs its margin.
-Schedules that were measured again and lost are taken out, as are those that today's rules make by themselves.
+Schedules that were measured again and lost are removed, and so are schedules that today's rules make by
+themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from schedules.shipped import COST_MODEL, classes
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-VERSIONS = ("autotensor", "llvmlite")  # those that shape code
+VERSIONS = ("autotensor", "llvmlite")  # packages whose versions shape the code
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Exported:
     """The changes to one class of machines."""
 
     path: Path
-    new: int  # not there before, or another trace than before
+    new: int  # records that were not there, or had another trace
     kept: int
     dropped: int
 
@@ -108,7 +109,8 @@ def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Pa
 
 
 def _teaches(row: TrialRecord) -> bool:
-    """Whether a trial is of a search (races repeat what is known) and not of doubtful time."""
+    """Whether a cost model may learn from a trial: it comes from a search (races repeat known candidates),
+    and its time is not doubtful."""
     return row.round is not None and (row.verified or row.status is not Status.OK)
 
 
@@ -131,7 +133,7 @@ def races(store: TrialStore, fingerprint: str, targets: dict[str, Target]) -> It
 
 
 def _outcome(rows: Sequence[TrialRecord], default_hash: str) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """Winner and default of a race; no winner where the default stands or did not take part."""
+    """The winner and the default of a race; without a winner if the default won or did not take part."""
     default = next((r for r in rows if r.verified and r.trace_hash == default_hash), None)
     order = race_order(rows, default_hash)
     won = bool(order) and default is not None and order[0].trace_hash != default_hash
@@ -181,7 +183,8 @@ def _record(
 def _add(
     folder: Path, machine: HostMachine, targets: dict[str, Target], raced: Sequence[Raced]
 ) -> Exported | None:
-    """Writes one class anew, with a log's results for it; None where it would be the first, and empty."""
+    """Writes the file of one class anew, with a log's results for it; gives None if the file would be new and
+    empty."""
     path = _file_of(folder, machine)
     old = read_class(path) if path.is_file() else TunedClass(machine, {}, ())
     decided = {r.place: r for r in raced}
@@ -198,14 +201,14 @@ def _add(
 
 
 def _stands(record: TunedRecord, race: Raced | None) -> bool:
-    """Whether a record that is there already still counts, given what a log says about its workload."""
+    """Whether an existing record is kept, given a log's results for its workload."""
     if race is None:
         return True
     return record.trace_hash != race.default and record.trace_hash not in race.measured
 
 
 def _file_of(folder: Path, machine: HostMachine) -> Path:
-    """The file of a machine's class: one that is there, else a new one."""
+    """The file of a machine's class: an existing file, else a new one."""
     for known in classes(folder):
         if identity(read_class(known / SCHEDULES).machine) == identity(machine):
             return known / SCHEDULES

@@ -46,7 +46,7 @@ REACHING = ("fold batch norm", "merge sums", "single pixels", "attention in plac
 def turned_alone(node: Apply, uses: Uses) -> GraphNode | None:
     """conv2d(x, NCHW) ──▶ transpose(conv2d(transpose(x), NHWC))
 
-    The whole-graph pass leaves what lies between convolutions in NHWC as well; a mean over all of it would
+    The whole-graph pass also keeps the values between convolutions in NHWC; a mean over all of them would
     then add in another order than the mean alone.
     """
     layout = node.attr("layout") if node.has_attr("layout") else ""
@@ -60,7 +60,7 @@ def turned_alone(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 TURNED = Rules(turned_alone)
-ALONE = {  # what takes the place of a pass
+ALONE = {  # pass → the pass that replaces it
     "float32 inside": lambda graph: float32_inside(graph, rounded=True),
     "channels last": lambda graph: rewrite_graph(graph, TURNED, name="convolutions turned"),
 }
@@ -78,8 +78,8 @@ class Cut:
     """The part of a graph between known values and requested ones."""
 
     outputs: tuple[GraphNode, ...]
-    leaves: tuple[GraphNode, ...]  # known ones, in order of first use
-    nodes: tuple[GraphNode, ...]  # all others, producers first
+    leaves: tuple[GraphNode, ...]  # known nodes, in order of first use
+    nodes: tuple[GraphNode, ...]  # all other nodes, producers first
     key: Key  # equal for equal structure
     resolve: Resolve
 
@@ -104,7 +104,7 @@ def cut(
     known: Container[GraphNode],
     defined: Mapping[GraphNode, GraphNode] = NOTHING,
 ) -> Cut:
-    """The nodes that must be computed for `outputs` where the values of `known` are there.
+    """The nodes that must be computed for `outputs` if the values of `known` are given.
 
     defined: inputs that stand for other nodes, which differentiation must not see through.
     Raises GraphError when an input without a value is needed.
@@ -139,7 +139,7 @@ def cut(
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled cut: arrays of the leaves, in order, to arrays of the outputs."""
+    """A compiled cut: it takes the arrays of the leaves, in order, and gives the arrays of the outputs."""
 
     graph: Graph
     module: Function | None  # None: evaluated by the operators' NumPy references
@@ -169,7 +169,7 @@ class Programs:
         known: Mapping[GraphNode, Array],
         defined: Mapping[GraphNode, GraphNode] = NOTHING,
     ) -> tuple[Array, ...]:
-        """The values of `outputs`; nothing is compiled or run for those that are known."""
+        """The values of `outputs`; nothing is compiled or run for outputs that are known."""
         missing = tuple(dict.fromkeys(o for o in outputs if o not in known))
         if not missing:
             return tuple(known[o] for o in outputs)
@@ -188,7 +188,8 @@ class Programs:
 
 
 def compile_local(graph: Graph, target: Target) -> Program:
-    """The graph as a program of which every operator keeps its bits; see the module's docstring."""
+    """The graph as a program in which every operator gives the same bits as alone; see the module's
+    docstring."""
     if target.kind == "interp":
         return Program(graph, None)
     plan = plan_local(graph, target)
@@ -196,7 +197,7 @@ def compile_local(graph: Graph, target: Target) -> Program:
 
 
 def plan_local(graph: Graph, target: Target) -> ModelPlan:
-    """Optimised by local passes and cut into groups."""
+    """A plan of the graph, optimised by local passes and cut into groups."""
     passes = tuple(p for p in LOCAL_PASSES if not (target.is_gpu and p.name == "float32 inside"))
     ready = own_outputs(optimize(graph, passes))
     groups = partition(ready, rounded=True)

@@ -56,10 +56,10 @@ def training_step(
 ) -> TrainingStep:
     """One step of training as one native program with its own state.
 
-    loss: a scalar. parameters: None takes all that the loss depends on. outputs: further values that a step
-    gives, those before the update. rate: a node (of type float, such as an `at.input(())`) that is the
-    learning rate of the step. memory_budget: most bytes for intermediate values; where they take more, some
-    are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
+    loss: a scalar. parameters: None takes all parameters that the loss depends on. outputs: further values
+    that a step gives, computed before the update. rate: a node (of type float, such as an `at.input(())`)
+    that is the learning rate of the step. memory_budget: most bytes for intermediate values; where they take
+    more, some are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
     `compile_model`.
     Raises GraphError when the loss is not a scalar, or does not depend on a parameter; TargetError for a GPU.
     """
@@ -80,7 +80,8 @@ def training_step(
 
 
 class TrainingStep:
-    """A compiled step and what it changes. Calls come one after the other, from whatever thread."""
+    """A compiled step and the arrays that it changes. Calls must come one after the other, from any
+    thread."""
 
     def __init__(self, program: TrainingGraph, plan: ModelPlan, module: Module) -> None:
         self.program = program
@@ -158,7 +159,8 @@ class TrainingStep:
             checkpoint.save(path, self._values)
 
     def restore(self, path: str | Path) -> None:
-        """Takes parameters and state from a file of `save`. Raises InputError or ArtifactError for others."""
+        """Takes parameters and state from a file that `save` wrote. Raises InputError or ArtifactError for
+        other files."""
         values, _ = checkpoint.load(path)
         if missing := [n for n in self._values if n not in values]:
             raise InputError(f"{path} lacks {missing[0]!r}; it holds {', '.join(values) or 'nothing'}.")
@@ -173,7 +175,7 @@ class TrainingStep:
         return replaced(given, swap)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled are the program, its code, and parameters and state as they are now."""
+        """A pickle holds the program, its code, and the present parameters and state."""
         with self._lock:
             values = {n: a.copy() for n, a in self._values.items()}
         return _unpickled, (self.program, self.plan, self.module, values)

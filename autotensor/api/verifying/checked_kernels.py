@@ -1,4 +1,4 @@
-"""A compiled function as what it is made of: kernels, what each should compute, where its arguments lie.
+"""The kernels of a compiled function: what each should compute, and where its arguments lie.
 
     meta["kernels"], meta["programs"], texts["workload:…"]  ──▶  Step(name, workload, trace, args, slots)
 
@@ -29,17 +29,18 @@ class Step:
     workload: Workload
     trace: Trace | None
     args: tuple[ArgSpec, ...]
-    slots: tuple[tuple[int, int], ...]  # of each argument: which of the model's, and bytes from its start
-    constants: frozenset[str]  # names of constants that are there as they were given
-    reads: Mapping[str, int]  # which step makes an argument, where that is known
+    slots: tuple[tuple[int, int], ...]  # per argument: number of the model's argument, bytes from its start
+    constants: frozenset[str]  # names of constants that are kept as they were given
+    reads: Mapping[str, int]  # the step that makes an argument, if known
 
     def places(self, *roles: str) -> list[tuple[ArgSpec, tuple[int, int]]]:
-        """Arguments of these roles, with where they lie."""
+        """The arguments of these roles, with their places."""
         return [(a, s) for a, s in zip(self.args, self.slots, strict=True) if a.role in roles]
 
 
 def as_model(artifact: Artifact) -> Artifact:
-    """The artifact with a list of kernels: of itself alone, if it has none."""
+    """The artifact with a list of kernels; an artifact without a list gets one with itself as the only
+    kernel."""
     if "kernels" in artifact.meta:
         return artifact
     kernel = {
@@ -60,15 +61,15 @@ def as_model(artifact: Artifact) -> Artifact:
 
 
 def _left_out(spec: ArgSpec) -> ArgSpec:
-    """A place for a constant that only preparing has read."""
+    """A place for a constant that only `prepare` read."""
     return replace(spec, role="workspace", shape=(1,), dtype="uint8") if spec.role == "constant" else spec
 
 
 def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
     """The kernels of a model in the order in which they run.
 
-    store: for computations that the file does not state. Raises ArtifactError for a file that does not state
-    its kernels' arguments, as those of older versions.
+    store: a log that is searched for computations that the file lacks. Raises ArtifactError for a file that
+    lacks its kernels' arguments, as files of older versions do.
     """
     programs = artifact.meta.get("programs")
     if programs is None:
@@ -109,7 +110,7 @@ def _workload(text: str, name: str) -> Workload:
 
 
 def _trace(text: str | None) -> Trace | None:
-    """The trace, if this version has all its steps."""
+    """The step's trace; None if this version lacks one of its steps."""
     try:
         return None if text is None else Trace.from_json(text)
     except AutotensorError:
@@ -117,7 +118,7 @@ def _trace(text: str | None) -> Trace | None:
 
 
 def trial_of(step: Step, store: TrialStore | None) -> int | None:
-    """The trial in the log that made the step's kernel; None where it does not know."""
+    """The trial in the log that made the step's kernel; None if the log does not have it."""
     if store is None or step.trace is None:
         return None
     rows = store.trials(step.workload.key, trace_hash=step.trace.hash)

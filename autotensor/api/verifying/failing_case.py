@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel that is wrong, and what it read."""
+    """A wrong kernel and the arrays that it read."""
 
     model: Artifact
     symbol: str
@@ -32,11 +32,11 @@ class Case:
     inputs: Mapping[str, Array]
     values: Mapping[str, Array]  # prepared arrays and constants that the kernel reads
     wanted: Mapping[str, Array]  # its results by the reference
-    constants: tuple[str, ...]  # that the kernel itself reads
+    constants: tuple[str, ...]  # constants that the kernel itself reads
     trial: int | None
 
 
-# {stem}: of the three files; the rest says what is wrong
+# {stem}: the stem of the three files; the other fields describe the error
 _SCRIPT = """\
 # {complaint}
 # Kernel of {model}: {name}{trial}. kernel.source("te") and kernel.source("trace") say what it is.

@@ -1,4 +1,4 @@
-"""A model's memory once more, in float64: for a run that does not round."""
+"""A second copy of a model's memory, in float64, for a run that does not round."""
 
 from __future__ import annotations
 

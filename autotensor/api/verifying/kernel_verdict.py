@@ -37,10 +37,10 @@ def judged(
         else:
             verdict = compare(got, want, bounds[spec.name])
             terms = 0.0
-            if verdict.complaint and np.isfinite(verdict.error):  # its terms may cancel
+            if verdict.complaint and np.isfinite(verdict.error):  # the terms of its sums may cancel
                 terms = term_sizes(dag, arrays).get(spec.name, 0.0)
                 verdict = compare(got, want, bounds[spec.name], terms)
-            if verdict.complaint and want.dtype.kind == "f":  # it may magnify roundings, as sin(100 x)
+            if verdict.complaint and want.dtype.kind == "f":  # it may magnify roundings, as sin(100 x) does
                 near = _nearest(got, want, _swing(dag, arrays, exact)[spec.name].reshape(spec.shape))
                 verdict = compare(got, near, bounds[spec.name], terms)
         if verdict.complaint:
@@ -51,11 +51,11 @@ def judged(
 
 
 SWINGS = 8  # draws; in each, every input is moved by one rounding
-SWING_ROOM = 8.0  # a kernel rounds more often than once: as many times as `te.tolerance` allows a body
+SWING_ROOM = 8.0  # a kernel rounds several times, as often as `te.tolerance` allows a body
 
 
 def _swing(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Array]) -> dict[str, Array]:
-    """How far each element goes when every number that is read is moved by one rounding, at random."""
+    """How far each element of the result moves when every input is moved by one rounding at random."""
     eps, rng = coarsest_rounding(dag), np.random.default_rng(0)
     found = {b.name: np.zeros(exact[b.name].shape) for b in dag.outputs}
     wide = {n: a.astype(np.float64) if a.dtype.kind not in "biu" else a for n, a in arrays.items()}
@@ -82,7 +82,7 @@ def _nearest(got: Array, want: Array, far: Array) -> Array:
 def _algorithm_tolerance(step: Step) -> float | None:
     try:
         return None if step.trace is None else algorithm_tolerance(step.trace)
-    except AutotensorError:  # an algorithm of a plug-in that is not here
+    except AutotensorError:  # the algorithm comes from a plug-in that is not installed
         return None
 
 

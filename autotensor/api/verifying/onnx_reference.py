@@ -14,8 +14,8 @@ from autotensor.search.measuring.checks import compare_wide
 
 Array = np.ndarray[Any, Any]
 
-ROUNDING_ROOM = 10.0  # times the error of our own rounding that another program's may be away from ours
-LEAST_ROOM = 1e-6  # of the largest element: where our own error happens to be nothing
+ROUNDING_ROOM = 10.0  # allowed difference, as a multiple of the error of our own rounding
+LEAST_ROOM = 1e-6  # allowed difference over the largest element, if our own error is 0
 
 
 def onnx_results(path: str | Path, arrays: Sequence[Array]) -> tuple[str, list[Array]]:

@@ -74,10 +74,10 @@ def _source(op: StageOp) -> str | None:
 
 
 def _numbered(op: StageOp, name: str, numbers: Array) -> Array:
-    """Where each element of the stage comes from: the number of an element of the constant, 0 for none."""
+    """The origin of each element of the stage: the number of an element of the constant, or 0."""
     (read,) = op.reads()
     dag = ComputeDAG((read,), frozenset(), (op,), op.buffers, (name, op.buffers[0].name))
-    if not read.dtype.is_float:  # numbers are floats, whatever they stand for
+    if not read.dtype.is_float:  # the numbers must be floats
         return np.zeros(op.buffers[0].shape)
     return evaluate(dag, {name: numbers}, np.float64)[op.buffers[0].name]
 
@@ -93,7 +93,7 @@ def prepared_dag(state: State) -> ComputeDAG:
 
 
 def preparing_dag(state: State) -> ComputeDAG | None:
-    """The stages that are prepared from the constants, all as results; None where there are none."""
+    """The stages that are prepared from the constants, all as results; None if there are none."""
     constant = state.constant_stages()
     ops = tuple(s.op for s in state.live() if s.name in constant)
     made = tuple(b for op in ops for b in op.buffers)

@@ -10,15 +10,15 @@ from pathlib import Path
 class KernelCheck:
     """The result for one kernel of a model."""
 
-    number: int  # in the order in which they run
+    number: int  # its place in the order in which kernels run
     name: str
-    workload: str  # key; "" if not known
-    error: float  # the largest of all elements, in units of the tolerance
-    complaint: str = ""  # empty: it is right
+    workload: str  # the workload's key; "" if not known
+    error: float  # largest error of all elements, in units of the tolerance
+    complaint: str = ""  # empty: the kernel is right
     beside: str = "float64"  # the reference
-    drift: float | None = None  # of its result from that of a whole run in float64, over its largest element
-    trial: int | None = None  # of the log, that found its schedule
-    trace: str = ""  # the calls of its schedule
+    drift: float | None = None  # largest difference from a float64 run, over the largest element
+    trial: int | None = None  # the trial of the log that found its schedule
+    trace: str = ""  # its schedule as text
 
     @property
     def is_right(self) -> bool:
@@ -33,7 +33,7 @@ class Report:
     kernels: tuple[KernelCheck, ...]
     complaints: tuple[str, ...]  # about the whole, not about one kernel
     seconds: float
-    script: Path | None = None  # shows the first wrong kernel
+    script: Path | None = None  # a script that shows the first wrong kernel
 
     @property
     def first(self) -> KernelCheck | None:

@@ -28,7 +28,7 @@ from tuning_db import TrialStore
 
 Array = np.ndarray[Any, Any]
 
-REPEATS = 3  # runs of every kernel; results of all must be the same bits
+REPEATS = 3  # runs of every kernel; all results must have the same bits
 POISON = 0xFF  # a NaN in every float type, -1 in integers
 
 
@@ -39,7 +39,7 @@ class _Answer:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     exact: Mapping[str, Array]  # the reference's results, in float64
-    error: float  # in units of the tolerance
+    error: float  # largest error, in units of the tolerance
     complaint: str
     beside: str
 
@@ -68,7 +68,7 @@ class Run:
     threads: int
     store: TrialStore | None
     drifts: bool  # whether to follow a float64 run
-    case: Case | None = None  # of the first wrong kernel
+    case: Case | None = None  # the first wrong kernel
     clock: KernelClock = field(init=False)
     steps: list[Step] = field(init=False)
     wide: Wide | None = field(init=False)
@@ -134,8 +134,8 @@ class Run:
         return _Answer(read, outputs, exact, verdict.ratio, verdict.complaint or complaint, beside)
 
     def _ask_more(self, step: Step, own: Mapping[str, Array]) -> list[_Answer]:
-        """The same of random arrays of the size of its own, which may hold zeros that hide a mistake. Nothing
-        where these would be indices outside."""
+        """Judges the kernel on random arrays as well, because its own arrays may hold zeros that hide a
+        mistake. Does nothing if random arrays would be indices out of bounds."""
         rng = np.random.default_rng([step.number, 1])
         try:
             return [self._ask(step, {name: _like(array, rng) for name, array in own.items()})]
@@ -160,7 +160,7 @@ class Run:
         )
 
     def _run(self, step: Step, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
-        """The kernel's results, and what it did wrong besides."""
+        """The kernel's results, and a complaint about anything else that it did wrong."""
         writes = [place_of(a, s) for a, s in step.places("output", "workspace") if not a.per_thread]
         self._place(step, inputs)
         before = {n: self.clock.memory[n].reshape(-1).view(np.uint8).copy() for n in self._writable()}
@@ -207,7 +207,7 @@ class Run:
                 self.view(spec, slot)[...] = inputs[spec.name]
 
     def _overwritten(self, step: Step) -> str:
-        """Whether what the kernel reads is no longer what was written there for it."""
+        """Whether the kernel's inputs were overwritten after they were written for it."""
         complaint = ""
         for spec, slot in step.places("input"):
             maker = step.reads.get(spec.name)
@@ -268,7 +268,7 @@ class Run:
         return prepared_dag(state), arrays | prepared, "float64, from prepared constants"
 
     def _misprepared(self, step: Step) -> str:
-        """Whether weights that are known as they were given have been prepared wrongly."""
+        """Whether weights whose given values are known were prepared wrongly."""
         dag = None if step.trace is None else preparing_dag(step.trace.replay(step.workload.dag))
         known = self._known(step)
         if dag is None or any(b.name not in known for b in dag.inputs):
@@ -284,7 +284,7 @@ class Run:
         return ""
 
     def _known(self, step: Step) -> dict[str, Array]:
-        """Constants as they were given: of the plan, or kept in the file."""
+        """Constants as they were given, from the plan or from the file."""
         if self.plan is not None and self._is_of_plan(step, self.plan):
             group = self.plan.groups[step.number]
             shapes = {b.name: b.shape for b in group.workload.dag.inputs}
@@ -294,7 +294,7 @@ class Run:
         return {a.name: self.view(a, s) for a, s in step.places("constant") if s[0] in there}
 
     def _is_of_plan(self, step: Step, plan: ModelPlan) -> bool:
-        """Whether the plan has this step, in this place."""
+        """Whether the plan has the same step at the same place."""
         return len(plan.groups) == len(self.steps) and plan.groups[step.number].workload == step.workload
 
     # -- the whole -----------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Run:
         return worst
 
     def results(self) -> list[Array]:
-        """The model's results, as its kernels gave them one by one."""
+        """The model's results from running its kernels one by one."""
         return [m for m, a in zip(self.clock.memory, self.artifact.args, strict=True) if a.role == "output"]
 
     def as_a_whole(self, whole: Any) -> list[str]:

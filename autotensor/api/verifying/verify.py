@@ -45,9 +45,9 @@ def verify(
     with schedules of the log.
     against: "float64" follows rounding through the whole model as well; an `.onnx` file, or a graph, gives
     the weights as they were before they were prepared, and the file's results by another program.
-    inputs: of the model; random ones of `seed` else. script: where to write a script, with its data next to
-    it, that shows the first wrong kernel.
-    Raises ArtifactError for files that cannot be loaded, are for another processor, or tell too little.
+    inputs: the model's inputs; None: random inputs from `seed`. script: where to write a script, with its
+    data next to it, that shows the first wrong kernel.
+    Raises ArtifactError for files that cannot be loaded, are for another processor, or lack the needed facts.
     """
     with open_existing(db) as store:
         artifact, plan = _compiled(model, target, store)
@@ -74,7 +74,7 @@ def _compiled(
     target: str | None,
     store: TrialStore | None,
 ) -> tuple[Artifact, ModelPlan | None]:
-    """The code of a model, and what it was made from if that is known."""
+    """The code of a model, and the plan that it was made from, if known."""
     if isinstance(model, Module):
         return model.ready, None
     if isinstance(model, str | Path):
@@ -120,7 +120,8 @@ def check(
     store: TrialStore | None = None,
     script: Path | None = None,
 ) -> Report:
-    """`verify` for code that is at hand. plan: what it was made from, for weights as they were given."""
+    """`verify` for code that is at hand. plan: the plan that it was made from, which has the weights as they
+    were given."""
     began = time.monotonic()
     if artifact.target.kind != "llvm":
         raise ArtifactError(
