@@ -1,4 +1,5 @@
-"""Whether a product of float32 is faster in bfloat16: by a dot instruction, unless Winograd's method is.
+"""Whether a product of float32 is faster in bfloat16 by a dot instruction, and not faster still by Winograd's
+method.
 
 pays_in_bfloat16(dag, parse("llvm -mcpu=znver4"))       ResNet's 1x1 convolutions yes, 3x3 of 56x56x64 no
 """

@@ -3,11 +3,12 @@
     cpu_of(parse("llvm -mcpu=znver5")).region        cycles that starting a team takes there
     register(replace(ZEN5, name="zen6", …))          a record from outside, as does an entry point
 
-The values of the class are those of Zen 4, where most were measured; other records say what differs. Next to
-each stands what was measured, on which processor, and when; *chosen* was not measured. A processor without a
-record takes the nearest one by `distance`. `autotensor doctor --characterise` measures a machine and prints
-its record. Numbers that do not depend on the processor (shapes on offer, settings of the search, rounding of
-sums, limits of GPUs) stand where they are used.
+The default values of the class are those of Zen 4, on which most were measured; other records give only the
+values that differ. A comment at each value says what was measured, on which processor, and when; a value
+marked *chosen* was not measured. A processor without a record takes the nearest one by `distance`.
+`autotensor doctor --characterise` measures a machine and prints its record. Numbers that do not depend on the
+processor (shapes on offer, settings of the search, rounding of sums, limits of GPUs) stand where they are
+used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Groups: what becomes one kernel program each, and its computation as tensor expressions.
+"""Groups: the parts of a graph that become one kernel program each, and their computation as tensor
+expressions.
 
 The operators' own te functions are chained. Where only rows and channels matter (pointwise convolutions,
-dense layers, elementwise groups) they are written over [rows, channels], so that equal work has equal
-workloads wherever it stands in the model.
+dense layers, elementwise groups), the functions are written over [rows, channels], so that equal work has
+equal workloads wherever it stands in the model.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     Input ──┐
     Constant┴─▶ Apply("conv2d") ──▶ Apply("relu") ──▶ output
 
-Nodes are interned (`ir/node.py`): equal applications are one object, so a graph never computes the same
-thing twice, and what no output needs is in no graph. Constants are the same when their bytes are.
+Nodes are interned (`ir/node.py`): equal applications are one object, so a graph never computes the same thing
+twice. A node that no output needs is not in the graph. Constants are the same when their bytes are the same.
 `print(graph)` shows one line per node. Nodes are written with `graph/build.py`.
 """
 

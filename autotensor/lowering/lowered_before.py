@@ -1,9 +1,9 @@
-"""Programs that were lowered to see whether they can be, kept for the compiler.
+"""Programs that were lowered to find out whether they can be lowered, kept for the compiler.
 
     fits(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
 
-Whether a trace fits extents that are known at run time is seen only by lowering it, before it is chosen. That
-is most of the time of compiling such a kernel, and the compiler takes its result.
+Only lowering shows whether a trace fits extents that are known at run time, and this must be known before the
+trace is chosen. Lowering takes most of the time of compiling such a kernel, so the compiler uses its result.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     if_then_else(i >= 4, A[max(i - 4, 0)], 0)          ──▶     if_then_else(i >= 4, A[i - 4], 0)
     Σ_k select(k <= j, h[k] * x[max(j - k, 0)], 0)     ──▶     Σ_k select(k <= j, h[k] * x[j - k], 0)
 
-A choice evaluates the side that it takes, so that the load stays where it was. Its index is a sum then, of
-which analyses know how it runs along memory.
+A choice evaluates only the side that it takes, so the load stays under its condition. The load's index is
+then a sum, and analyses know how a sum runs along memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stages and their axes, as plain frozen data: what one compute of an author's is to the rest of the system.
+"""Stages and their axes, as plain frozen data: the form in which the rest of the system sees one compute.
 
 C = te.compute((32, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k))
         ──▶  StageOp("C", (i, j), (k,), bodies=(A[i, k] * B[k, j],), combiner=sum, buffers=(C,))

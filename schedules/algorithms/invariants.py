@@ -10,8 +10,9 @@
         ──▶   C.same[k, j] = exp(B[k, j])
               C[i, j]      = Σ_k A[i, k] * C.same[k, j]
 
-Loops keep in front of them what none of their turns changes; here the axis is outside of the loops that do
-change it. It goes for calls of functions, which cost more than a load, and is the same number.
+A value that no turn of a loop changes is computed in front of the loop; here the axis is outside of the loops
+that do change the value. The algorithm applies to calls of functions, which cost more than a load. The result
+is the same number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A maximum or a sum over a window is made of those over shorter windows, which neighbours share.
+"""A maximum or a sum over a window is made of maxima or sums over shorter windows, which neighbours share.
 
     M[i] = max_{r < 9} x[i + r]     ──▶     M.part[i] = max_{r < 3} x[i + r]
                                             M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps for 8
@@ -6,14 +6,14 @@
     P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_b x[i, j + b]
                                                      P[i, j]      = max_a P.part[i + a, j]
 
-Parts may overlap. The same goes for every reduction whose result does not change when a term occurs twice:
+Parts may overlap. This holds for every reduction whose result does not change when a term occurs twice:
 maxima and minima, "and" and "or". The first of equal terms is kept, as before. Parts of sums do not overlap.
 A window may also be written out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as
 that takes fewer operations, loads and stores.
 
 Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
-kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows take the
-place of his runs from both ends of a block, which vectors along the window would have to turn.
+kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows replace van
+Herk's runs from both ends of a block: vectors along the window would have to reverse these runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Whether the elements along short axes share work: made at one place, each operation is done once.
+"""Whether the elements along short axes share work: computed at one place, they need each operation once.
 
     y[t, c, i] = select(c < 1, f(a, b), select(c < 2, g(a, b), h(a, b)))        a, b: the same for all c
 
-Loops over such an axis stand inside those over vectors, written out; code generation finds what is the same.
+Loops over such an axis stand inside the loops over vectors and are written out; code generation finds the
+equal operations.
 """
 
 from __future__ import annotations

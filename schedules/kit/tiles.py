@@ -1,9 +1,9 @@
-"""Register tiles of matrix-product kernels: which fit, and which suits given extents best.
+"""Register tiles of matrix-product kernels: which tiles fit, and which tile suits given extents best.
 
     option (outer rows, rows, vectors, columns)      columns = vectors × lanes
 
 One step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` scalars of the other,
-and needs rows × vectors accumulators. Also the small helpers with which rules write holes.
+and needs rows × vectors accumulators. The module also has the small helpers with which rules write holes.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Per stage, the time is the larger of computing and moving:
     moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth;
                 see `traffic.py`
 
-Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
-a learned model (`autotensor/search/score/cost_model.py`) corrects it.
+Stages add up; parallel loops divide by the cores, rounded up to whole chunks. The prior ranks candidates
+without any measurements; a learned model (`autotensor/search/score/cost_model.py`) corrects it.
 """
 
 from __future__ import annotations

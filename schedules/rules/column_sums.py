@@ -3,8 +3,9 @@
     C[…, j] = Σ_k x[…, k, j]     ──▶     parallel over blocks of columns:
                                            for k, some rows at a time: for j in vectors: C[j] += rows
 
-Memory is walked in rows as long as the nearest cache has room for their sums; some rows at a time load and
-store each sum once. A stage that reads the sums point by point (a mean) takes each block while it is near.
+Memory is walked in rows whose sums fit into the nearest cache; some rows are added at a time, so that each
+sum is loaded and stored once for them. A stage that reads the sums point by point (a mean) takes each block
+while it is near.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Cheap pointwise stages vanish into their consumers, unless those would compute them again and again.
 
-Expensive ones (exp) are inlined only into a single pointwise consumer that reads each element once, and only
-where vectors of it then lie along memory, or more of them do than if the stage were kept. Padding in front of
-a reduction is left to the rule of that reduction, which decides where to copy it. A chain is cut where the
-expression would be nested too deep.
+Expensive stages (exp) are inlined only into a single pointwise consumer that reads each element once, and
+only if the consumer's vectors then lie along memory, or if more of them do than with the stage kept. Padding
+in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain is cut
+where the expression would be nested too deep.
 
 A product reads each element of its operands hundreds of times, once for each tile, and several readers each
-compute a stage that is inlined into them: there it is inlined or computed whole by the costs of both
-(`_inlined`, `_stored`), and the other is offered behind, unless it seems many times as slow. A table in which
-data look up far more elements than it has is computed whole. A stage that only one pipeline of stencils reads
-is placed by a rule of its own (`pipeline.py`).
+compute a stage that is inlined into them. In these cases the costs of both (`_inlined`, `_stored`) decide
+whether the stage is inlined or computed whole, and the other choice is offered behind, unless it seems many
+times as slow. A table from which data look up far more elements than the table has is computed whole. A stage
+that only one pipeline of stencils reads is placed by a rule of its own (`pipeline.py`).
 """
 
 from __future__ import annotations

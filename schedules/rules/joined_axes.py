@@ -2,7 +2,8 @@
 
 joined[h, c] = conv[h // 2, h % 2, c]          phases of a transposed convolution, groups of channels
 
-Where a pointwise stage behind it waits already (`epilogue`), that one is the host, and this one may vanish.
+If a pointwise stage behind it waits already (`epilogue`), the pointwise stage is the host, and the joining
+stage may vanish.
 """
 
 from __future__ import annotations

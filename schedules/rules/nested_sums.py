@@ -8,12 +8,12 @@
              for g:  part[rows, nv*lanes] = Σ_k                       in registers
                      total += s * part
 
-The inner sum is computed where the outer one adds it, and goes through no memory. Each vector of w is made
-what it means (unpacked, converted) once for all rows of a tile. Constants lie in panels of a tile's width,
-which are read once from end to end; large ones that are read once in panels of a vector's width, side by
-side, as in `tile_cpu`. Sums of whole numbers that lie packed in bytes are those of dot instructions, where
-there are any (`packed_products`). Where a vector of w serves several g (a mean over a convolution's
-pixels), a tile inside would read it again for each: such stages are left to other rules.
+The inner sum is computed where the outer one adds it, and goes through no memory. Each vector of w is
+unpacked or converted once for all rows of a tile. Constants lie in panels of a tile's width, which are read
+from end to end. Large constants that are read only once lie in panels of a vector's width, side by side, as
+in `tile_cpu`. Sums of whole numbers that lie packed in bytes use dot instructions, where the processor has
+them (`packed_products`). Where a vector of w serves several g (a mean over a convolution's pixels), a tile
+inside would read it again for each: such stages are left to other rules.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
 
-From the beginning of the first axis it is a recurrence (`recurrence`), whose steps may be joined.
-Every thread goes through all terms in order and takes those of its part, so no two write one element, and
-sums have the same bits with any number of threads. Where the place of a term depends on a spatial axis
+From the beginning of the first axis it is a recurrence (`recurrence`), whose steps may be joined. Every
+thread goes through all terms in order and takes those of its part, so no two write one element, and sums have
+the same bits with any number of threads. Where the place of a term depends on a spatial axis
 (`scatter_elements`), that axis is divided instead, and each thread reads its own terms only. Vectors run
-along an axis on which nothing depends. Ranks are found by sorting, lines in parallel.
+along an axis on which no place of a term depends. Ranks are found by sorting; lines are sorted in parallel.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
       for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
-Terms of a sum that are stages of their own are computed where the sum adds them, and stay in registers.
+If the terms of a sum are stages of their own, they are computed where the sum adds them, and stay in
+registers.
 
 In strips of whole rows nothing is computed twice:
 
@@ -12,9 +13,9 @@ In strips of whole rows nothing is computed twice:
       step by step, for each stage that is kept:   new rows only; those that the step before has computed stay
       a few rows of the last stage
 
-Which stages are inlined, kept in a tile, such terms or computed whole, and the tile, are chosen by
-`placement`: the plan that it holds for cheapest comes first, others that differ in a place follow, and what
-the rules behind would make of it (everything cheap inlined) stands among them by its cost.
+`placement` chooses the tile, and whether a stage is inlined, kept in a tile, computed as such a term or
+computed whole. Its cheapest plan comes first, and plans that differ in one place follow. The result of the
+rules behind (everything cheap inlined) stands among the plans by its cost.
 """
 
 from __future__ import annotations

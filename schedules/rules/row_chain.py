@@ -5,8 +5,9 @@
     ──▶  parallel for blocks of rows:  max, e, sum, out of these rows
 
 Row reductions run in vectors whose lanes are joined at the end of the row; pointwise stages of the chain
-unroll a few vectors. Several rows at a time, stage by stage, have independent work lie side by side: while
-the lanes of one row are joined, the next one is under way. All these numbers are holes.
+unroll a few vectors. Where several rows are computed at a time, stage by stage, independent work lies side by
+side: while the lanes of one row are joined, the next row is under way. The numbers of vectors and of rows are
+holes.
 
 The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
 sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it

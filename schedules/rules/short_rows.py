@@ -7,10 +7,10 @@
            p of the block, as the vectors that it is in memory
            where there are many terms, outer ones in loops around those that are written out
 
-The same for a pointwise stage alone, the elements of whose rows share work. In vectors along a row of 5
-elements most lanes were idle, and its sums were joined lane by lane. Code generation shuffles whole vectors
-of the operands into lanes (`shared_vectors.py`), and back where the last stage is stored. Results between
-stages stay in registers, or in the nearest cache, with rows along memory.
+The rule does the same for a single pointwise stage if the elements of a row share work. In vectors along a
+row of 5 elements, most lanes would be idle, and sums would be joined lane by lane. Code generation shuffles
+whole vectors of the operands into lanes (`shared_vectors.py`), and shuffles the lanes back where the last
+stage is stored. Results between stages stay in registers, or in the nearest cache, with rows along memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Sums over short runs that lie between those of other results: statistics of groups of channels.
+"""Sums over short runs of memory that lie between the runs of other results: statistics of groups of
+channels.
 
     S[g] = Σ_p Σ_e x[p, g, e]     ──▶     parallel over blocks of g:
                                             for p, g of the block, vectors of e:  S.rf[g, e] += x[p, g, e]
                                             S[g] = Σ_e S.rf[g, e]
 
-One result after another would skip over the runs of all others, again for each: few bytes of many pages. So
-memory is walked in its order, and the partial results, a vector's lanes each, stay in the nearest cache (a
-group norm of 64 x 64 x 128 by 8 groups in 0.8 x the time; Zen 3, 2026-11). Row by row is on offer behind.
+If results were computed one after another, each would skip over the runs of all others, and read few bytes of
+many pages. So memory is walked in its order, and the partial results, a vector each, stay in the nearest
+cache (a group norm of 64 x 64 x 128 by 8 groups in 0.8 x the time; Zen 3, 2026-11). Computing row by row is
+offered behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""LLVM IR as text: types, literals and the `FunctionWriter` that one function is written with.
+"""LLVM IR as text: types, literals and the `FunctionWriter`, which writes one function.
 
-Text, not `llvmlite.ir`: IRBuilder takes 13 µs an instruction (measured, llvmlite 0.50), so 4 ms more for a
-14x32 micro-kernel that compiles in 14; and instructions can be inserted at the head of a scope that was
-opened long ago, which is how index arithmetic leaves loops while it is written.
+The IR is written as text, not with `llvmlite.ir`. IRBuilder takes 13 µs an instruction (measured, llvmlite
+0.50), so 4 ms more for a 14x32 micro-kernel that compiles in 14 ms. In text, instructions can also be
+inserted at the head of a scope that was opened long ago: in this way index arithmetic leaves loops while it
+is written.
 
     scopes       root ── loop i ── loop k     a scope is a place in the text: what is in its `pre` list
     pre lists    [B·j]    [A·i]    [B·k]      comes before everything else in it

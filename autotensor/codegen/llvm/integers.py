@@ -1,14 +1,15 @@
-"""Integers in fewer instructions: of float32 by x86's own conversions, and sums behind register tiles.
+"""Integers in fewer instructions: conversions from float32 by x86's own instructions, and sums behind
+register tiles.
 
     int(x)                                             cvttps2dq
     int(round(x))                                      cvtps2dq, which rounds halves to even
     int8(min(max(round(x) + zero, low), high))         cvtps2dq(min(max(x, low - zero), high - zero)) + zero
     (tile - s) + b                                     tile + (b - s)    s, b: from memory; tile: in registers
 
-The conversions give the least number where an integer has no room. The third line makes a byte of a
-sum: limits that are whole numbers may come before the rounding, and a zero point is added to the integer.
-NaN, which becomes the least number, keeps its 0 in the lowest bits. In the last line what is the same behind
-every row of a tile is added up once; sums of integers wrap around, so that any order gives the same bits.
+The conversions give the least number where an integer has no room. The third line makes a byte from a sum:
+limits that are whole numbers may come before the rounding, and a zero point is added to the integer. NaN
+becomes the least number, whose lowest bits are 0. In the last line, the terms that are the same behind every
+row of a tile are added up once; sums of integers wrap around, so that any order gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Loads and stores: addresses, vectors, masks, gathers. `codegen/access.py` says which kind an access is.
 
 An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the
-head of its loop; the constant comes last and ends up as the displacement of the memory operand. Only it
-differs between the rows of a tile:
+head of its loop; the constant comes last and ends up as the displacement of the memory operand. Only this
+constant differs between the rows of a tile:
 
     A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶
 """

@@ -1,4 +1,4 @@
-"""Quantised graphs in integers: what is written in floats between `dequantize` and `quantize`.
+"""Quantised graphs in integers: operators that are written in floats between `dequantize` and `quantize`.
 
     quantize(relu(conv2d(dequantize(x), dequantize(w)) + b))
 
@@ -16,9 +16,9 @@ Each rule moves one `dequantize` one operator down, or one `quantize` up; where 
     quantize(dequantize(a, s) + dequantize(b, t), u)
                                                 ──▶  requantize(a, s / u, shift=b, shift_scale=t / u)
 
-So whatever operators a file has between the two, the integers reach as far as there are rules. Scales of the
-new nodes are products and quotients of float32, in the order that they stand here. docs/numerics.md says how
-far results may differ from the floats'; `left_in_float` lists the operators that stay in floats, and why.
+So integers reach as far as there are rules, whatever operators a file has between the two. Scales of the new
+nodes are products and quotients of float32, in the order that they stand here. docs/numerics.md says how far
+results may differ from the floats'; `left_in_float` lists the operators that stay in floats, and why.
 Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference" (CVPR 2018).
 """

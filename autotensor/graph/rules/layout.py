@@ -7,8 +7,8 @@ NCW and NCDHW likewise become NWC and NDHWC; below, NCHW stands for all three.
 One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each
 operator has a form that it reads and one that it writes, and the other form is made at most once. So
 transposes stand only where a chain of channels-last operators begins or ends: around user te functions, and
-at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need none: there a transpose is a
-reshape. Weights stay as they are.
+at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need no transpose: a reshape is enough.
+Weights stay as they are.
 """
 
 from __future__ import annotations

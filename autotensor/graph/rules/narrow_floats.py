@@ -1,4 +1,4 @@
-"""float16 and bfloat16 are types of storage: what is computed between them is computed in float32.
+"""float16 and bfloat16 are types of storage: all computing between them is done in float32.
 
     x: float16 ─▶ conv2d ─▶ add ─▶ relu ─▶ y: float16
 

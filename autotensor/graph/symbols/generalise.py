@@ -1,10 +1,11 @@
-"""From the groups of several numbers to those of all: what is equal stays, what differs follows the symbols.
+"""Joins the groups of several sample numbers to groups for all: equal parts stay, other parts follow the
+symbols.
 
     dense at n = 8, 7, 5, 3        t0: i0 in 8*16 | 7*16 | 5*16 | 3*16     ──▶  t0: i0 in n*16
 
 Kernels are compared as the texts of their workloads, number by number; bytes, and the places of windows into
 other values, likewise. A number that is not a sum of terms of the symbols (`samples.py`) is refused; a model
-that consists of other kernels at another number is refused too.
+that has different kernels at different numbers is refused too.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     for j in vectorized(8): acc[j] += B[k, j0*8 + j]        B: [64, n]
         ──▶  acc[j] += B[k, j0*8 + j] if j0*8 + j < n
 
-Points beyond an extent are computed where that is simpler, for example in a register tile's last rows, and
-never used (see nest/guards.py). The elements that they read must exist. Schedules keep points inside the
+Points beyond an extent are computed where that is simpler, for example in a register tile's last rows. They
+are never used (see nest/guards.py). The elements that they read must exist. Schedules keep points inside the
 greatest extents; this pass keeps them inside the actual ones. Loads that are inside anyway stay as they are.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of a register tile that a run-time extent may leave over, and numbers of them that have code.
+"""Rows of a register tile that a run-time extent may leave over, and the numbers of such rows that get code.
 
 for i.0 in …: …                                        open_rows   ──▶  i.0*14 + i.1 < n, i.1, 14
   for k in …: …                                        rows_left   ──▶  12, 10, 8, 7, 6, 5, 4, 3, 2, 1

@@ -4,7 +4,7 @@
       for i.1 in range(8):                    ──▶      for i.1 in range(8): S(i.0*8 + i.1)
         if i.0*8 + i.1 < 50: S(i.0*8 + i.1)           for i.1 in range(8): if 48 + i.1 < 50: S(48 + i.1)
 
-Where a guard stops holding at a point that loops outside decide (`j <= i`), a long loop is cut there:
+If outer loops decide where a guard stops holding (`j <= i`), a long loop is cut at that point:
 
     for j in range(4096):                            for j in range(i + 1):
       if j <= i: S(j)                       ──▶        S(j)
@@ -12,8 +12,8 @@ Where a guard stops holding at a point that loops outside decide (`j <= i`), a l
 A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves
 to the top of its body, as it does for the parts of a fused loop.
 
-The number of copies is bounded. Where it is too small, inner loops and those in which most turns are guarded
-are cut first, if that leaves half of the guarded turns.
+The number of copies is bounded. Where the bound is too small for all cuts, inner loops and loops with mostly
+guarded turns are cut first, if that leaves half of the guarded turns.
 """
 
 from __future__ import annotations

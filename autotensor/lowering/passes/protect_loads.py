@@ -3,8 +3,9 @@
     if_then_else(i > 0, A[i - 1], 0)     ──▶     select(i > 0, A[i - 1] if i > 0, 0)
 
 Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are
-in bounds anyway get none, and conditions that read memory join a mask only where the others do not suffice.
-A side that the condition compares is computed for it anyway, select(x > y, x, y), and its masks are the same.
+in bounds anyway get no mask, and conditions that read memory join a mask only where the other conditions do
+not suffice. A side that the condition itself compares, as in select(x > y, x, y), is computed for the
+condition anyway, so its masks stay the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     if_then_else(i >= 4, A[max(i - 4, 0)], 0)     ──▶     if_then_else(i >= 4, A[i - 4], 0)
 
-As a vector the first is a gather. The second is a load of neighbours under a mask, which `protect` gives it.
+In a vectorized loop, the left side is a gather. The right side is a load of neighbours under a mask;
+`protect` adds the mask.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Long reductions of few results: the threads of a block share one, and join their parts in shared memory.
+"""Long reductions of few results: the threads of a block share a result, and join their parts in shared
+memory.
 
     S[i] = Σ_k f(i, k)     ──▶     for (i → blockIdx.x): for (k.1 → threadIdx.x): for k.0: …   then a tree
 
-Results that are many keep a thread each (gpu_bind), unless rows run along memory: then neighbouring threads
-of one row read neighbouring elements. The number of threads is a hole.
+If there are many results, each has one thread (gpu_bind), unless rows run along memory: then neighbouring
+threads of one row read neighbouring elements. The number of threads is a hole.
 Source: cross-thread reduction of Ansor (Zheng et al., OSDI 2020).
 """
 

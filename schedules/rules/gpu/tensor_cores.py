@@ -3,10 +3,10 @@
     blocks (b, m.0, n.0) ─ warps (m.1, n.1) ─ instructions (m.2, n.2) of 16 × 8, a lane of 32 each
       k.0 ─ copy rows[tile, k], columns[k, tile] turns ahead, all threads together ─ k.1 ─ mma.m16n8k16
 
-What is a product is said by its loops, not by its shape or name: batches, transposed operands and
-convolutions are, by `flat_product`. How deep the copies are, and how many turns ahead, is left to the search.
-Tensor cores cut off what their sums in float32 cannot hold (Fasi et al., "Numerical behavior of NVIDIA tensor
-cores", 2021), so strict numerics forbid them.
+A stage counts as a product by its loops, not by its shape or name: batches, transposed operands and
+convolutions are products, by `flat_product`. The search decides how deep the copies are, and how many turns
+ahead they are made. Tensor cores cut off what their sums in float32 cannot hold (Fasi et al., "Numerical
+behavior of NVIDIA tensor cores", 2021), so strict numerics forbid them.
 Source: CUTLASS (Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
 """
 

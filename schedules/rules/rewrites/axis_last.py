@@ -1,4 +1,5 @@
-"""Reductions whose result lies across their operands: made along them and turned, where no tile fits.
+"""Reductions whose result lies across their operands: computed along the operands and then transposed, where
+no tile fits.
 
 Otherwise an operand is packed, or panels of it are transposed (`tile_cpu`).
 """

@@ -1,6 +1,7 @@
-"""Sums of products with a comparison's 0 or 1, if one pass over the terms that are left serves all elements.
+"""Sums of products with a comparison's 0 or 1, if one pass over the remaining terms serves all elements.
 
-The sum as it is written, for operands that are not finite, is hardly ever made: it takes plain loops.
+The sum as it is written is needed for operands that are not finite, so it is hardly ever computed: it gets
+plain loops.
 """
 
 from __future__ import annotations

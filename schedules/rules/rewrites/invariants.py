@@ -1,4 +1,5 @@
-"""Function values that are the same along an axis, which loops outside of others would compute again.
+"""Function values that are the same along an axis, but that the loops would compute again for each of its
+points.
 
 They are computed once for the axis, whatever the loops are; so there is nothing to decide.
 """

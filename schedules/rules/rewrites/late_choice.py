@@ -1,6 +1,6 @@
-"""Sums under a choice that is the same for all of their terms: the choice is made of the sum, always.
+"""Sums under a choice that is the same for all of their terms: the choice is always made after the sum.
 
-It is made once instead of for every term, whatever the loops are; so there is nothing to decide.
+The choice is then made once instead of for every term, whatever the loops are; so there is nothing to decide.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Sums of products under a choice of one operand's: with that operand masked, or as they are written.
+"""Sums of products under a choice that depends on one operand: with that operand masked, or as they are
+written.
 
-Masked, a term is one operation instead of two; an operand is written and read again, and the other one is
-looked through. So it comes first where both are read often. The sum as it is written, for operands that are
-not finite, takes the first schedule of a tile that copies no operand, which would be copied in every call: it
-is hardly ever made, and no measurement would tell.
+With the operand masked, a term is one operation instead of two; but the masked operand is written and read
+again, and the other operand is searched for infinities and NaN. So masking comes first where both operands
+are read often. The sum as it is written is needed only for operands that are not finite. It takes the first
+schedule of a tile that copies no operand: a copy would be made in every call, though the sum is hardly ever
+computed, and no measurement would show which schedule is better.
 """
 
 from __future__ import annotations

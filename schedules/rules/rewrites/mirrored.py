@@ -1,7 +1,7 @@
-"""Symmetric reductions: one half is made and the other one read from it, or both are made.
+"""Symmetric reductions: one half is computed and the other half is read from it, or both are computed.
 
-The saving by the half grows with the terms; reading it across costs the same for every result. So the half
-comes first where terms are many.
+The saving grows with the number of terms; reading the other half costs the same for every result. So
+computing one half comes first where there are many terms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Windows of maxima, sums and the like: made of shorter ones that neighbours share, or each by itself.
+"""Windows of maxima, sums and the like: made of shorter windows that neighbours share, or each by itself.
 
-Asked before anything is decided, of all stages at once: a pipeline places the parts like any other stages.
-Those come first that seem to take clearly fewer operations, loads and stores.
+The rule runs before anything is decided, on all stages at once: a pipeline places the parts like any other
+stages. Shorter windows come first if they seem to take clearly fewer operations, loads and stores.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results
 
 The rule runs before any decision, on all stages at once: later stages are placed by the result. The joined
-form comes first where it seems to pay: by the operations of a term, and the loads, each counted once. Joined,
-each sum has fewer registers, and fewer rules apply.
+form comes first where it seems to pay, by the operations and loads of a term, each counted once. In the
+joined form each sum has fewer registers, and fewer rules apply.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ reused):
         epilogue: bias, residual, activation; store
 
 Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
-loops; large ones into panels of one vector's width, which are read side by side. A panel of other operands
-may be copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that its rows stay in
-the cache (`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller kernels or under masks.
-Padding in front is copied per block, or beforehand. Source: Goto and van de Geijn, "Anatomy of
-high-performance matrix multiplication" (TOMS 2008), without packing of A; Georganas et al., "Anatomy of
-high-performance deep learning convolutions on SIMD architectures" (SC 2018).
+loops; large constants are packed into panels of one vector's width, which are read side by side. A panel of
+other operands may be copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that
+the panel's rows stay in the cache (`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller
+kernels or under masks. Padding in front is copied per block, or beforehand. Source: Goto and van de Geijn,
+"Anatomy of high-performance matrix multiplication" (TOMS 2008), without packing of A; Georganas et al.,
+"Anatomy of high-performance deep learning convolutions on SIMD architectures" (SC 2018).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """General multi-level tiling: the fallback for reductions that have no register micro-kernel.
 
 Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions;
-the last spatial tile is vectorized when the stores are contiguous, several vectors at once, which share what
-a term has in common and do not wait for one another. Rows that are shorter than a vector fill one together.
-Every tile size is a hole; tiles need not divide.
+the last spatial tile is vectorized when the stores are contiguous. It has several vectors at once, which
+share the common parts of a term and do not wait for one another. Rows that are shorter than a vector fill one
+vector together. Every tile size is a hole; tiles need not divide.
 Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 

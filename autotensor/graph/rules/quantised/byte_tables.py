@@ -3,9 +3,9 @@
     quantize(gelu(dequantize(q)))                                                ──▶  byte_table(q, table)
     quantize(dequantize(q) * dequantize(quantize(sigmoid(dequantize(q)))))       ──▶  byte_table(q, table)
 
-Whatever elementwise operators stand between the two bytes, with numbers next to them, the table holds what
-their NumPy references give for every byte; where that is the byte itself, nothing is left. Functions
-of a few instructions (a clip, another scale) stay: the kernel that makes the byte computes them on the way.
+Any elementwise operators may stand between the two bytes, with numbers next to them. The table holds the
+results of their NumPy references for every byte; if every byte gives itself, nothing is left. Functions of a
+few instructions (a clip, another scale) stay: the kernel that makes the byte computes them on the way.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         ──▶  batch_matmul(q, transpose(k, (0, 2, 1, 3)), transpose_b=True)
 
 Operands next to a view are numbers, have a number for each column, or take the other shape as well. A product
-of bytes reads a turned operand as it lies: its groups of the reduction are words there, which are packed in
-every call anyway, and what is left of the transposition moves whole rows.
+of bytes reads a transposed operand as it lies in memory: the groups of the reduction are words there, which
+are packed in every call anyway. The rest of the transposition moves whole rows.
 """
 
 from __future__ import annotations

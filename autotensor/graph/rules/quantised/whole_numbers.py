@@ -1,22 +1,22 @@
 """Rounded sums on their way to a byte: whole numbers in floats, or integers.
 
-A byte that one sum of bytes alone reads is not made: it goes on as a whole number in a float.
+A byte that is read by one sum of bytes only is not made: the value stays a whole number in a float.
 
     requantize(requantize(x, s, zero=z) - z, t, shift=b)
         ──▶  requantize(requantize(x, s, zero=z, centred=True), t, shift=b)
     requantize(a - z, t, shift=requantize(x, s, zero=y), shift_scale=u)
         ──▶  requantize(requantize(x, s, zero=y, centred=True), u, shift=a, shift_scale=t)
 
-Clamped and less its zero point it is the same number, and a kernel need not narrow and widen it. So shortcuts
-of residual blocks are added behind a convolution.
+The value is clamped, and its zero point is subtracted, so it is the same number; a kernel need not narrow and
+widen it. In this way the shortcuts of residual blocks are added behind a convolution.
 
 Rounded sums that fit 32 bits are clamped as integers:
 
     requantize(x: int32, 0.002)  ──▶  requantize(x, 0.002, in_32_bits=True)          |x * 0.002| < 2**30
 
-A float must be clamped before it becomes an integer where that may have no room for it. Most sums are far
-from there, by their scales alone; then a processor rounds and converts in one instruction, and narrows bytes
-with an end of their range in another.
+A float that may be too large for an integer must be clamped before it becomes one. The scales alone show that
+most sums are far from that; then a processor rounds and converts in one instruction, and narrows to bytes,
+with one end of their range, in another.
 """
 
 from __future__ import annotations

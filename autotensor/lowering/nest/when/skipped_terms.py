@@ -6,12 +6,12 @@
     C[j*16 + l] += select(k <= j*16 + l, x, 0)
             ──▶     if k <= j*16 + 15: C[j*16 + l] += select(k <= j*16 + l, x, 0)    l: lanes
 
-Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
-of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. The
+Zero padding that was inlined into a convolution has this form. Guards on kernel axes then cost one test per
+row of the kernel, or nothing where loops are cut or written out. The multiplications by zero are saved. The
 terms `0 * w` are left out: where w is infinite or NaN the sum differs, as it does in every library that skips
-padding. The pragma `skip_zeros` turns it on: 1 takes conditions that are the same for all lanes, 2 all.
-With 1, a condition on which lanes differ is tested for the whole tile at once: terms that no lane adds are
-left out, and the choice between lanes stays.
+padding. The pragma `skip_zeros` turns it on: 1 takes conditions that are the same for all lanes, 2 all. With
+1, a condition on which lanes differ is tested for the whole tile at once: terms that no lane adds are left
+out, and the choice between lanes stays.
 """
 
 from __future__ import annotations
