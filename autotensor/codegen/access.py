@@ -1,4 +1,5 @@
-"""The kind of access that a load or store is. It is decided here, for every renderer; they spell it.
+"""The kind of access that a load or store is. This module decides it for every renderer; the renderers only
+write it.
 
     its lanes are at                       kind         how they are moved
     3, 4, 5, 6                             CONTIGUOUS   by one vector move (a scalar by its own)

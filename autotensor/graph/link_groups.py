@@ -2,11 +2,12 @@
 
     groups + an Artifact for each workload ──▶ Artifact(inputs, outputs, weights, prepared arrays, arena)
 
-The values of the artifact are the model's weights as they are, each once. Its `prepare` makes of them what
-the kernels read: it calls the kernels' own, once for equal work on equal weights. Intermediate values lie in
-one arena. Inputs and outputs are the caller's arrays. The entry is a plan (codegen): it calls the kernels'
-entries in order, and lets threads meet only where a kernel touches bytes that one since the last meeting
-wrote (or writes bytes that one read). On a GPU the plan is the list of launches, in the order of one queue.
+The values of the artifact are the model's weights as they are, each once. Its `prepare` turns them into the
+arrays that the kernels read: it calls the kernels' own `prepare` functions, once for equal work on equal
+weights. Intermediate values lie in one arena. Inputs and outputs are the caller's arrays. The entry is a plan
+(codegen): it calls the kernels' entries in order, and lets threads meet only where a kernel touches bytes
+that another kernel has written since the last meeting, or writes bytes that another has read. On a GPU the
+plan is the list of launches, in the order of one queue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The constants of a linked model: those that its kernels read, as given or prepared, each once.
+"""The constants of a linked model: all constants that its kernels read, as given or prepared, each once.
 
     groups + artifacts ──▶ constants_of ──▶ ModelConstants ──▶ prepared_values: what calls read, made here
 
-Equal arrays are one value. Equal preparing of equal constants is done once, by one of the groups.
+Equal arrays are one value. If several groups prepare equal constants in the same way, one of them does it.
 """
 
 from __future__ import annotations

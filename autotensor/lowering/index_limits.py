@@ -3,7 +3,7 @@
     weakest(j*9 + k <= 48*i + l, {k, l})      ──▶     j*9 <= 48*i + 47      for some k in 0 … 8, l in 0 … 47
     end(j <= 48*i + l, j, {l}, always)        ──▶     48*i + 1              below it j holds for all l
 
-Where `partition` cuts loops, and ends of loops that depend on loops outside, come from here.
+This module decides where `partition` cuts loops, and where loops end that depend on outer loops.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ attached stage, the box that one iteration of its host's loop needs gives its ax
 
     iteration of the host ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of its loops
 
-A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads
-less). How spans are computed with is in `index_regions.py`; where boxes start is symbolic and needed only in
-lowering.
+A box holds all elements that the host's own points read; points outside of the host's domain do not count (a
+tail reads less). Arithmetic on spans is in `index_regions.py`. The starts of boxes are symbolic, and only
+lowering needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The operands of a stage: arrays that it reads and writes, how vectors walk them, how much loops touch."""
+"""The operands of a stage: arrays that it reads and writes, how vectors walk through them, and how many
+elements loops touch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
 
-Choices between rows by position, as transforms have them, cost one row only: where positions are unrolled the
-others vanish. A repeated subexpression is computed once.
+Choices between rows by position, as in transforms, cost one row only: where positions are unrolled, the other
+rows vanish. A repeated subexpression is computed once.
 """
 
 from __future__ import annotations

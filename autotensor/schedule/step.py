@@ -1,9 +1,9 @@
 """Steps: one recorded application of a primitive each.
 
 A step is a frozen dataclass of its arguments; `apply` is a pure function from `State` to `State`. The
-decorator files the class in STEPS under its name, which is also its tag in JSON. There are no handles: stages
-and axes are named. An argument's type says what it is (KINDS): a `StageName` and an `AxisName` are others in
-another DAG's names, a `Word` is not; an axis belongs to the stage that is named last before it.
+decorator registers the class in STEPS under its name, which is also its tag in JSON. There are no handles:
+stages and axes are named. An argument's type says what it is (KINDS): a `StageName` and an `AxisName` change
+with the names of another DAG, a `Word` does not; an axis belongs to the stage that is named last before it.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
     R[i]    = Σ_k select(x[k] < x[i] or (x[k] == x[i] and k < i), 1, 0)    sort         `ranking`
 
-All tell each element to look at all terms; but a term's condition says to which element it goes, that an
-element has all terms of the one before it, or that the terms stand in an order. Te keeps saying what is
-computed, so that a program means the same whether it is scheduled so or not.
+As they are written, all three let each element look at all terms. But a term's condition says to which
+element the term goes, that an element has all terms of the element before it, or that the terms stand in an
+order. The tensor expression does not change, so a program means the same whether it is scheduled so or not.
 """
 
 from __future__ import annotations

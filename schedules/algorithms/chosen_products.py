@@ -1,4 +1,4 @@
-"""Products with the 0 or 1 of a comparison, as terms that are left out where it fails.
+"""Products with the 0 or 1 of a comparison, as terms that are left out where the comparison fails.
 
     C[i] = Σ_k f32(p[k] == i) * u[k]
 
@@ -7,8 +7,8 @@
               C.chosen[i] = Σ_k select(p[k] == i, u[k], 0)
               C[i]        = select(C.harm == 0, C.chosen[i], C.each[i])
 
-One pass over such terms serves all elements. 0 * x is 0 for finite x only, so both sums are there, and which
-one is made is known before (`skip_unread`). Adding ±0 changes no sum that begins with 0.
+One pass over such terms serves all elements. 0 * x is 0 for finite x only, so the program has both sums, and
+`C.harm` decides which one is computed (`skip_unread`). Adding ±0 changes no sum that begins with 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tensor once more, each element converted: what several algorithms make of their operands."""
+"""A copy of a tensor with each element converted: several algorithms need it for their operands."""
 
 from __future__ import annotations
 

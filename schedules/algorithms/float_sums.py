@@ -6,9 +6,9 @@
               C.floats[y, x, c] = Σ_{p, q} f32(X[y + p, x + q, c] - z) * W.floats[c, p, q]
               C[y, x, c]        = i32(C.floats[y, x, c])
 
-Where no dot instruction fits (in a depthwise convolution no channel is summed over), a product of 32 bits
-and an addition are two instructions, one of them slow, and a fused product of floats is one. Sums stay below
-2^24, up to which float32 has every whole number: nothing is rounded, in any order.
+Where no dot instruction fits (in a depthwise convolution no channel is summed over), a product of 32 bits and
+an addition are two instructions, one of them slow, and a fused multiply-add of floats is one instruction.
+Sums stay below 2^24, up to which float32 has every whole number: nothing is rounded, in any order.
 """
 
 from __future__ import annotations

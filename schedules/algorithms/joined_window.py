@@ -6,8 +6,9 @@
               W.lines[o, p, r]  = W[o, r % 3, p, r / 3]        and v behind them, up to a whole group
               C[y, x, o]        = Σ_{p, r} (X.lines[y·s + p, 3·s·x + r] - z) * (W.lines[o, p, r] - v)
 
-A dot instruction adds groups of four terms, and three channels fill none; nine neighbours of a line fill two
-and a part. Terms behind them are products with v - v. Sums of integers are the same in any order.
+A dot instruction adds groups of four terms. Three channels do not fill a group, but nine neighbours of a line
+fill two and a part of a third. The terms behind these nine are products with v - v. Sums of integers are the
+same in any order.
 """
 
 from __future__ import annotations

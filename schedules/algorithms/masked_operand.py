@@ -1,4 +1,5 @@
-"""A product under a choice of data is summed without the choice, of an operand that is 0 where it fails.
+"""A product under a choice that depends on data is summed without the choice: one operand is 0 where the
+choice fails.
 
     C[i, j] = Σ_k select(M[i, k] > 0, A[i, k] * B[k, j], 0)
 
@@ -9,8 +10,9 @@
               C.plain[i, j]  = Σ_k C.masked[i, k] * B[k, j]
               C[i, j]        = select(C.harm == 0, C.plain[i, j], C.each[i, j])
 
-0 * x is 0 for finite x only, so both sums are there, and which one is made is known before (`skip_unread`).
-Adding ±0 changes no sum that begins with 0, but for the sign of a zero that a term too small has left.
+0 * x is 0 for finite x only, so the program has both sums, and `C.harm` decides which one is computed
+(`skip_unread`). Adding ±0 changes no sum that begins with 0, except the sign of a zero that comes from a term
+that was too small.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
         per row           two scalars are loaded, one compared
         per vector        one vector is loaded
 
-What depends on the row alone is computed once for all vectors side by side, and the other way round.
-A matrix product is (1, 1, 1), and holds one vector of each.
+Work that depends on the row alone is done once for all vectors side by side, and work that depends on the
+vector alone is done once for all rows. A matrix product has the cost (1, 1, 1), and holds one vector of each.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Which dot instructions carry out a stage, and how: the axis their groups are cut of, the operand in panels.
+"""Which dot instructions can compute a stage, and how: the axis that is cut into groups, and the operand that
+is packed into panels.
 
     C[i, j] += i32(A[i, k]) * i32(W[k, j])        x86.vpdpbusd.512: groups of 4 of k, A shared, W in panels
                                                   [j.0, k.0, j.1, k.1]
 
 Neighbours along the axis lie side by side in the operand that columns share, so that a group is one word of
-it. The other one runs along the columns and is packed; if it is not a constant, in every call.
+it. The other operand runs along the columns and is packed; if it is not a constant, it is packed in every
+call.
 """
 
 from __future__ import annotations

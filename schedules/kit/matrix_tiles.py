@@ -1,10 +1,11 @@
-"""Tiles of sums of instructions that multiply tiles (AMX): which fit the registers, and which suits best.
+"""Tiles of sums for instructions that multiply tiles (AMX): which tiles fit the registers, and which tile
+suits best.
 
     option (outer rows, rows, vectors, columns, rows of a register)
 
 A step loads a tile of every row and of every column once, and multiplies each with each. Registers hold the
-sums, the tiles of the shorter side and one of the other. All have one shape in a kernel, but for the last
-step of a reduction that is not whole.
+sums, the tiles of the shorter side and one of the other. All tiles in a kernel have one shape, except in a
+last step of a reduction that is not whole.
 """
 
 from __future__ import annotations

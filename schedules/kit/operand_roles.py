@@ -3,9 +3,9 @@
     C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j]      vector j   rows (i,)   others (b,)
                                                   moving B (runs along j)   standing A (broadcast)
 
-A moving operand that is constant is packed into panels once. One that is not is read where it is, or its
-panel is copied into the cache next to the tile (see `copy_pays`); one whose vector axis does not run along
-memory is packed in every call if it is used often enough.
+A constant moving operand is packed into panels once. Any other moving operand is read where it lies, or its
+panel is copied into the cache next to the tile (see `copy_pays`). If its vector axis does not run along
+memory, it is packed in every call, provided that it is used often enough.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cycles of a pipeline under a plan: operations, loads, recomputation, bytes by the cache that holds them.
 
-Each stored stage is evaluated at the points that its reader's tile needs, whatever it inlines with it; what
-stored stages hand on is written and read where the tile's arrays fit. It ranks plans before any loop exists;
-the prior and the measurements come after.
+Each stored stage is evaluated, with the stages inlined into it, at the points that its reader's tile needs.
+Its results are written to and read from the nearest cache into which the tile's arrays fit. This estimate
+ranks plans before any loop exists; the prior and the measurements come after.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of a stencil side by side: what neighbours read in common is loaded once."""
+"""Rows of a stencil side by side: elements that several rows read are loaded once."""
 
 from __future__ import annotations
 

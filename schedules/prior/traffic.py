@@ -1,11 +1,12 @@
-"""Bytes that a stage brings into each cache: what loops touch, what stays from turn to turn and call to call.
+"""Bytes that a stage brings into each cache: the bytes that loops touch, and those that stay from turn to
+turn and from call to call.
 
     for i:            30 kB: the rows i to i + 4       each turn brings one new row, the others are there
       for j: …        400 bytes
 
-A cache keeps what the outermost level touches that fits into it as a whole; whenever that level is entered
-again, what it has not touched in the last turn is brought in. Levels are the stage's loops; a fused one is as
-many as it was before.
+Of all levels whose bytes fit into a cache as a whole, the outermost counts: the cache keeps what this level
+touches. Whenever the level is entered again, bytes that it has not touched in the last turn are brought in.
+Levels are the stage's loops; a fused loop counts as the loops that it was made from.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The functions of a C library, as native code: create, run, destroy, what it takes and gives, error texts.
+"""The functions of a C library, as native code: create, run, destroy, the arguments and results, error texts.
 
     handle ─▶ weights (mapped) · idle blocks        block = slots for all arguments · workspaces of one call
 
 A handle may be called from any number of threads at once: each call takes a block from the handle's list, or
 makes one, and gives it back. Libraries differ in tables of constants only: for every argument of a call its
-checks (CHECK), for every other slot of the entry its place (LIES), names and shapes.
-Status codes are numbers with one sentence each, so that nothing is kept of the last error, in any thread.
+checks (CHECK), for every other slot of the entry its place (LIES), names and shapes. Status codes are numbers
+with one sentence each, so no thread has to keep its last error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dots in LLVM IR: the spellings of instructions, and an operand that all columns share.
 
-A row's group of elements (4 bytes as a rule) is one word for LLVM, which every lane of a vector then has: a
-load that broadcasts.
+A row's group of elements (usually 4 bytes) is one word for LLVM. A broadcasting load puts this word into
+every lane of a vector.
 """
 
 from __future__ import annotations

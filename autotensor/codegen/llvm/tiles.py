@@ -1,14 +1,14 @@
-"""AMX's tiles: which register holds what in a kernel, and the dots, loads and stores of them.
+"""AMX's tiles: the contents of each register in a kernel, and the dots, loads and stores of tiles.
 
     C[0:256] = x16(0), …                      tilezero 0
     for k: C[0:256] = x86.tdpbusd(C[0:256], A[rows], W[rows])
                                               tileloadd 4, A;  tileloadd 5, W;  tdpbusd 0, 4, 5
     D[0:16] = C[0:16]                         tilestored 0, seen;  D[0:16] = seen[0:16]
 
-Registers are numbered here: LLVM gives each of its own one shape in a function, and ends the process where
-they do not suffice. Sums stay in registers from the store of zeros on, if their buffer is one of registers;
-each shape of an operand has registers of its own, which loads take in turn. One configuration serves the
-whole kernel.
+This module numbers the registers. LLVM's own allocation gives each register one shape in a function, and ends
+the process where the registers do not suffice. Sums stay in registers from the store of zeros on, if their
+buffer is one of registers; each shape of an operand has registers of its own, which loads take in turn. One
+configuration serves the whole kernel.
 """
 
 from __future__ import annotations

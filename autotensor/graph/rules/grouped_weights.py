@@ -3,8 +3,8 @@
     matmul(x[rows, k], dequantize(q: int8[k, n], take(scale[k / 32, n], …)))
         ──▶   dense_nbits(x, q in 4 bits, scale)                         few rows; one kernel
 
-A product of few rows waits for its weights, so they stay in 4 bits where their numbers are so small, or in 8.
-Where many rows share them, they become float32 when the model is compiled.
+A product of few rows waits for its weights, so they stay in 4 bits where the numbers fit, or else in 8. Where
+many rows share them, they become float32 when the model is compiled.
 """
 
 from __future__ import annotations

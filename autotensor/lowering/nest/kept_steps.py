@@ -4,7 +4,8 @@
       S[t, j] = f(S[t - 1, j])               ──▶           S[t % 2, j] = f(S[(t - 1) % 2, j])
     for j: C[j] = S[999, j]                              for j: C[j] = S[1, j]
 
-A last state, a solution after many iterations: what is kept stays in a cache.
+This serves programs that read only a last state, such as a solution after many iterations: the kept steps
+stay in a cache.
 Source: the storage folding of Halide (Ragan-Kelley et al., PLDI 2013).
 """
 

@@ -1,4 +1,4 @@
-"""dots: vector loops that are marked with a dot instruction become one, where they mean what it computes.
+"""dots: vector loops that are marked with a dot instruction become the instruction, if they compute the same.
 
     for j in vectorized(16, thread="x86.vpdpbusd.512"): for q in 4:
       C[j] = C[j] + i32(A[4*k + q]) * i32(B[64*k + 4*j + q])
@@ -12,7 +12,7 @@ groups than it has, and rows of its operands may be any distance apart:
       C[16*i + j] = C[16*i + j] + i32(A[S*i + 4*k + q]) * i32(B[64*k + 4*j + q])
         ──▶     C[0:224] = x86.tdpbusd(C[0:224], A[rows of 64, S apart], B[0:1024])
 
-Where sums begin or are joined the loops stay and are vectors. Any other loops are an error.
+Where sums begin or are joined, the loops remain vector loops. Any other loops are an error.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 `partition` then ends the loop where the terms end: rows of a sparse matrix, sequences with a length of each.
 
-Limits that keep indices inside of their buffer are tested in front of the loop, too. Where the test fails, it
-is as it was:
+Limits that keep indices inside of their buffer are tested in front of the loop, too. Where the test fails,
+the loop keeps its limits:
 
     … A[max(min(p[i] + k, n - 1), 0)]             ──▶     if k.0 >= 0 and k.1 <= n: for k: … A[k.0 + k]
                                                           else: for k: … A[max(min(k.0 + k, n - 1), 0)]

@@ -3,7 +3,7 @@
     C.near[64, 32], tiles of 14 x 16    ──▶    C.near[5, 2, 14, 16]
     C.near[i, j]                        ──▶    C.near[i//14, j//16, i%14, j%16]
 
-Then the sums of a tile are one vector, which registers hold. Other buffers keep their layout.
+Then the sums of a tile are one vector, and one register holds it. Other buffers keep their layout.
 """
 
 from __future__ import annotations

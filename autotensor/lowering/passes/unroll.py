@@ -2,7 +2,7 @@
 
     for i in unrolled(2): S(i)     ──▶     S(0); S(1)
 
-All in one walk: what does not depend on the variable is simplified once for all copies.
+One walk does all of it: expressions that do not depend on the variable are simplified once for all copies.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     for j in range(256):                                  if k == 0: for j in range(256): C[k, j] = A[j]
       C[k, j] = select(k == 0, A[j], exp(B[j]))     ──▶   else:      for j in range(256): C[k, j] = exp(B[j])
 
-As vectors both sides of a Select are computed. Each loop here computes its own side, so that both together
-are about as much code as the one. Loops over sums stay as they are: the form of their tiles counts later, in
-`promote`.
+In vectors, both sides of a Select are computed. After this pass each loop computes its own side only, so both
+loops together are about as much code as the one loop before. Loops over sums stay as they are: `promote`
+needs the form of their tiles later.
 """
 
 from __future__ import annotations

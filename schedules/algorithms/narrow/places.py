@@ -5,9 +5,9 @@
         ──▶   C.narrow, V.narrow = argmax_k (i32(k), A[k, j])
               C[j], V[j]         = i64(C.narrow[j]), V.narrow[j]
 
-A vector of places then has as many lanes as one of values. It is exact: the reducer hands a place on as it
-is and compares it with others, and all terms fit. The first place may be an extreme of int64: then an extreme
-of 32 bits, which terms do not have, stands for it.
+A vector of places then has as many lanes as one of values. The result is exact: the reducer only passes a
+place on unchanged and compares it with others, and the places of all terms fit into 32 bits. The initial
+place may be an extreme of int64: then an extreme of 32 bits, which no term has, stands for it.
 """
 
 from __future__ import annotations

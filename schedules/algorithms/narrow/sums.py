@@ -5,9 +5,9 @@
         ──▶   C.narrow[i] = Σ_k select(E[k] <= X[i], 1, 0)          of int32
               C[i]        = i64(C.narrow[i])
 
-A vector of narrow sums has more lanes. It is exact: sums, differences and products wrap around in any type,
-and the number of terms times the range of one fits. No type is narrower than the tensors that are read: a
-comparison has the lanes of its operands.
+A vector of narrow sums has more lanes. The result is exact: sums, differences and products wrap around in any
+type, and the number of terms times the range of one term fits. No type is narrower than the tensors that are
+read: a comparison has the lanes of its operands.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@
       for tiles of queries: mixed = weights × values       register tiles (queries × vectors of channels)
                             out = mixed / total
 
-All scores of a block are kept (32 queries × 1000 keys are 128 KiB): the running maximum that others use to
-avoid that costs more than it saves until a block's scores leave the second-level cache. In causal attention,
-loops over keys end with the last key that a block of queries sees (pragmas `skip_zeros` and `skip_unread`).
+All scores of a block are kept (32 queries × 1000 keys are 128 KiB). Other systems use a running maximum
+instead, which costs more than it saves until a block's scores leave the second-level cache. In causal
+attention, loops over keys end with the last key that a block of queries sees (pragmas `skip_zeros` and
+`skip_unread`).
 Source: Dao et al., "FlashAttention" (2022), for the blocks; the orientation is ours.
 """
 

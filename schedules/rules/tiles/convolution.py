@@ -1,7 +1,7 @@
 """Convolutions without multiplications by padding, also in phases or groups.
 
-A convolution here is a sum of products of a window over data and constant weights, the window along axes that
-the weights do not have; its channels are the vector axis. Its rows are tiled as in `tile_cpu`:
+A convolution here is a sum of products of data in a window and constant weights. The window slides along axes
+that the weights do not have; the output channels are the vector axis. Rows are tiled as in `tile_cpu`:
 
     parallel over blocks of (groups, phases, other axes, rows, columns)
       for phases in the tiled axis                                            written out
@@ -10,8 +10,9 @@ the weights do not have; its channels are the vector axis. Its rows are tiled as
           for kernel rows: if the row is not padding:
             for kernel columns (written out): for channels: acc += broadcast(x) × weights, but for padding
 
-Padding is not copied. A kernel axis whose data axis is not tiled keeps a test; one whose data axis is tiled
-is written out, and the loop over tiles is cut, so that at the image's edge smaller tiles do the work.
+Padding is not copied. A kernel axis whose data axis is not tiled keeps a test. A kernel axis whose data axis
+is tiled is written out, and the loop over tiles is cut, so that smaller tiles do the work at the image's
+edge.
 
 The result may be read through `joined` axes (h // 2 and h % 2 of a transposed convolution in phases, groups
 of channels): then loops of the reader carry the tiles all the same, since both are digits of its axes.

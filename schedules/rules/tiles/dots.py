@@ -4,8 +4,9 @@
       acc[rows, nv*columns] in registers
       for groups of the reduction: acc = dot(acc, a word of each row, nv vectors of a panel)
 
-Panels hold the elements of a group side by side. An instruction that the processor's record says to be faster
-than FMAs in float32 is the default; others are sketches for the search to try, as are the loops without.
+Panels hold the elements of a group side by side. An instruction that is faster than FMAs in float32, by the
+processor's record, is the default. Other instructions, and loops without any, are sketches for the search to
+try.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolutions with few output channels: vectors along the input channels.
 
-A decoder's last layer makes three channels of 64: too few for a vector. But its inputs are long: every
-output is a sum of vectors, joined at the end:
+A decoder's last layer makes three channels from 64: too few for a vector. But it has many input channels, so
+every output is a sum of vectors, whose lanes are joined at the end:
 
     parallel over blocks of (groups, phases, rows)
       for phases in the tiled axis                                            written out
@@ -10,11 +10,11 @@ output is a sum of vectors, joined at the end:
             acc[elements, output channels] += x × weights          both vectors, but for padding
           each accumulator joined to a number, stored
 
-Weights are turned so that input channels are last. Where input channels do not fill vectors, or there are
+Weights are transposed so that input channels are last. Where input channels do not fill vectors, or there are
 enough output channels, the rule does not apply.
 
-The sums come as single numbers. A pointwise stage behind that takes long (tanh) is left to its own rule,
-which takes whole vectors of them (DCGAN's last layer: 1.6 x as fast as number by number; Zen 4, 2026-11).
+The sums are single numbers. A slow pointwise stage behind them (tanh) is left to its own rule, which takes
+whole vectors of sums (DCGAN's last layer: 1.6 x as fast as number by number; Zen 4, 2026-11).
 """
 
 from __future__ import annotations

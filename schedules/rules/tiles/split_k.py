@@ -3,8 +3,8 @@
     C[i, j] = Σ_k A[i, k] B[k, j]     ──▶     parallel for p: C.rf[p, i, j] = Σ_k' …      register tiles
                                               C[i, j] = Σ_p C.rf[p, i, j]
 
-Offered where the result has fewer tiles than there are cores, and each would keep its core busy for long; the
-parts are tiled by `tile_cpu`, which sees `p` as one more axis.
+The rule applies where the result has fewer tiles than there are cores, and each tile would keep its core busy
+for long. `tile_cpu` tiles the parts; it sees `p` as one more axis.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@
         for window rows, rows, window columns, columns:  acc += x[…] × w[…]         fully unrolled
         epilogue: bias, activation; store
 
-No operand stays the same along the vector, so nothing is broadcast: each loaded vector serves all rows and
-columns of the tile whose windows hold it. Padding is not copied: lowering skips it (`skip`), and cuts the
+No operand is constant along the vector, so nothing is broadcast: each loaded vector serves all rows and
+columns of the tile whose windows contain it. Padding is not copied: lowering skips it (`skip`), and cuts the
 loops so that the interior runs without tests (`partition`).
 
 Cores divide rows, as the products before and after do: then a core finds in its own cache what it wrote. A
-map of few rows goes by channels, because products with large weights do too.
+map of few rows is divided by channels, because products with large weights are divided so, too.
 Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
 for the reuse of rows and columns.
 """

@@ -11,10 +11,10 @@ or, for few tiles and large weights, by columns, so that every core reads its ow
     parallel over vectors of channels: padding; V
     parallel over blocks of output channels, then blocks of tiles: M, R, output
 
-Offered in addition to the direct sketches where a stage is a 3x3, stride-1 convolution with constant weights
-and the target's numerics are not "strict". A rough count of cycles decides which comes first and is taken
-without any measurement: Winograd's only where it is surely faster, also with weights that come from memory.
-The search decides the rest.
+The rule adds to the direct sketches where a stage is a 3x3, stride-1 convolution with constant weights and
+the target's numerics are not "strict". A rough count of cycles decides which sketch comes first and is taken
+without any measurement: Winograd's comes first only where it is surely faster, also with weights that come
+from memory. The search decides the rest.
 """
 
 from __future__ import annotations

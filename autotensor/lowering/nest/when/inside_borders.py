@@ -4,8 +4,9 @@ borders.
     for v: P[v % 3] = select(1 <= v < n - 1, …)     ──▶     for v: if 1 <= v < n - 1: P[v % 3] = …
                                                                    else: P[v % 3] = select(1 <= v < n - 1, …)
 
-Rows of a tile that is computed at once lie inside as the tile does, and loops over tiles are cut; a loop that
-keeps what its iterations compute cannot be, and every vector of every row would be a select.
+The rows of a tile that is computed as a whole lie inside when the tile does, and loops over tiles are cut. A
+loop that keeps the results of its iterations cannot be cut, and without this test every vector of every row
+would be a select.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ memory, and the Select drops them. The pragma `skip_unread` turns it on.
 
     C = select(harm[] == 0, P[i, j], E[i, j])            ──▶     if not harm[] == 0: E[i, j] = …
 
-A condition of data counts where it is one for all points of a stage, and known before it.
+A condition on data counts if it is the same for all points of a stage and is known before the stage runs.
 """
 
 from __future__ import annotations
