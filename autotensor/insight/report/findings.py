@@ -7,7 +7,9 @@ Each answer is a rule that can be said in a sentence, and every number in it is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from autotensor.insight.report.figures import Figures
 from autotensor.insight.report.tally import Failure
@@ -20,6 +22,9 @@ from tuning_db.records import Status
 STILL = 0.5  # if this share of a task's last trials gained nothing, it stands still
 FEWEST = 16  # least number of trials for that judgement
 WEIGHTY = 1.03  # times the winner's time: a smaller loss by the default's decision is not why it wins
+FAR = 3.0  # times what its kernels come to: an untuned model that takes longer was not timed as they were
+MOST_NAMES = 3  # tasks that a sentence lists
+TAKEN = {"in the model": "Timed inside the model", "alone": "Timed alone", "": "By the search's times"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +49,52 @@ def now_s(f: Figures, t: TaskFigures) -> float | None:
     return f.in_model.get(t.workload, t.after_s)
 
 
+def least_s(f: Figures, t: TaskFigures) -> float:
+    """Seconds of an inference that a task needs: its bound, or what it took where it took less.
+
+    The bound is an estimate, so a schedule may beat it. It is 0 where none is known.
+    """
+    return min(t.bound_s or 0.0, fastest_s(f, t))
+
+
+def fastest_s(f: Figures, t: TaskFigures) -> float:
+    """The fewest seconds that a task took for an inference in any measurement; infinite without one."""
+    tried = (t.weight * p.seconds for p in t.history.points if p.seconds is not None)
+    return min((*tried, *(s for s in (t.before_s, t.after_s, now_s(f, t)) if s is not None)), default=inf)
+
+
 def to_gain_s(f: Figures, t: TaskFigures) -> float:
-    """Seconds of an inference that a task takes beyond its bound; all of them where no bound is known."""
-    return max(0.0, (now_s(f, t) or 0.0) - (t.bound_s or 0.0))
+    """Seconds of an inference that a task takes beyond what it needs; all of them where no bound is known."""
+    return max(0.0, (now_s(f, t) or 0.0) - least_s(f, t))
 
 
 def _next(f: Figures) -> Finding:
+    """Tasks without a bound are left out if others have one: their gain is unknown."""
     question = "Tune next"
-    task = max(f.tasks, key=lambda t: to_gain_s(f, t), default=None)
-    if task is None or to_gain_s(f, task) == 0.0:
-        return Finding(question, "nothing", "No task takes longer than its bound.")
-    time, share = now_s(f, task), f.share(task)
-    alone = len(f.tasks) == 1
-    text = f"It is the run's only task and takes {seconds_text(time)}"
-    if not alone:
-        text = f"It takes {seconds_text(time)} of an inference"
-        text += "" if share is None else f", {percent(share)} of all kernels"
-    if task.bound_s:
-        text += (
-            f". This machine's rates allow about {seconds_text(task.bound_s)}, so up to "
-            f"{seconds_text(to_gain_s(f, task))} can be gained"
-        )
-        text += "" if alone else f", more than in any other task ({_second(f, task)})"
+    bounded = [t for t in f.tasks if t.bound_s is not None]
+    order = sorted(bounded or f.tasks, key=lambda t: -to_gain_s(f, t))
+    if not order or to_gain_s(f, order[0]) == 0.0:
+        return Finding(question, "nothing", "No task whose bound is known takes longer than it.")
+    task, share = order[0], f.share(order[0])
+    time, inside = seconds_text(now_s(f, task)), task.workload in f.in_model
+    text = f"It is the run's only task and takes {time}{' inside the model' * inside}"
+    if len(f.tasks) > 1:
+        text = f"{'Inside the model it' if inside else 'It'} takes {time} of an inference"
+        text += f", {percent(share)} of all kernels" if share else ""
+    if task.bound_s is not None:
+        text += f". {_allowed(f, task)}, so up to {seconds_text(to_gain_s(f, task))} can be gained"
+        if len(order) > 1:
+            second = f"{order[1].name}, {seconds_text(to_gain_s(f, order[1]))}"
+            text += f", more than in any other task with a bound (next: {second})"
     return Finding(question, task.name, f"{text}. {_effort(task)}")
 
 
-def _second(f: Figures, first: TaskFigures) -> str:
-    """The task with the second most to gain."""
-    second = max((t for t in f.tasks if t is not first), key=lambda t: to_gain_s(f, t))
-    return f"next: {second.name}, {seconds_text(to_gain_s(f, second))}"
+def _allowed(f: Figures, t: TaskFigures) -> str:
+    """The seconds that a task needs, and how that is known."""
+    least, bound = seconds_text(least_s(f, t)), seconds_text(t.bound_s)
+    if least_s(f, t) < (t.bound_s or 0.0):
+        return f"In another measurement it took {least}, less than its estimated bound of {bound}"
+    return f"This machine's rates allow about {least}"
 
 
 def _effort(t: TaskFigures) -> str:
@@ -106,20 +128,50 @@ def last_gain(t: TaskFigures) -> int:
 def _failed(f: Figures) -> Finding:
     question = "Failed most"
     ran = [x for x in f.failures if x.status != Status.REJECTED]
-    refused = sum(x.count for x in f.failures) - sum(x.count for x in ran)
-    unrun = (
-        f" {refused} more never ran: their machine code showed that they would be slow." if refused else ""
-    )
+    unrun = _unrun(f)
     if not ran:
         return Finding(question, "nothing", f"All {f.trials} trials that ran gave right answers.{unrun}")
     first, count = ran[0], sum(x.count for x in ran)
-    said = f"{first.count} of {count} failures (of {f.trials} trials) are such: “{signature_text(first)}”."
-    text = f"{said} Most of them in {first.tasks[0]}; trial {first.example} is the first.{unrun}"
+    such = "is such" if first.count == 1 else "are such"
+    said = f"{first.count} of {count} failures (of {f.trials} trials) {such}: “{signature_text(first)}”."
+    text = f"{said} {_places(first)}{_failed_defaults(f)}{unrun}"
     return Finding(question, first.status, text)
 
 
+def _places(x: Failure) -> str:
+    """Where such failures are, as a sentence."""
+    if x.count == 1:
+        return f"It is trial {x.example}, in {x.tasks[0]}."
+    where = "All of them are in" if len(x.tasks) == 1 else "They are most frequent in"
+    return f"{where} {x.tasks[0]}; trial {x.example} is the first."
+
+
+def _unrun(f: Figures) -> str:
+    """The trials that were rejected, and the most frequent message."""
+    refused = [x for x in f.failures if x.status == Status.REJECTED]
+    if not refused:
+        return ""
+    count, most = sum(x.count for x in refused), "most often: " if len(refused) > 1 else ""
+    showed = "its machine code showed that it" if count == 1 else "their machine code showed that they"
+    return f" {count} more never ran: {showed} would be slow ({most}“{signature_text(refused[0])}”)."
+
+
+def default_failed(t: TaskFigures) -> bool:
+    """Whether the default was tried and did not work."""
+    return any(p.made_by == DEFAULT and p.seconds is None for p in t.history.points)
+
+
+def _failed_defaults(f: Figures) -> str:
+    names = [t.name for t in f.tasks if default_failed(t)]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f" The default itself of {names[0]} is among the failures."
+    return f" The defaults of {_some(names)} are among the failures."
+
+
 def signature_text(x: Failure) -> str:
-    return x.signature or "no text was kept"
+    return x.signature.rstrip(".") or "no text was kept"
 
 
 # --- why the winner wins ---
@@ -131,12 +183,34 @@ def best_saved(f: Figures) -> TaskFigures | None:
     return max(sure, key=lambda t: (t.before_s or 0.0) - (t.after_s or 0.0), default=None)
 
 
+def explained(f: Figures) -> TaskFigures | None:
+    """The task that the finding is about; None where it is about none."""
+    return best_saved(f) or _without_default(f)
+
+
+def whole_gain(f: Figures) -> str:
+    """How the tuned model compares with the untuned one; why not, where its kernels do not bear that out.
+
+    The models differ in their kernels alone. So the untuned one should take as long as the tuned one and what
+    the winners save; a figure far above that is noise, or of a default that failed and has no time.
+    """
+    if f.default_s is None or f.tuned_s is None:
+        return "not timed"
+    known = [t for t in f.tasks if t.before_s is not None]
+    due = f.tuned_s + sum(max(0.0, (t.before_s or 0.0) - (t.after_s or 0.0)) for t in known)
+    if f.default_s <= FAR * due:
+        return gain(f.default_s, f.tuned_s)
+    text = f"no ratio, since by its kernels' times the untuned model would take about {seconds_text(due)}"
+    failed = [t.name for t in f.tasks if default_failed(t)]
+    return f"{text} (the default of {_some(failed)} failed and has no time)" if failed else text
+
+
 def _why(f: Figures) -> Finding:
     question = "Why the winner wins"
     whole = ""
     if f.default_s is not None and f.tuned_s is not None:
         times = f"{seconds_text(f.default_s)} untuned, {seconds_text(f.tuned_s)} tuned"
-        whole = f" The whole model: {times}, {gain(f.default_s, f.tuned_s)}."
+        whole = f" The whole model: {times}, {whole_gain(f)}."
     task = best_saved(f)
     if task is None or task.result is None:
         if not any(t.result for t in f.tasks):
@@ -153,7 +227,7 @@ def _why(f: Figures) -> Finding:
     saved = seconds_text((task.before_s or 0.0) - (task.after_s or 0.0))
     of_all = "" if len(f.tasks) == 1 else " of an inference, more than any other"
     text = (
-        f"Its winner, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
+        f"{TAKEN[r.raced]}, its winner, {_born(task)}, takes {seconds_text(r.winner_s)} where the default "
         f"takes {seconds_text(r.default_s)} ({gain(r.default_s or 0.0, r.winner_s)}); that saves {saved}"
         f"{of_all}. {why(task)}"
     )
@@ -166,18 +240,16 @@ def _without_default(f: Figures) -> TaskFigures | None:
     return max(found, key=lambda t: t.after_s or 0.0, default=None)
 
 
-def default_failed(t: TaskFigures) -> bool:
-    """Whether the default was tried and did not work."""
-    return any(p.made_by == DEFAULT and p.seconds is None for p in t.history.points)
-
-
 def _near(f: Figures) -> str:
-    """How near their bounds the tasks are that were tried."""
-    tried = [t for t in f.tasks if t.history.measured and t.after_s and t.bound_s]
+    """How near their bounds the tasks are that were tried, by the times of the first finding."""
+    tried = [t for t in f.tasks if t.history.measured and now_s(f, t) and t.bound_s]
     if not tried:
         return ""
-    times = sum(t.after_s or 0.0 for t in tried) / sum(t.bound_s or 0.0 for t in tried)
-    return f" The tried tasks together take {times:.2f} times as long as this machine's rates allow."
+    times = sum(now_s(f, t) or 0.0 for t in tried) / sum(least_s(f, t) for t in tried)
+    where = " inside the model" if f.in_model else ""
+    beaten = any(least_s(f, t) < (t.bound_s or 0.0) for t in tried)
+    bounds = "their estimated bounds" + (", or their fastest times where these are less" if beaten else "")
+    return f" The tried tasks together take {times:.2f} times as long{where} as {bounds}."
 
 
 def _born(t: TaskFigures) -> str:
@@ -202,6 +274,8 @@ def why(t: TaskFigures) -> str:
     sentences = []
     if needed:
         sentences.append(f"By the search's times it needs {_listed([_need(r) for r in needed[:2]])}.")
+    elif len(other) == 1:
+        sentences.append(_only(other[0]))
     elif other:
         mild = [f"{short(r.what)} {r.winner} instead of {r.default}" for r in other[:3]]
         sentences.append(f"No single decision explains it; it has {_listed(mild)}.")
@@ -227,8 +301,20 @@ def _rival(t: TaskFigures) -> str:
 
 
 def _need(r: Reason) -> str:
+    return f"{short(r.what)} {r.winner} ({_otherwise(r)})"
+
+
+def _only(r: Reason) -> str:
+    """The only difference, as a sentence."""
+    said = f"The only difference that the log names is {short(r.what)} {r.winner} instead of {r.default}"
+    return f"{said}; no trial with that worked." if r.ratio is None else f"{said} ({_otherwise(r)})."
+
+
+def _otherwise(r: Reason) -> str:
+    """The least time of the trials that do a thing as the default does."""
     those = "the only trial" if r.trials == 1 else f"the best of {r.trials} trials"
-    return f"{short(r.what)} {r.winner} ({those} with {r.default} takes {r.ratio:.2f} times as long)"
+    those = f"the default itself, with {r.default}," if r.only_default else f"{those} with {r.default}"
+    return f"{those} takes {r.ratio:.2f} times as long"
 
 
 def _words(name: str) -> str:
@@ -249,6 +335,15 @@ def _listed(parts: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
+def _some(names: Sequence[str]) -> str:
+    """
+    >>> _some(["a", "b"]), _some(["a", "b", "c", "d", "e"])
+    ('a and b', 'a, b, c and 2 more')
+    """
+    rest = len(names) - MOST_NAMES
+    return _listed([*names[:MOST_NAMES], *([f"{rest} more"] if rest > 0 else [])])
+
+
 def seconds_text(seconds: float | None) -> str:
     """
     >>> seconds_text(1.2345), seconds_text(0.0123), seconds_text(4.5e-6), seconds_text(None)
@@ -260,4 +355,7 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds * scale:.3g} {unit}"
 
 
-__all__ = ["Finding", "best_saved", "findings", "last_gain", "now_s", "seconds_text", "why"]
+__all__ = [
+    "Finding", "best_saved", "default_won", "explained", "findings", "last_gain", "now_s", "seconds_text",
+    "whole_gain", "why",
+]  # fmt: skip

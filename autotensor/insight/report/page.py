@@ -19,9 +19,16 @@ from typing import Any
 from autotensor.base.errors import InputError
 from autotensor.insight.report.chart_rows import chart_rows
 from autotensor.insight.report.figures import Figures, document
-from autotensor.insight.report.findings import Finding, findings, seconds_text, why
+from autotensor.insight.report.findings import (
+    Finding,
+    default_won,
+    explained,
+    findings,
+    seconds_text,
+    whole_gain,
+    why,
+)
 from autotensor.insight.units import percent
-from autotensor.resolve import gain
 from tuning_db.records import Conditions
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -86,7 +93,9 @@ def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = 
         figures=_json([document(f) for f in shown]),
         charts=_json(drawn),
         scripts=scripts,
-        gain=gain,
+        default_won=default_won,
+        explained=explained,
+        whole_gain=whole_gain,
         why=why,
         noisy=NOISY,
         conditions=CONDITIONS,

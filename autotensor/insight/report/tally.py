@@ -64,7 +64,7 @@ class Noise:
     spread: float | None  # median over trials of (slowest - fastest) / median of a trial's samples
     spreads: tuple[int, ...]  # trials by spread, in classes that end at SPREADS
     drift: tuple[Drift, ...]
-    conditions: Mapping[str, int]  # trials by other load of the machine
+    conditions: Mapping[str, int]  # trials that were not rejected, by other load of the machine
 
 
 def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell, ...]:
@@ -106,7 +106,8 @@ def noise(rows: Sequence[Tried]) -> Noise:
     classes = [0] * (len(SPREADS) + 1)
     for s in spreads:
         classes[sum(s >= end for end in SPREADS)] += 1
-    conditions = Counter(t.conditions or "not recorded" for t in rows)
+    met = (t for t in rows if t.status is not Status.REJECTED)
+    conditions = Counter(t.conditions or "not recorded" for t in met)
     return Noise(median(spreads) if spreads else None, tuple(classes), _drift(rows), dict(conditions))
 
 

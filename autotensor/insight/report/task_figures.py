@@ -65,7 +65,8 @@ class Limits:
 
     operations: float  # of floats, and of products of integers
     bytes: int  # of inputs and outputs, each once
-    bound_s: float | None  # None: the machine's rates were not measured
+    # None: the machine's rates were not measured, or it neither computes nor reads weights, as a transpose
+    bound_s: float | None
     rules: Mapping[str, str]  # by hash of the sketch: the rules that make it today
 
 
@@ -79,6 +80,7 @@ class Reason:
     default: str
     ratio: float | None  # None: no such trial worked
     trials: int  # that do it as the default
+    only_default: bool = False  # the one such trial is the default itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,7 @@ def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence
     cold = not any(t.residency == "hot" for t in rows)
     bound = None
     if rates is not None:
-        bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=sketches)
+        bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=sketches) or None
     moved = sum(b.bytes for b in (*dag.inputs, *dag.outputs))
     rules = {s.hash: " + ".join(dict.fromkeys(s.made_by)) for s in sketches}
     return Limits(dag.flops() + products_of_integers(dag), moved, bound, rules)
@@ -261,7 +263,6 @@ def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence
 def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None) -> tuple[Reason, ...]:
     """The differences between winner and default, each with the least loss by the default's decision."""
     rules = {} if known is None else known.rules
-    best = seconds_of(winner)
     good = [t for t in rows if t.verified]
     found = []
     if winner.sketch_hash != default.sketch_hash:
@@ -270,20 +271,21 @@ def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits 
             f"{rules.get(t.sketch_hash, 'no known rule')} (sketch {t.sketch_hash[:6]})"
             for t in (winner, default)
         ]
-        found.append(Reason("structure", words[0], words[1], _at_best(alike, best), len(alike)))
+        found.append(_reason("structure", words[0], words[1], alike, winner, default))
     mine, usual = json.loads(winner.decisions), json.loads(default.decisions)
     kin = [(t, json.loads(t.decisions)) for t in good if t.sketch_hash == winner.sketch_hash]
     for name, value in mine.items():
         if name in usual and usual[name] != value:
             alike = [t for t, decisions in kin if decisions.get(name) == usual[name]]
-            found.append(
-                Reason(name, option_text(value), option_text(usual[name]), _at_best(alike, best), len(alike))
-            )
+            found.append(_reason(name, option_text(value), option_text(usual[name]), alike, winner, default))
     return tuple(sorted(found, key=lambda r: -(r.ratio or 0.0)))
 
 
-def _at_best(rows: Sequence[Tried], best_s: float) -> float | None:
-    return min(map(seconds_of, rows)) / best_s if rows and best_s > 0.0 else None
+def _reason(what: str, mine: str, usual: str, kin: Sequence[Tried], winner: Tried, default: Tried) -> Reason:
+    """A difference; `kin` are the trials that do it as the default."""
+    best_s = seconds_of(winner)
+    ratio = min(map(seconds_of, kin)) / best_s if kin and best_s > 0.0 else None
+    return Reason(what, mine, usual, ratio, len(kin), [t.id for t in kin] == [default.id])
 
 
 def code_figures(result: Result, raced: Sequence[TrialRecord]) -> dict[str, tuple[float, float]]:

@@ -14,6 +14,8 @@ import pytest
 from cli_tools import mlp_plan
 from made_up_runs import BEGAN, add_run
 
+from autotensor.api.log_handle import log
+from autotensor.insight.report.figures import Figures
 from tuning_db import connect
 
 sys.path.append(str(Path(__file__).parent))
@@ -30,6 +32,16 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_run(store, tasks, 120, "mlp")
         add_run(store, tasks, 60, "mlp", seed=1, began=BEGAN + timedelta(days=1), slower=1.2)
     return path
+
+
+@pytest.fixture
+def both(two_runs: Path) -> tuple[Figures, Figures]:
+    """The first run and the second."""
+    with log(str(two_runs)) as handle:
+        first, second = (r.key for r in handle.runs(model="mlp"))
+        report = handle.report(first, second)
+    assert report.against is not None
+    return report.figures, report.against
 
 
 @pytest.fixture

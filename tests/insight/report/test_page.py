@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from against_sql import assert_of_the_log
 from cli_tools import cli
 
 from autotensor.api.log_handle import log
+from autotensor.insight.report.findings import findings
+from autotensor.insight.report.page import page
 
 MOST = 3 << 20  # bytes
 EXTRA = ("altair", "vl_convert", "jinja2")
@@ -111,16 +115,34 @@ def test_the_page_answers_first(written):
 
 def test_text_of_a_log_stays_text(two_runs, tmp_path, written):
     """A name cannot become an element or end a script."""
-    from dataclasses import replace
-
-    from autotensor.insight.report.page import page
-
     with log(str(two_runs)) as handle:
         f = handle.report().figures
     evil = "</script><script>alert(1)</script>"
     text = page(replace(f, model=evil, tasks=tuple(replace(t, name=evil) for t in f.tasks)))
     assert evil not in text
     assert json.loads(read(text).texts["figures"])[0]["model"] == evil
+
+
+def test_rows_say_what_was_raced_and_where_the_default_won(two_runs, written):
+    with log(str(two_runs)) as handle:
+        f = handle.report().figures
+    assert ">not raced<" not in page(f)
+    first, *others = f.tasks
+    won = replace(first.result, winner=first.result.default, ratio=1.0, lower=1.0, upper=1.0, raced="")
+    text = page(replace(f, tasks=(replace(first, result=won), *others)))
+    assert text.count(">not raced<") == 1
+    defaults = [len(re.findall(r'<td class="n">the default\s*<', t)) for t in (page(f), text)]
+    assert defaults[1] == defaults[0] + 1
+    assert "1.000 to 1.000" not in text
+
+
+def test_the_open_task_is_the_one_that_the_finding_explains(two_runs, written):
+    with log(str(two_runs)) as handle:
+        f = handle.report().figures
+    for order in (f.tasks, f.tasks[::-1]):
+        turned = replace(f, tasks=order)
+        opened = re.findall(r"<details open>\s*<summary>(.*?)</summary>", page(turned))
+        assert [html.unescape(name) for name in opened] == [findings(turned)[2].answer]
 
 
 def test_a_notebook_shows_the_page_in_a_frame(two_runs, written):
