@@ -1,4 +1,4 @@
-"""The address of a database as it may be shown: without passwords, wherever in a URL they stand.
+"""The address of a database as it may be shown: without passwords, wherever they are in a URL.
 
 >>> shown("postgresql://ada:secret@host/log?password=other&sslmode=require")
 'postgresql://ada:***@host/log?password=***&sslmode=require'
@@ -37,7 +37,7 @@ def _parts(rest: str) -> tuple[str, str, str, str]:
     (('ada:p?q', '@', 'host/log', ''), ('', '', 'host/log', 'user=ada'))
     """
     front, _, query = rest.partition("?")
-    if "@" not in front and "@" in query:  # a password with a question mark in it, not written as %3F
+    if "@" not in front and "@" in query:  # a password contains ? instead of %3F
         user, at, rest = rest.rpartition("@")
         return (user, at, *rest.partition("?")[::2])
     return (*front.rpartition("@"), query)
@@ -53,7 +53,7 @@ def _shown_pair(pair: str) -> str:
 
 
 def without_passwords(text: str, address: str) -> str:
-    """A text, of a driver say, in which the address or its passwords may stand, without them.
+    """A text, such as a driver's message, with the address and its passwords removed.
 
     >>> without_passwords("cannot log in with secret", "postgresql://ada:secret@host/log")
     'cannot log in with ***'
@@ -66,7 +66,7 @@ def without_passwords(text: str, address: str) -> str:
 
 
 def _passwords(address: str) -> set[str]:
-    """As they are written, and as they are meant."""
+    """The passwords of an address, as written and decoded."""
     user, _, _, query = _parts(address.partition("://")[2])
     found = {user.partition(":")[2]}
     for pair in query.split("&"):

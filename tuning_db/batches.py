@@ -36,7 +36,8 @@ Row = Mapping[str, Any]
 
 
 def store_rounds(c: Connection, keys: Keys, begun: Sequence[Round], intents: Sequence[Intent]) -> None:
-    """Rounds and what is about to be launched; what has its trial already is left out."""
+    """Stores rounds and the candidates that are about to be launched; candidates whose trials are stored are
+    left out."""
     rows = [_round_row(c, keys, r) for r in begun]
     c.execute(upsert_round(c.dialect.name), rows)
     keys.rounds |= {(*(row[name] for name in TASK), row["number"]) for row in rows}
@@ -72,9 +73,9 @@ def _intent_row(c: Connection, keys: Keys, i: Intent) -> dict[str, Any]:
 
 
 def store_trials(c: Connection, keys: Keys, trials: Sequence[TrialRecord], again: bool) -> int:
-    """Stores trials that are new, and what follows from them; gives their number.
+    """Stores the new ones of some trials, with lineage, counts and races; gives their number.
 
-    again: some may be there already by a try whose answer was lost; these count as new.
+    again: an earlier try whose answer was lost may have stored some trials; these count as new.
     """
     rows = [trial_row(c, keys, t) for t in trials]
     _check_rounds(c, keys, rows)
@@ -82,7 +83,7 @@ def store_trials(c: Connection, keys: Keys, trials: Sequence[TrialRecord], again
     c.execute(DROP_INTENT, [{f"of_{name}": row[name] for name in IDENTITY} for row in rows])
     new: dict[int, tuple[Row, TrialRecord]] = {}
     for row, t in zip(rows, trials, strict=True):
-        id = ids.pop(_identity(row), None)  # the first of several that are the same
+        id = ids.pop(_identity(row), None)  # for the first of several equal rows only
         if id is not None:
             new[id] = row, t
     _store_parents(c, keys, new)
@@ -103,7 +104,7 @@ def _distinct(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _is_there(c: Connection, row: Row) -> bool:
-    """Whether just this trial is stored, not another of its identity."""
+    """Whether exactly this trial is stored, not another with the same identity."""
     known = c.execute(TRIAL_OF, {f"of_{name}": row[name] for name in IDENTITY}).first()
     return known is not None and known.created == row["created"]
 
@@ -138,7 +139,7 @@ def _store_parents(c: Connection, keys: Keys, new: Mapping[int, tuple[Row, Trial
 
 
 def _add_counts(c: Connection, new: Mapping[int, Row]) -> None:
-    """In the order of the key, so that no two writers wait for each other in a circle."""
+    """Adds the counts in the order of their keys, so that no two writers wait for each other in a circle."""
     names = ("workload_id", "target_id", "machine_id", "status", "error_signature")
     found: dict[tuple[Any, ...], list[int]] = {}
     for id, row in new.items():

@@ -51,11 +51,11 @@ from tuning_db.records import (
 )
 from tuning_db.values import Json, now
 
-LEASE_S = 60.0  # an owner of a session that renews nothing for so long is taken for dead
+LEASE_S = 60.0  # an owner of a session that does not renew its lease for so long counts as dead
 
 
 def nobody_is(owner: str) -> bool:
-    """The answer to "is this owner surely gone?" of somebody who cannot tell."""
+    """A function for `gone` that never says that an owner is surely gone."""
     return False
 
 
@@ -160,7 +160,7 @@ class TrialStore(ABC):
     def put_session(self, session: Session) -> bool:
         """Store a session that has its id already (a merge); False if it is known.
 
-        A known session that has no end gets the end of this one.
+        If the session is known and has no end, it gets the end of this record.
         """
 
     @abstractmethod
@@ -179,8 +179,8 @@ class TrialStore(ABC):
     ) -> Claim:
         """The search session of a run on a machine: the latest one continued, or a new one.
 
-        One of all who ask gets it. `Claim.mine` is False while another owner has a lease on it, unless
-        `gone` says that this owner lives no more. fresh: a new session in any case.
+        If several processes claim it at once, one of them gets it. `Claim.mine` is False while another owner
+        has a lease on it, unless `gone` says that this owner lives no more. fresh: a new session in any case.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def openings(self, session: str | None = None) -> tuple[Opening, ...]:
-        """Who worked on a session, or on any, oldest first."""
+        """The processes that worked on a session, or on any session, oldest first."""
 
     @abstractmethod
     def end_session(self, session: str, reason: str) -> None:
@@ -278,8 +278,8 @@ class TrialStore(ABC):
     ) -> tuple[TrialRecord, ...]:
         """Trials in order of storing, only those with an id above `after` (to read what is new).
 
-        limit: at most so many, the first ones, or the last ones if `newest`. before: only those that were
-        created before (to read a run's knowledge at its beginning).
+        limit: at most so many trials, the first ones, or the last ones if `newest`. before: only trials
+        created before that time (to read a run's knowledge as it was at its beginning).
         """
 
     @abstractmethod
@@ -301,11 +301,11 @@ class TrialStore(ABC):
         trace_hashes: Collection[str],
         kinds: Collection[SessionKind] | None = None,
     ) -> frozenset[str]:
-        """Which of these traces this machine ever measured, in sessions of these kinds (None: any)."""
+        """The traces, among these, that this machine ever measured in sessions of these kinds (None: any)."""
 
     @abstractmethod
     def put_standing(self, standing: Standing) -> None:
-        """Note who won a race; nothing if a later race was stored meanwhile.
+        """Note who won a race; has no effect if a later race was stored meanwhile.
 
         Raises StoreError naming a trial that is not stored.
         """
@@ -320,18 +320,19 @@ class TrialStore(ABC):
 
     @abstractmethod
     def overtaken(self, machine: str, share: float) -> frozenset[tuple[str, str]]:
-        """Workloads and targets of which a verified trial that is newer than the last race took less than
-        `share` of its winner's time."""
+        """Workloads and targets with a verified trial that is newer than their last race, and took less than
+        `share` of the time of the race's winner."""
 
     @abstractmethod
     def leaders(self, machine: str | None = None) -> tuple[Leader, ...]:
-        """The fastest verified trial of every task, on every machine or on one. Cost: a look-up for each."""
+        """The fastest verified trial of every task, on every machine or on one. Cost: one look-up per
+        task."""
 
     @abstractmethod
     def task_counts(
         self, workload_key: str | None = None, target_key: str | None = None, machine: str | None = None
     ) -> tuple[TaskCount, ...]:
-        """How many trials tasks have, by machine and outcome. Cost: one row for each."""
+        """The number of trials of each task, by machine and outcome. Cost: one row per number."""
 
     @abstractmethod
     def trial_id(self, session: str, workload_key: str, target_key: str, trace_hash: str) -> int | None:
@@ -369,7 +370,8 @@ class TrialStore(ABC):
 
     @abstractmethod
     def history(self, workload_key: str, by: By = By.SESSION) -> tuple[Chapter, ...]:
-        """The verified trials of a workload in groups, the one that began first first, with the best of each.
+        """The verified trials of a workload in groups, with the best of each group; the group that began
+        first comes first.
 
         Cost: reads the workload's trials.
         """
@@ -378,8 +380,8 @@ class TrialStore(ABC):
     def finalists(
         self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
     ) -> tuple[TrialRecord, ...]:
-        """The verified trial that this run, these versions of the sources or this machine came to, of every
-        task on every machine: the fastest of the last race, without one the fastest of all.
+        """The verified trial that this run, these versions of the sources or this machine came to, for every
+        task on every machine: the fastest of the last race; without a race, the fastest of all.
 
         Races inside a model do not count. Cost: reads the trials of a run or machine; by code, of the log.
         """
@@ -400,7 +402,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def record_apply(self, trial: int, used_by: str) -> None:
-        """Note that a trial was built into something (a model, a library)."""
+        """Note that a trial was built into a file (a model, a library)."""
 
     @abstractmethod
     def applications(self, trial: int) -> tuple[str, ...]:
@@ -408,7 +410,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def put_applications(self, applications: Sequence[Application]) -> None:
-        """Store what was noted in another log; what is known is left as it is.
+        """Store the applications that another log recorded; known ones are left as they are.
 
         Raises StoreError naming a trial that is not stored.
         """
@@ -425,10 +427,11 @@ class TrialStore(ABC):
 
     @abstractmethod
     def ask(self, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Heads and rows of one SELECT in the database's own SQL, of a log that is open for reading only.
+        """Column names and rows of one SELECT in the database's own SQL, for a log that is open for reading
+        only.
 
-        Raises StoreError for a log that can be written, what is not a single SELECT, and what the database
-        refuses. A semicolon is refused wherever it stands but at the end: a server would take what follows
+        Raises StoreError if the log can be written, if the text is not a single SELECT, or if the database
+        refuses it. A semicolon is refused wherever it stands but at the end: a server would take what follows
         it for a statement of its own, outside the transaction that only reads.
         """
 

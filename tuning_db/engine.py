@@ -1,10 +1,10 @@
-"""Engines: a database as SQLAlchemy opens it, after a look at whether it can be a tuning log at all.
+"""Engines: a database is opened by SQLAlchemy, after a check whether it can be a tuning log at all.
 
 SQLite, as measured: WAL, foreign keys, and `BEGIN IMMEDIATE` for every write. A deferred transaction that
 reads and then writes lost 56 to 71 % of the commits of ten writers; IMMEDIATE lost none. Writers take turns
-by chance: SQLite's own waiting, longer each time, let some of eight starve for seconds. A file that is
-refused is looked at with plain reads only, since even opening a WAL file with SQLite may change it. A log in
-memory is SQLite on one connection, for which threads wait in turn.
+by chance: SQLite's own waiting, longer each time, let some of eight starve for seconds. A file that will be
+refused is checked with plain reads only, because even opening a WAL file with SQLite may change it. A log in
+memory is SQLite with one connection, which threads use in turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tuning_db.sentences import BUSY_TIMEOUT_S, FOREIGN_ERRORS, damaged, explain
 
 TURN_S = 0.002  # a writer tries again after so long on average; a batch of trials takes about as long
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
-IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of a log that nothing is kept of
+IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of logs that keep nothing
 SQLITE_MAGIC = b"SQLite format 3\x00"
 NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -52,7 +52,7 @@ class Opened:
     """An open database: all three share one pool and differ in how a transaction begins.
 
     A power cut may undo writes of `mark` to a file; a crash of this process does not. On a server `mark` is a
-    write as any: the server may crash, and this process live on.
+    normal write, because the server may crash while this process continues.
     """
 
     write: Engine
@@ -78,10 +78,10 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     else:
         try:
             url = make_url(address)
-        except (ArgumentError, ValueError):  # ValueError: of a port that is not a number
+        except (ArgumentError, ValueError):  # ValueError: the port is not a number
             raise StoreError(
                 f"'{place}' is not a database URL.", "Write sqlite:///path or postgresql://…"
-            ) from None  # its text may hold the address
+            ) from None  # without the cause, whose text may hold the address
         if url.get_backend_name() == "sqlite":
             file = Path(url.database or "")
             place = str(file)
@@ -140,7 +140,7 @@ def _memory_engine() -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def keep(context: ExceptionContext) -> None:
-        """Ctrl-C in a statement would have the connection replaced, and the log with it."""
+        """Keeps the connection after Ctrl-C in a statement: replacing it would lose the log in memory."""
         context.is_disconnect = False
 
     return engine
@@ -172,7 +172,7 @@ def _begin_writing(connection: Connection, durable: bool) -> None:
 
     FULL: 2,100 commits/s, and a power cut loses nothing. NORMAL: the last of them may be undone by one.
     """
-    raw: Any = connection.connection.dbapi_connection  # SQLAlchemy would add as much as all of this takes
+    raw: Any = connection.connection.dbapi_connection  # SQLAlchemy would double the time
     wanted = "FULL" if durable else "NORMAL"
     if connection.info.get("synchronous", "FULL") != wanted:
         raw.execute(f"PRAGMA synchronous = {wanted}")
@@ -219,7 +219,8 @@ def _server_engine(address: str, readonly: bool) -> Engine:
 
 
 def _check_file(file: Path, readonly: bool) -> bool:
-    """Whether the file is still to be made. Raises StoreError for anything that is not a log we may open."""
+    """Whether the file does not exist yet. Raises StoreError for an existing file that is not a log we may
+    open."""
     folder = file.absolute().parent
     if file.is_dir():
         raise StoreError(f"tuning log '{file}' is a directory.", "Name a file in it, such as tuning.db.")
@@ -277,7 +278,7 @@ def _check_wal(file: Path) -> None:
         try:
             version = found.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:
-            return  # no -shm to be had, or a transaction to roll back first; the check after opening decides
+            return  # no -shm, or a transaction must be rolled back first; the check after opening decides
     if version > migrations.HEAD:
         raise newer(str(file), version)
 
@@ -305,7 +306,7 @@ def _has_wal(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system a folder is on; "" where the system does not tell."""
+    """Type of the file system a folder is on; "" if the system does not say."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:

@@ -1,6 +1,6 @@
 """The one exception that leaves this package.
 
-Whatever goes wrong underneath (SQLite, a driver, the disk, a damaged row), a caller sees a `StoreError`:
+For every failure underneath (SQLite, a driver, the disk, a damaged row) a caller sees a `StoreError`:
 one sentence that names the file and what happened, and one with advice. The cause stays
 reachable as `__cause__`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 class StoreError(Exception):
     """A tuning log could not be opened, read or written.
 
-    what: one sentence naming the log.  fix: what the person in front of it can do.
+    what: one sentence naming the log.  fix: advice for the user.
 
     >>> print(StoreError("tuning log 'a.db' is a directory.", "Name a file."))
     tuning log 'a.db' is a directory. Name a file.

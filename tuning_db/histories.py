@@ -103,7 +103,7 @@ def _chapters(by: Any) -> Any:
 
 
 _WANTED = select(m.Workload.id).where(m.Workload.key == bindparam("wanted")).scalar_subquery()
-_raced = case((m.Session.kind == SessionKind.RACE.value, m.Session.started))  # NULL: no race
+_raced = case((m.Session.kind == SessionKind.RACE.value, m.Session.started))  # NULL if it is not a race
 # Verified trials by task and machine: those of the last race first, then all others; the fastest first.
 # Races inside a model are left out: their seconds are comparable within the race only.
 _FINALISTS = (

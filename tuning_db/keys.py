@@ -1,7 +1,8 @@
 """Keys to row ids and back, remembered while the store is open: a task is looked up once, not once a batch.
 
-Rows of these tables are never deleted or renumbered while others may read them, so what was once true stays
-true. When a transaction is rolled back, what it learned may be wrong, and the store begins with new ones.
+Rows of these tables are never deleted or renumbered while others may read them, so a remembered id stays
+right. When a transaction is rolled back, the ids that it learned may be wrong, and the store begins with an
+empty memory.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Keys:
                 self._remember(table, id, key)
 
     def key(self, table: type[m.Base], id: int) -> str:
-        """The key of an id that was loaded. Raises LookupError for a row that refers to nothing."""
+        """The key of a loaded id. Raises LookupError for a row that refers to a missing row."""
         return self._keys[table, id]
 
     def maybe_key(self, table: type[m.Base], id: int | None) -> str | None:
@@ -97,7 +98,7 @@ class Keys:
         self._keys[table, id] = key
 
     def session(self, c: Connection, uuid: str) -> KnownSession:
-        """Raises StoreError if there is none."""
+        """The constant part of a session. Raises StoreError if there is no such session."""
         known = self._sessions.get(uuid)
         if known is None:
             found = c.execute(_SESSION, {"wanted": uuid}).first()
@@ -115,7 +116,7 @@ class Keys:
         return known
 
     def load_sketches(self, c: Connection, ids: Iterable[int | None]) -> None:
-        without = KnownSketch(0, "", None)  # a text may come later, even from another process
+        without = KnownSketch(0, "", None)  # looked up again: a text may come later
         wanted = {i for i in ids if i is not None}
         missing = sorted(i for i in wanted if self._sketches_by_id.get(i, without).text is None)
         for part in chunks(missing):

@@ -105,18 +105,18 @@ MaybeSketch = Annotated[int | None, mapped_column(ForeignKey("sketch.id"))]
 
 
 def part_of(column: str) -> Any:
-    """A column of a primary key that refers to another table, or (no dot) counts."""
+    """A column of a primary key. It refers to another table, or (without a dot in the name) it counts."""
     return mapped_column(
         *([ForeignKey(column)] if "." in column else []), primary_key=True, autoincrement=False
     )
 
 
-# of a trial that may be applied; a query that is to use the index on these rows says just this
+# condition for a trial that may be applied; a query must repeat it word for word to use the index
 VERIFIED = "verdict AND status = 'OK'"
 
 
 class Log(Base):
-    """One row: this log's own name, so that a merge finds the part that it has read."""
+    """This log's own name, in one row, so that a merge finds the part that it has read."""
 
     __tablename__ = "log"
     id: Mapped[RowId]
@@ -309,7 +309,7 @@ class Trial(Base):
     predicted: Mapped[float | None]
     status: Mapped[Word]
     median_s: Mapped[float | None]
-    residency: Mapped[str | None]  # of the samples
+    residency: Mapped[str | None]  # residency of the samples
     samples: Mapped[str | None]  # see packing.py
     max_error: Mapped[float | None]
     tolerance: Mapped[float | None]
@@ -358,7 +358,7 @@ class Standing(Base):
     machine_id: Mapped[int] = part_of("machine.id")
     race_id: Mapped[OfSession]  # the last race
     raced: Mapped[datetime]  # when it started
-    trial_id: Mapped[int | None] = mapped_column(ForeignKey("trial.id"))  # who won it; None: not decided
+    trial_id: Mapped[int | None] = mapped_column(ForeignKey("trial.id"))  # the winner; None: not decided
     seconds: Mapped[float | None]
     default_s: Mapped[float | None]
     updated: Mapped[datetime]
@@ -384,7 +384,7 @@ class Merged(Base):
 
 
 class SchemaVersion(Base):
-    """One row, the table alembic keeps its place in; its name marks a database as ours."""
+    """The table of one row in which alembic keeps the version; its name marks a database as ours."""
 
     __tablename__ = "tuning_db_version"
     version_num: Mapped[str] = mapped_column(String(32), primary_key=True)

@@ -19,7 +19,7 @@ import time
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 AWAY_S = 600.0  # an upgrade, a restart of the machine
-FIRST_S, MOST_S = 0.1, 5.0  # between two tries
+FIRST_S, MOST_S = 0.1, 5.0  # waits between two tries
 ENDING_S = 1.0  # a server that crashes ends its processes one after another: some still answer
 
 # SQLSTATE: connection exceptions, too many connections, shut down by an administrator, crashed, not up yet
@@ -29,7 +29,7 @@ _logger = logging.getLogger("autotensor.log")  # without handlers its warnings a
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the connection to a server broke, or none can be had."""
+    """Whether the connection to a server broke, or cannot be made."""
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""
@@ -39,7 +39,7 @@ def is_away(error: BaseException) -> bool:
 
 
 class Outage:
-    """The time since when a store's server is away, shared by all threads."""
+    """The time at which a store's server went away, shared by all threads."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}  # empty while it answers; each use is one step for all threads
@@ -64,9 +64,8 @@ class Patience:
         self.pause_s = FIRST_S
 
     def wait(self, error: BaseException, tell: bool) -> bool:
-        """Sleeps a while; gives False, without sleeping, when all the time is up.
-
-        tell: the first wait is logged.
+        """Sleeps a while; gives False, without sleeping, when all the time is used up. tell: whether to log
+        the first wait.
         """
         now = time.monotonic()
         if not self.until:

@@ -2,8 +2,8 @@
 
     [[1.5e-05,2.1e-03],[1.6e-05,null]]     seconds and the reference next to them, in order
 
-All samples of a trial have one residency as a rule, which is a column of its own; where they differ it is the
-third entry of each pair.
+All samples of a trial usually have one residency, which has its own column; if they differ, the residency is
+a third entry of each pair.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 TRIALS           a select of the trial table alone; `trials_from` gives the records of its rows
 SESSIONS         a select whose rows `session_from` makes records of
-conditions(…)    what restricts either, by row ids; None: a key that is not stored restricts to nothing
+conditions(…)    conditions for either select, by row ids; None: a key is not stored, so no row fits
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuning_db.templates import fill, reproduces
 from tuning_db.values import error_signature
 
 TASK = ("session_id", "workload_id", "target_id")
-VERIFIED = text(m.VERIFIED)  # word for word, or the index on the best is not used
+VERIFIED = text(m.VERIFIED)  # word for word, else the index on the best is not used
 
 # columns that are fields of the record as they stand
 PLAIN = (
@@ -105,7 +105,7 @@ def fastest(
 ) -> tuple[TrialRecord, ...]:
     """The `k` fastest verified trials of a task on one machine, with different traces.
 
-    One trace may occur in many sessions: so a few more rows are read, and more again if they were too few.
+    One trace may occur in many sessions. So a few more rows are read, and again more if they were too few.
     """
     where = conditions(c, keys, m.Trial, workload, target, machine)
     if where is None or k <= 0:
@@ -149,16 +149,15 @@ def insert_new(c: Connection, table: Any, row: dict[str, Any]) -> int | None:
 
 @cache
 def upsert_round(dialect: str) -> Any:
-    """INSERT of a round; of one that is there the notes are replaced."""
+    """INSERT of a round; if it is there already, its notes are replaced."""
     new = _insert(dialect, m.Round)
     return new.on_conflict_do_update(index_elements=[*TASK, "number"], set_={"notes": new.excluded.notes})
 
 
 @cache
 def upsert_intents(dialect: str) -> Any:
-    """INSERT of intents; of one that is there the launch is replaced, and counted.
-
-    Unless it is this very launch: then the answer to storing it was lost.
+    """INSERT of intents; if one is there already, its launch is replaced and counted, unless it is the same
+    launch, whose answer was lost.
     """
     new, row = _insert(dialect, m.Intent), m.Intent
     launch = {name: new.excluded[name] for name in ("worker_pid", "boot_id", "started", "host_id")}
@@ -214,7 +213,7 @@ def upsert_host(dialect: str) -> Any:
 def _insert(dialect: str, table: Any) -> Any:
     if dialect != "postgresql":
         return sqlite.insert(table.__table__)
-    from sqlalchemy.dialects import postgresql  # here: a file does without
+    from sqlalchemy.dialects import postgresql  # imported here: a file does not need it
 
     return postgresql.insert(table.__table__)
 
@@ -251,7 +250,7 @@ def row_of(record: Any) -> dict[str, Any]:
 
 
 def columns_of(record: type[Any], table: type[m.Base]) -> Any:
-    """The query for a row that `row_of` wrote."""
+    """The query for the columns that `row_of` writes."""
     return select(*(getattr(table, name) for name in record.__dataclass_fields__))
 
 
@@ -400,7 +399,7 @@ _first = (
         _Best.workload_id == m.TaskCount.workload_id,
         _Best.target_id == m.TaskCount.target_id,
         _Best.machine_id == m.TaskCount.machine_id,
-        VERIFIED,  # names no table: the inner one is meant
+        VERIFIED,  # it names no table, so it refers to the inner one
     )
     .order_by(_Best.median_s, _Best.id)
     .limit(1)
@@ -431,7 +430,7 @@ OVERTAKEN = STANDINGS.where(
         _Newer.workload_id == m.Standing.workload_id,
         _Newer.target_id == m.Standing.target_id,
         _Newer.machine_id == m.Standing.machine_id,
-        VERIFIED,  # names no table: the inner one is meant
+        VERIFIED,  # it names no table, so it refers to the inner one
         _Newer.median_s < bindparam("share") * m.Standing.seconds,
         _Newer.created > m.Standing.raced,
         _Newer.session_id != m.Standing.race_id,

@@ -43,9 +43,9 @@ class Status(StrEnum):
 class SessionKind(StrEnum):
     """The purpose of a session's trials."""
 
-    SEARCH = "search"  # candidates of a run of the tuner
-    RACE = "race"  # known candidates of a task again, side by side
-    MODEL = "model"  # the same inside their model
+    SEARCH = "search"  # candidates of a tuning run
+    RACE = "race"  # known candidates of a task, measured again side by side
+    MODEL = "model"  # known candidates, measured again inside their model
     END = "end"  # whole models against each other: no trials, the outcome is in the options
 
 
@@ -97,9 +97,9 @@ class Machine:
     cores: int = 0
     caches: tuple[int, ...] = ()  # bytes, innermost first
     device: str = ""  # accelerator, "" for none
-    driver: str = ""  # of the accelerator
+    driver: str = ""  # the accelerator's driver
     extra: Mapping[str, Json] = field(default_factory=dict)
-    memory: int = 0  # bytes of the accelerator's memory, of the host's for none; 0: not known
+    memory: int = 0  # bytes of memory, the accelerator's if there is one, else the host's; 0: not known
 
     def __post_init__(self) -> None:
         _need_text(self, "fingerprint")
@@ -122,12 +122,12 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One computer: which of several equal machines measured."""
+    """One computer. It tells which of several equal machines measured."""
 
     uuid: str
     name: str
     machine: str  # fingerprint
-    seen: datetime = field(default_factory=lambda: now())  # last
+    seen: datetime = field(default_factory=lambda: now())  # when it was last seen
 
     def __post_init__(self) -> None:
         _need_text(self, "uuid", "machine")
@@ -139,8 +139,8 @@ class Code:
     """The sources that searched, compiled and measured; `key` is the hash of the other fields."""
 
     key: str
-    version: str  # of the package
-    commit_sha: str = ""  # of the checkout or of the URL that it was installed from; "": not known
+    version: str  # the package's version
+    commit_sha: str = ""  # commit of the checkout or of the URL it was installed from; "": not known
     dirty: bool = False  # the checkout had changes that no commit holds
     sources: str = ""  # hash of the source files
 
@@ -149,7 +149,7 @@ class Code:
 
     @property
     def label(self) -> str:
-        """Its name for people: the commit; the key, where there were changes; the version without either."""
+        """A readable name: the commit; the key if there were changes; the version if neither is known."""
         return (self.key if self.dirty else self.commit_sha) or self.version
 
 
@@ -173,7 +173,7 @@ class Run:
 
     key: str
     model: str = ""
-    model_hash: str = ""  # of the graph, constants included
+    model_hash: str = ""  # hash of the graph, constants included
     tasks: tuple[Mapping[str, Json], ...] = ()
     tags: Mapping[str, Json] = field(default_factory=dict)
     note: str = ""
@@ -202,9 +202,9 @@ class Session:
     ended: datetime | None = None  # None: still running, or killed
     stop_reason: str | None = None
     kind: SessionKind = SessionKind.SEARCH
-    of: str | None = None  # of a race: uuid of the session whose trials met
-    owner: str = ""  # who works on it
-    lease_until: datetime | None = None  # the owner is taken for dead from then on
+    of: str | None = None  # for a race: uuid of the session whose trials were raced
+    owner: str = ""  # the process that works on it
+    lease_until: datetime | None = None  # from then on the owner counts as dead
 
     def __post_init__(self) -> None:
         _need_text(self, "id", "run_key", "machine", "environment")
@@ -244,7 +244,7 @@ class Claim:
 
     session: Session
     mine: bool
-    ended_before: str = ""  # why it had ended, if it had
+    ended_before: str = ""  # why it had ended, if it had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer of a candidate against the reference; `max_error` and `tolerance` are in the same unit.
+    """The comparison of a candidate's answer with the reference; `max_error` and `tolerance` are in the same
+    unit.
 
     A non-finite error (NaN in the output) is stored as None. A passing verdict with an error above its
     tolerance is refused here: it would make a wrong kernel applicable.
@@ -308,7 +309,7 @@ class Parent:
 
     trace_hash: str
     how: str = ""
-    workload: str = ""  # key, if it is of another computation
+    workload: str = ""  # the workload's key, if it is another computation
 
     def __post_init__(self) -> None:
         _need_text(self, "trace_hash")
@@ -316,7 +317,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """One distinct candidate that was tried, and everything known about how that went.
+    """One distinct candidate that was tried, and everything known about the trial.
 
     `median_s` is a time if and only if `status` is OK: a failure has no time, never an infinite one.
     """
@@ -343,12 +344,12 @@ class TrialRecord:
     source_sha: str | None = None
     round: int | None = None  # index of a started Round of the same session, workload and target
     conditions: Conditions | None = None  # None: not recorded
-    note: str = ""  # what else is to be said about the measurement
-    host: str | None = None  # uuid of who measured
-    code: str | None = None  # key of the sources that did
-    metrics: Mapping[str, Json] = field(default_factory=dict)  # what was measured besides seconds
-    numerics: str = ""  # class of its arithmetic where it is not the target's own
-    extents: Mapping[str, Json] = field(default_factory=dict)  # of the workload's symbols, as measured
+    note: str = ""  # further remarks on the measurement
+    host: str | None = None  # uuid of the host that measured
+    code: str | None = None  # key of the sources that measured
+    metrics: Mapping[str, Json] = field(default_factory=dict)  # measured figures other than seconds
+    numerics: str = ""  # class of its arithmetic, if not the target's own
+    extents: Mapping[str, Json] = field(default_factory=dict)  # the symbols' extents when measured
     created: datetime = field(default_factory=lambda: now())
     id: int | None = field(default=None, compare=False)  # given by the log that holds it
 
@@ -374,7 +375,7 @@ class TrialRecord:
 
     @property
     def verified(self) -> bool:
-        """OK and checked right: the only kind of trial that may be applied."""
+        """Whether its status is OK and its answer was right: only such a trial may be applied."""
         return self.status is Status.OK and self.verification is not None and self.verification.verdict
 
 
@@ -390,7 +391,7 @@ class ForeignTrial:
 class Intent:
     """A candidate about to be launched.
 
-    It outlives a kill -9, so that a hang is remembered and re-issued or blamed.
+    It outlives a kill -9, so that a candidate that hung is known, and is launched again or blamed.
     """
 
     session: str
@@ -425,7 +426,7 @@ class Standing:
     race: str  # uuid of the session
     trial: int | None = None
     seconds: float | None = None
-    default_s: float | None = None  # of the schedule that needs no tuning, if it met and worked
+    default_s: float | None = None  # time of the default schedule, if it was raced and worked
     updated: datetime = field(default_factory=lambda: now())
 
     def __post_init__(self) -> None:
@@ -489,19 +490,19 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """The best of one group of a task's verified trials: of one commit, say.
+    """The best of one group of a task's verified trials, for example of one commit.
 
     Trials of two machines, targets or residencies are in no group together.
     """
 
-    of: str  # what they are grouped by
+    of: str  # the value of the field by which they are grouped
     since: datetime  # when the first of them was measured
     machine: str  # fingerprint
     target: str  # key
     residency: str
     trials: int
     best_s: float
-    trial: int  # the fastest
+    trial: int  # id of the fastest trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +511,7 @@ class Pruned:
 
     workload: str
     name: str
-    trials: int  # before
+    trials: int  # their number before pruning
     gone: int
 
 

@@ -1,4 +1,4 @@
-"""Make sure that what was opened is a tuning log of this version: created, upgraded or refused.
+"""Make sure that an opened database is a tuning log of this version: it is created, upgraded or refused.
 
 engines(address) ──▶ empty: create · older: back up, upgrade · newer: refuse ──▶ Opened
 """
@@ -40,7 +40,7 @@ def open_log(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
             opened.read.dispose()
             raise
         except FOREIGN_ERRORS as error:
-            # A server that this process has never reached is a wrong address, say, and no outage.
+            # If this process has never reached a server, the address may be wrong, so it is not an outage.
             if opened.place in _reached and is_away(error) and patience.wait(error, tell=True):
                 continue
             opened.read.dispose()
@@ -88,7 +88,7 @@ def schema_version(connection: Connection, place: str) -> int | None:
 def _create(opened: Opened) -> None:
     """Make all tables in one transaction, in SQLite's rollback mode.
 
-    Rollback mode, because then the header with our mark is in the main file from the first commit on.
+    In rollback mode the header with our mark is in the main file from the first commit on.
     """
     with opened.write.begin() as connection:
         _lock_schema(connection)
@@ -142,7 +142,8 @@ def _upgrade_in(engine: Engine, opened: Opened) -> None:
 
 
 def back_up(file: Path, label: str) -> Path:
-    """A consistent copy `<name>.<label>.<time>.backup` next to the log; what is still in the WAL included."""
+    """A consistent copy `<name>.<label>.<time>.backup` next to the log; it includes rows that are still in
+    the WAL."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     copy = file.with_name(f"{file.name}.{label}.{stamp}.backup")
     part = copy.with_name(copy.name + ".part")
@@ -164,7 +165,7 @@ def _lock_schema(connection: Connection) -> None:
 
 
 def _use_wal(opened: Opened) -> None:
-    """Switch to WAL, which stays in the file; it needs a moment without other connections."""
+    """Switch to WAL mode, which the file keeps; this needs a moment without other connections."""
     for _ in range(50):
         with closing(opened.read.raw_connection()) as connection:
             try:

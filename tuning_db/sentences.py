@@ -13,7 +13,7 @@ from tuning_db.errors import StoreError
 # many writers on one file wait for each other; a batch of trials is written in milliseconds
 BUSY_TIMEOUT_S = 60.0
 
-# what a damaged or hostile database may make the layers below raise
+# errors that a damaged or hostile database may cause in the layers below
 FOREIGN_ERRORS = (
     SQLAlchemyError, sqlite3.Error, OSError, ValueError, TypeError, ArithmeticError, MemoryError,
     RecursionError, LookupError, AttributeError,
@@ -45,7 +45,7 @@ def damaged(place: str, how: str) -> StoreError:
 
 
 def misunderstood(error: DBAPIError) -> StoreError | None:
-    """The sentence for SQL that a database does not understand; None where something else is wrong."""
+    """The sentence for SQL that a database does not understand; None if something else is wrong."""
     original = error.orig or error
     of_sqlite = getattr(original, "sqlite_errorname", "") == "SQLITE_ERROR"
     of_server = str(getattr(original, "sqlstate", "") or "").startswith(("42", "22"))
@@ -55,7 +55,7 @@ def misunderstood(error: DBAPIError) -> StoreError | None:
 
 
 def explain(error: BaseException, place: str, writing: bool = False) -> StoreError:
-    """The sentence for whatever came from below."""
+    """The sentence for any error from below."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     name = str(getattr(original, "sqlite_errorname", "") or "")
     if isinstance(error, PoolTimeout) or is_busy(error):

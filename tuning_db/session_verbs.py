@@ -1,4 +1,4 @@
-"""The verbs of `contract.py` about who measures what: things referred to, sessions, rounds, intents."""
+"""The verbs of `contract.py` about things that trials refer to, sessions, rounds and intents."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class SessionVerbs(Transactions):
         return self._write(work)
 
     def _insert_session(self, c: Connection, session: Session) -> bool:
-        """Whether it is new; its run is made where it is not stored."""
+        """Inserts a session, and its run if that is not stored; gives whether the session is new."""
         c.execute(insert(c.dialect.name, m.Run), row_of(Run(session.run_key)))
         row = {
             "uuid": session.id,
@@ -188,7 +188,7 @@ class SessionVerbs(Transactions):
 
         def work(c: Connection) -> Claim:
             c.execute(insert(c.dialect.name, m.Run), row_of(Run(run_key)))
-            # of all who ask at once, the others wait here for the first one's commit
+            # if several claim at once, the others wait here for the first one's commit
             c.execute(select(m.Run.id).where(m.Run.key == run_key).with_for_update())
             known = None if fresh else self._latest(c, run_key, machine, SessionKind.SEARCH)
             time = now()

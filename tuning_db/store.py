@@ -3,7 +3,8 @@
 Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
 `session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. Shared
 queries, and how rows become records, are in `queries.py`; how many trials are written at once in
-`batches.py`; nothing of SQLAlchemy leaves these files. Keys are turned into row ids inside a transaction,
+`batches.py`; SQLAlchemy's objects do not leave these files. Keys are turned into row ids inside a
+transaction,
 and remembered (`keys.py`).
 """
 
@@ -104,7 +105,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
                 task = (workload_key, target_key)
                 found = [t for f in machines for t in fastest(c, self._keys, *task, f, k)]
             order = list(machines)
-            found.sort(key=lambda t: order.index(t.machine))  # stable: of one machine, the fastest first
+            found.sort(key=lambda t: order.index(t.machine))  # stable: each machine's fastest first
             return tuple(ForeignTrial(machines[t.machine], t) for t in found)
 
         return self._read(work)
@@ -204,7 +205,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
         session: str | None = None,
         status: Status | Collection[Status] | None = None,
     ) -> int:
-        """By session the rows are counted, else what `task_count` says is added up."""
+        """Counts the rows of a session; for all sessions it adds up `task_count`."""
 
         def work(c: Connection) -> int:
             table = m.TaskCount if session is None else m.Trial
@@ -275,7 +276,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
                 and not c.execute(select(m.Trial.id).where(m.Trial.id == standing.trial)).first()
             ):
                 raise unknown(self.place, "trial", standing.trial)
-            # what was said last of this race stands
+            # the latest statement about this race counts
             open_ = or_(n.trial_id.is_(None), n.updated <= standing.updated)
             decided = {
                 "trial_id": standing.trial,
@@ -380,7 +381,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
             with self._opened.read.connect() as c:
                 found = c.execution_options(stream_results=True).execute(text(query), dict(values))
                 batches = ([tuple(row) for row in part] for part in found.partitions(count))
-                if self.place not in IN_MEMORY:  # whose one connection others wait for
+                if self.place not in IN_MEMORY:  # a log in memory has one connection, for which others wait
                     yield from batches
                     return
                 whole = list(batches)

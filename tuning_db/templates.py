@@ -1,4 +1,4 @@
-"""Traces as a sketch and decisions: what is common to a thousand candidates is stored once.
+"""Traces as a sketch and decisions: the part that a thousand candidates share is stored once.
 
     sketch   …["SplitStep","t0","i",[{"hole":"t0/tile","index":1}]]…
     decisions   {"t0/tile": [1, 13]}
@@ -43,7 +43,7 @@ def _text(value: Json) -> str:
 
 @lru_cache(maxsize=4096)
 def _parts(sketch: str) -> tuple[str, tuple[tuple[str, int, str], ...]]:
-    """The text before the first hole, and every hole with the text behind it."""
+    """The text before the first hole, and every hole with the text that follows it."""
     first, *rest = HOLE.split(sketch)
     holes = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
     return first, tuple((json.loads(name), int(index), text) for name, index, text in holes)

@@ -22,7 +22,7 @@ from tuning_db.schema import open_log
 from tuning_db.sentences import FOREIGN_ERRORS, explain, is_busy
 
 T = TypeVar("T")
-ATTEMPTS = 3  # of a transaction that met a lock or a deadlock; each has waited for the busy timeout already
+ATTEMPTS = 3  # tries of a transaction after a lock or a deadlock; each waits for the busy timeout
 
 
 class Transactions:
@@ -44,13 +44,13 @@ class Transactions:
         return self._run(work, self._opened.write)
 
     def _mark(self, work: Callable[[Connection], T]) -> T:
-        """A write that a power cut may undo: what is in flight is lost then anyway."""
+        """A write that a power cut may undo, for records of work in flight, which a power cut ends anyway."""
         return self._run(work, self._opened.mark)
 
     def _run(self, work: Callable[[Connection], T], engine: Engine) -> T:
         if self._closed:
             raise closed(self.place)
-        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: the parent's connections
+        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: they are the parent's
             engine.dispose(close=False)
             self._pid = os.getpid()
         writing = engine is not self._opened.read
@@ -64,7 +64,7 @@ class Transactions:
                 return found
             except BaseException as error:
                 if writing:
-                    self._keys = Keys(self.place)  # the old ones may have learned what is now rolled back
+                    self._keys = Keys(self.place)  # the old keys may hold ids that were rolled back
                 if isinstance(error, StoreError) or not isinstance(error, FOREIGN_ERRORS):
                     raise
                 if not self._opened.is_sqlite and is_away(error):

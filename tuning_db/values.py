@@ -1,4 +1,5 @@
-"""Plain values as a log holds them: JSON with one text, instants in UTC, texts that a database can hold."""
+"""Plain values as a log holds them: JSON in canonical form, instants in UTC, texts that a database can
+hold."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: Json) -> str:
-    """The one text of a JSON value: sorted, compact, ASCII.
+    """The canonical text of a JSON value: sorted, compact, ASCII.
 
     >>> canonical_json({"b": (1, 2), "a": None})
     '{"a":null,"b":[1,2]}'

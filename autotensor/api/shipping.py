@@ -4,8 +4,7 @@
         ──every trial of one target────▶ cost model ──────────────────────────────▶ <class>/cost_model.json.gz
 
 Only races are read: the times of a race were taken side by side, and `resolve` needs its margin.
-Schedules that were measured again and lost are removed, and so are schedules that today's rules make by
-themselves.
+Schedules are removed if they were measured again and lost, or if today's rules make them by themselves.
 """
 
 from __future__ import annotations

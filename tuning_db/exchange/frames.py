@@ -3,7 +3,7 @@
     frame(store, "trials", where={"workload": key}, columns=["median_s", "made_by"]) ──▶ Frame
     pandas.DataFrame.from_arrow, polars.from_arrow, duckdb.sql("FROM frame") take it by `__arrow_c_stream__`
 
-Keys stand where the log has row numbers. Needs pyarrow (extra `frame`).
+The frames have keys where the log has row numbers. Needs pyarrow (extra `frame`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tuning_db.contract import TrialStore
 
-ROWS = 10_000  # of a batch
+ROWS = 10_000  # rows of a batch
 _TASK = """
 JOIN workload w ON w.id = t.workload_id
 JOIN target g ON g.id = t.target_id
@@ -138,12 +138,12 @@ JOIN workload v ON v.id = COALESCE(p.workload_id, t.workload_id)""",
     ),
 }  # fmt: skip
 
-Where = Mapping[str, Any]  # a value of a column, or several
+Where = Mapping[str, Any]  # column → a value, or several
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows as Arrow, read anew at each use; `batches` gives them one batch after the other."""
+    """The rows as Arrow data, read anew at each use; `batches` gives one batch after the other."""
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
@@ -188,7 +188,7 @@ def frame(
 
 
 def import_pyarrow() -> Any:
-    """Raises StoreError when it is not installed."""
+    """Imports pyarrow. Raises StoreError when it is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -316,7 +316,7 @@ def _flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _nested(type_: pa.DataType) -> bool:
-    """Whether CSV has no cell for it."""
+    """Whether a CSV cell cannot hold values of this type."""
     import pyarrow as pa
 
     return bool(pa.types.is_list(type_) or pa.types.is_dictionary(type_))

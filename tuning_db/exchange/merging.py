@@ -1,13 +1,14 @@
-"""Add one log to another, by the million: the rows stay in SQL.
+"""Add one log to another, also with millions of trials: the rows stay in SQL.
 
     source file ──ATTACH──────────────▶ src.trial ┐
     server, memory ──rows, in batches──▶ src_trial ┴─▶ key maps ──▶ INSERT … SELECT, table by table
 
-Row numbers differ between logs, keys do not: so every number goes through a map that its key made. Trials
-come in ranges, each a transaction with lineage and counts; between two of them others get a turn. Trials
-that were merged before are not read again (`merged`), unless the log is another one by now: for example, a
-copy of it went on by itself. After a kill, whole ranges are there, the rest and what is used are not; merging
-again completes them, and brings what was stored in the source while this one went on.
+Row numbers differ between logs, keys do not. So every row number is translated by a map made from the keys.
+Trials are copied in ranges, each in one transaction with lineage and counts; between two ranges other writers
+get a turn. Trials that were merged before are not read again (`merged`), unless the log is another one by
+now: for example, a copy of it was written to. After a kill, whole ranges are there; the other ranges and the
+trials in use are missing. Merging again completes them, and also adds rows that were stored in the source
+during the first merge.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from tuning_db.sentences import is_busy
 from tuning_db.templates import fill
 from tuning_db.values import now
 
-RANGE = 10_000  # trials in one transaction: half a second, in which others wait
-UNSURE = 10_000  # newest numbers of a server that are read again: it gives them before it commits
-ATTEMPTS = 3  # of a merge that met a lock or a deadlock; each goes on where the last one ended
+RANGE = 10_000  # trials in one transaction: it takes half a second, in which others wait
+UNSURE = 10_000  # newest numbers of a server, read again: it gives numbers before it commits
+ATTEMPTS = 3  # tries of a merge after a lock or a deadlock; each continues where the last one ended
 
 # Columns: `@x` goes through the map of table x, `?x` too but may be NULL, `=x` belongs to one log and is not
 # taken over, `+x` is filled in where it is NULL, see `_fill_traces`.
@@ -86,7 +87,7 @@ TRIAL = (
     "max_error", "tolerance", "seeds", "verdict", "conditions", "note", "metrics", "numerics", "extents",
     "build_s", "error", "error_signature", "assembly", "source_sha", "created",
 )  # fmt: skip
-WHOLE = (  # small tables, looked at whole each time, so that nothing in them is behind a watermark
+WHOLE = (  # small tables, read completely each time, so that no watermark can hide a row
     m.Workload, m.Target, m.Machine, m.Environment, m.Code, m.Sketch, m.Run, m.Host, m.Session, m.Opening,
     m.Calibration, m.Round, m.Standing, m.ApplyEvent,
 )  # fmt: skip
@@ -98,7 +99,7 @@ TEMPORARY = (
 
 @dataclass(slots=True)
 class Reached:
-    """How far a merge got, should it have to be tried again."""
+    """How far a merge got, in case it must be tried again."""
 
     low: int = 0  # trials of the source up to this number are here
     new: int = 0
@@ -108,7 +109,7 @@ class Reached:
 def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
     """Adds everything in a log to another; gives the trials that were new, and those that were looked at.
 
-    Raises StoreError when the two are one, or hold different workloads under one key.
+    Raises StoreError if both are the same log, or hold different workloads under one key.
     """
     if is_one(into, source):
         raise StoreError(f"'{into.place}' cannot be merged into itself.", "Name another log.")
@@ -135,7 +136,7 @@ def _merge(work: Merging, reached: Reached) -> None:
             for table in WHOLE:
                 fill_table(work, table)
     with work.transaction():
-        copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
+        copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was copied at some time
         if copied and work.into.place == work.source.place:
             raise StoreError(f"'{work.into.place}' cannot be merged into itself.", "Name another log.")
         reached.low = max(reached.low, 0 if copied else _watermark(work, uuid))
@@ -162,7 +163,8 @@ def _merge(work: Merging, reached: Reached) -> None:
 
 
 def _next_range(work: Merging, low: int, last: int) -> Any:
-    """The end of the next trials of the source, and how many they are; None behind the last one."""
+    """The end of the next range of the source's trials, and the number of trials in it; None behind the last
+    one."""
     part = work.ask(
         "SELECT COUNT(*) AS n, MAX(id) AS high FROM (SELECT id FROM trial WHERE id > :low AND id <= :last "
         "ORDER BY id LIMIT :range) AS part",
@@ -290,7 +292,7 @@ def _trials(work: Merging, low: int, high: int) -> int:
 
 
 def _fill_traces(work: Merging, between: str) -> None:
-    """The traces that the source leaves to a sketch which has another text here."""
+    """Fills in traces that the source leaves to a sketch, if this log has another text for the sketch."""
     if not work.other_sketches:
         return
     work.run("DELETE FROM filled")
@@ -305,7 +307,7 @@ def _fill_traces(work: Merging, between: str) -> None:
 
 
 def _map_used(work: Merging) -> None:
-    """The trials of the source that are used, where they are here."""
+    """Maps the trials of the source that are in use to their numbers in this log."""
     # A stream holds no others. A second test would cost a server half a minute: it expects one or two trials,
     # and would look through all standings for each.
     used = "" if work.streamed else USED.format(id="s.id", src=work.src)
@@ -313,9 +315,8 @@ def _map_used(work: Merging) -> None:
 
 
 def _standings(work: Merging) -> None:
-    """The later race of both logs; of the same one, what was said of it last.
-
-    One whose trials were stored while this went on waits for the next time.
+    """Takes the later race of both logs; for the same race, the latest statement about its winner. A race
+    whose trials were stored during this merge is left for the next merge.
     """
     work.run(
         "INSERT INTO standing (workload_id, target_id, machine_id, race_id, raced, trial_id, seconds, "
@@ -349,13 +350,14 @@ def _applications(work: Merging) -> None:
 
 
 def _watermark(work: Merging, uuid: str) -> int:
-    """The last row of the source that is surely here; 0 if the source is not what it was."""
+    """The last row of the source that is surely in this log; 0 if the source is no longer the same log."""
     known = work.one("SELECT last_id, mark FROM merged WHERE source = :uuid", uuid=uuid)
     return known.last_id if known is not None and _mark(work, known.last_id) == known.mark else 0
 
 
 def _mark(work: Merging, id: int) -> str:
-    """Tells a row from the one that has its number in a copy of the log that went on by itself."""
+    """A mark that distinguishes a row from the row with the same number in a copy of the log that was written
+    to."""
     query = "SELECT id, trace_hash, created FROM trial WHERE id <= :id ORDER BY id DESC LIMIT 1"
     return " ".join(map(str, work.ask(query, id=id) or ()))
 

@@ -6,7 +6,7 @@
 
 Everything keeps its keys, sessions their uuids, so importing twice is importing once, and times keep the
 fingerprint of the machine they were measured on. Built on the verbs of `TrialStore` alone. Intents and leases
-stay behind: what is in flight is in flight on one machine. Files of version 1 are read, too.
+are not copied: work in flight is in flight on one machine. Files of version 1 are read, too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _KINDS: Mapping[str, type[Any]] = {
     "application": Application,
 }
 _TIMES = ("started", "ended", "created", "measured", "seen", "applied", "updated")
-_RACE, _END, _MODEL = "race:", "race:end:", "race:model"  # how run keys of races began in version 1
+_RACE, _END, _MODEL = "race:", "race:end:", "race:model"  # beginnings of races' run keys in version 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def import_jsonl(store: TrialStore, path: str | os.PathLike[str]) -> Transferred
 def merge(into: TrialStore, source: TrialStore) -> Transferred:
     """Add everything in `source` to `into`. Trials of other machines stay trials of other machines.
 
-    `known` counts those that were looked at: what was merged before is not read again.
+    `known` counts the trials that were looked at; trials that were merged before are not read again.
     """
     new, seen = into.merge(source)
     return Transferred(new, seen - new)
@@ -126,7 +126,7 @@ def to_json(record: Record) -> Json:
     match record:
         case (Standing() as standing, trace_hash):
             line = {"kind": "standing", **_fields(standing), "trace_hash": trace_hash}
-            del line["trial"]  # its number belongs to one log
+            del line["trial"]  # a trial's number belongs to one log
             return line
         case (str(fingerprint), Calibration() as rate):
             return {"kind": "calibration", "machine": fingerprint, **_fields(rate)}
@@ -166,7 +166,7 @@ def from_json(line: Json) -> Record:
 
 
 def from_version_1(line: Json) -> Json:
-    """The line of this version that says what one of version 1 said."""
+    """The line of this version with the same meaning as a line of version 1."""
     match line["kind"]:
         case "session":
             key, of = line["run_key"], line["options"].get("of")
@@ -202,7 +202,7 @@ def _make(cls: type[Any], values: Mapping[str, Any]) -> Any:
 def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
     """Everything in a log, what is referred to first; trials are read in batches.
 
-    Others may write meanwhile: what refers to something is read before it, and given after it.
+    Others may write meanwhile: a record that refers to another is read before it, and given after it.
     """
     applications, standings = store.all_applications(), _standings(store)
     newest = store.trials(newest=True, limit=1)
@@ -315,14 +315,14 @@ def _place(r: Round) -> tuple[str, str, int]:
 
 
 def _what_is_missing(run: Run, known: Run | None) -> Run:
-    """The run without what is known of it: `put_run` replaces that."""
+    """The run without the fields that are known here, because `put_run` would replace them."""
     return run if known is None else replace(Run(run.key), **{
         f.name: getattr(run, f.name) for f in fields(Run) if not getattr(known, f.name)
     })  # fmt: skip
 
 
 def _put_standing(store: TrialStore, s: Standing, trace_hash: str | None) -> None:
-    """Who won a race, if it is the last one here, too."""
+    """Stores the winner of a race, if it is the last race in this log, too."""
     trial = None if trace_hash is None else store.trial_id(s.race, s.workload, s.target, trace_hash)
     if trial is not None:
         store.put_standing(replace(s, trial=trial))

@@ -1,4 +1,4 @@
-"""Trials in short: what a picture needs of each, ten thousand in a moment.
+"""Short records of trials: the fields that a chart needs, for ten thousand trials in a moment.
 
     tried(store, session) ──▶ Tried, Tried, …          in order of storing
     parents(store, session) ──▶ {trial: (Parent, …)}   of those that were made from others
@@ -17,7 +17,7 @@ from typing import Any
 from tuning_db.contract import TrialStore
 from tuning_db.records import Parent, Status
 
-ROWS = 10_000  # of a batch
+ROWS = 10_000  # rows of a batch
 
 _TRIED = """
 SELECT t.id, w.key, g.key, t.status, t.median_s, t.verdict, t.predicted, t.made_by, t.trace_hash,
@@ -56,15 +56,15 @@ class Tried:
     trace_hash: str
     sketch_hash: str
     decisions: str
-    residency: str  # of its samples; "" without any
-    spread: float | None  # of its samples: (slowest - fastest) / median; None for fewer than two
+    residency: str  # residency of its samples; "" without samples
+    spread: float | None  # (slowest - fastest) / median of its samples; None for fewer than two
     reference_s: float | None  # median of the reference's times next to the samples
     conditions: str
-    signature: str  # of its error
+    signature: str  # signature of its error
 
 
 def tried(store: TrialStore, session: str, after: int = 0) -> tuple[Tried, ...]:
-    """Trials of a session, by its uuid; those with an id above `after`, to read what is new."""
+    """Trials of a session, by its uuid; only those with an id above `after`, to read new trials."""
     asked = {"session": session, "after": after}
     return tuple(_tried(row) for rows in store.rows(_TRIED, asked, ROWS) for row in rows)
 

@@ -1,10 +1,11 @@
-"""Two logs on one connection of the first: the second attached where both are files, else its rows copied.
+"""Two logs on one connection of the first: the second log is attached if both are files, else its rows are
+copied.
 
     with connected(into, source, TEMPORARY) as work:
         fill_table(work, m.Session)       its sessions in `src_session`, where nothing can be attached
         work.run("INSERT … SELECT … FROM " + work.src + "trial")
 
-An error says whose it is: what is wrong with the second log is not blamed on the first.
+An error names the log that it comes from, so that a fault of the second log is not blamed on the first.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Merging:
     """Two logs on one connection of the first: tables of the second are named `src` + their name."""
 
     c: Connection
-    found: Connection  # to the second
+    found: Connection  # connection to the second log
     src: str
     into: Opened
     source: Opened
-    other_sketches: Mapping[int, str] = field(default_factory=dict)  # of the second, by their numbers there
+    other_sketches: Mapping[int, str] = field(default_factory=dict)  # the second's, by its row numbers
 
     @property
     def streamed(self) -> bool:
@@ -71,7 +72,7 @@ def is_one(into: Opened, source: Opened) -> bool:
 
 @contextmanager
 def connected(into: Opened, source: Opened, temporary: Collection[str]) -> Iterator[Merging]:
-    """temporary: names of the tables that are dropped when it ends."""
+    """temporary: names of the tables that are dropped at the end of the block."""
     with _blamed(source):
         found = source.read.connect()
     with found, into.write.connect() as c, _attached(c, into, source) as src:
@@ -87,7 +88,7 @@ def connected(into: Opened, source: Opened, temporary: Collection[str]) -> Itera
 
 @contextmanager
 def _attached(c: Connection, into: Opened, source: Opened) -> Iterator[str]:
-    """How names of the source's tables begin on this connection."""
+    """The beginning of the names of the source's tables on this connection."""
     if into.file is None or source.file is None:
         yield "src_"
         return
@@ -101,7 +102,7 @@ def _attached(c: Connection, into: Opened, source: Opened) -> Iterator[str]:
 
 
 def _forget(c: Connection, temporary: Collection[str]) -> None:
-    """The temporary tables of this connection, which goes back into its pool."""
+    """Drops the temporary tables of this connection, because it goes back into its pool."""
     if c.in_transaction():
         c.rollback()
     c.execution_options(tuning_db_write=False)
@@ -140,7 +141,7 @@ def _is_damaged(found: Connection) -> bool:
 
 
 def fill_table(work: Merging, table: type[m.Base], where: str = "") -> None:
-    """A temporary table with the source's rows, instead of those that it held."""
+    """Fills a temporary table with the source's rows, which replace its earlier rows."""
     name, columns = table.__tablename__, list(table.__table__.columns)
     names = ", ".join(column.name for column in columns)
     work.run(f"DROP TABLE IF EXISTS src_{name}")
@@ -152,7 +153,8 @@ def fill_table(work: Merging, table: type[m.Base], where: str = "") -> None:
 
 
 def analyze(work: Merging, table: str) -> None:
-    """A server does not look at temporary tables by itself: its plans take them for small, and last."""
+    """Has a server analyse temporary tables, which it does not do by itself: its plans would take them for
+    small."""
     if work.c.dialect.name == "postgresql":
         work.run(f"ANALYZE {table}")
 
@@ -169,7 +171,7 @@ def batches(work: Merging, query: str) -> Iterator[Sequence[Any]]:
 
 
 def _with_bools(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
-    """SQLite has numbers for them."""
+    """The rows with bools in place of SQLite's numbers."""
     return tuple(bool(value) if n in places and value is not None else value for n, value in enumerate(row))
 
 

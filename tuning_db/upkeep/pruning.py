@@ -6,8 +6,8 @@
     goes    the others
 
 What goes is decided once, and deleted in ranges, each a transaction with lineage and counts: a kill leaves a
-log that is whole, with fewer trials, and pruning again goes on. Whatever came to be needed meanwhile stays.
-The newest trial stays because numbers must not be given twice: others read "all that is newer than 17".
+log that is whole, with fewer trials, and pruning again goes on. Trials that become needed meanwhile stay. The
+newest trial stays because numbers must not be given twice: others read "all that is newer than 17".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ANCESTORS = """WITH RECURSIVE line(id) AS (SELECT id FROM kept UNION
     JOIN trial a ON a.id = (SELECT MIN(o.id) FROM trial o
         WHERE o.workload_id = COALESCE(p.workload_id, c.workload_id) AND o.target_id = c.target_id
         AND o.machine_id = c.machine_id AND o.trace_hash = p.trace_hash)) SELECT id FROM line"""
-# Those of a range of trials to delete that did not become needed since the decision.
+# The trials of a range to delete that have not become needed since the decision.
 GONE = f"""SELECT t.id FROM goes g JOIN trial t ON t.id = g.id WHERE g.id > :low AND g.id <= :high
     AND t.id NOT IN ({USED})
     AND t.session_id NOT IN (SELECT id FROM session WHERE ended IS NULL)
@@ -67,12 +67,12 @@ def prune(
 ) -> tuple[Pruned, ...]:
     """Deletes the trials that go; gives each workload's trials, and how many of them went.
 
-    keep: so many of the fastest of every task on every machine stay. before: only trials older than that go.
-    makers: what they made stays, whatever came of it. dry_run: nothing is deleted.
+    keep: so many of the fastest trials of every task on every machine stay. before: only trials older than
+    this are deleted. makers: all trials that they made stay. dry_run: nothing is deleted.
     """
     with _connected(log) as c:
         with _transaction(c, writing=False):
-            if c.dialect.name == "postgresql" and not dry_run:  # whoever writes has ended, and waits
+            if c.dialect.name == "postgresql" and not dry_run:  # writers have ended, new ones wait
                 c.execute(text("LOCK TABLE trial IN SHARE MODE"))
             newest = c.execute(text("SELECT COALESCE(MAX(id), 0) FROM trial")).scalar_one()
             _decide(c, keep, before, makers)
@@ -91,7 +91,7 @@ def _decide(c: Connection, keep: int, before: datetime | None, makers: Collectio
     """Fills `kept`, then `goes`."""
     for name in TEMPORARY:
         c.execute(text(f"DROP TABLE IF EXISTS {name}"))
-        number = "INTEGER" if c.dialect.name == "sqlite" else "BIGINT"  # the one that SQLite finds fastest
+        number = "INTEGER" if c.dialect.name == "sqlite" else "BIGINT"  # SQLite's fastest key type
         c.execute(text(f"CREATE TEMPORARY TABLE {name} (id {number} PRIMARY KEY)"))
     for reason in (IN_SESSIONS, USED, EXAMPLES, NEWEST):
         _keep(c, reason)
@@ -116,7 +116,7 @@ def _by_workload(c: Connection) -> tuple[Pruned, ...]:
 
 
 def _end_of_range(c: Connection, low: int) -> int:
-    """The last of the next trials that go; 0 behind the last one."""
+    """The last trial of the next range to delete; 0 behind the last range."""
     q = "SELECT COALESCE(MAX(id), 0) FROM (SELECT id FROM goes WHERE id > :low ORDER BY id LIMIT :n) AS part"
     with _transaction(c, writing=False):
         return int(c.execute(text(q), {"low": low, "n": RANGE}).scalar_one())
@@ -133,7 +133,7 @@ def _delete(c: Connection, low: int, high: int, newest: int) -> None:
 def _connected(log: Opened) -> Iterator[Connection]:
     """A connection with temporary tables.
 
-    A file's foreign keys are not looked at: for each trial that goes, SQLite would read all standings.
+    A file's foreign keys are not checked: for each deleted trial SQLite would read all standings.
     """
     with log.write.connect() as c:
         raw: Any = c.connection.dbapi_connection
