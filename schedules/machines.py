@@ -1,11 +1,12 @@
-"""The fingerprint rule: what a record that was measured on another machine is worth here.
+"""The fingerprint rule decides whether a record that was measured on another machine may be used here.
 
     exact        the same processor as far as code can tell: may be used at once
     compatible   the same registers under another model, or other threads: worth measuring, no more
     refused      other vectors, a feature missing, other caches: says nothing here
 
-Pure: two machines and two targets in, a verdict with its reason out. That the code is the same is not enough
-for `exact`: the number of cores counts, because two threads on one core of two are not two threads on two.
+The rule is a pure function: it takes two machines and two targets, and returns a verdict with its reason.
+That the code is the same is not enough for `exact`: the number of cores counts, because two threads on one
+core of two are not two threads on two.
 """
 
 from __future__ import annotations

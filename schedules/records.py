@@ -3,8 +3,9 @@
     {"format": "autotensor schedules", "version": 1, "machine": {…}, "targets": {key: {…}, …}}
     {"name": …, "workload": key, "text": {…}, "target": key, "trace": {…}, "seconds": …, "ratio": …, …}
 
-Lines are in order of name, workload and target. Merging keeps one record per workload and target: the one
-that gained more over the same default, each by its own race, because times of different days do not compare.
+Lines are in order of name, workload and target. Merging keeps one record per workload and target: the record
+that gained more over the same default. Each gain comes from the record's own race, because times of different
+days cannot be compared.
 """
 
 from __future__ import annotations

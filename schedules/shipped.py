@@ -7,9 +7,9 @@
                                                        compatible: `seeds` of a tuning run, measured like any
                                                        refused: only reported
 
-A record names the default schedule that it beat by its hash. Where today's rules make another default, the
-race says nothing about that one, and the record is a seed only; where they make the record's own trace, it
-has nothing to add. Files are read at the first use, and only those of machines that fit.
+A record names the default schedule that it beat by its hash. If today's rules make another default, the race
+says nothing about the new default, and the record is only a seed. If they make the record's own trace, the
+record has nothing to add. Files are read at the first use, and only those of machines that fit.
 AUTOTENSOR_NO_SHIPPED=1 turns all of it off.
 """
 

@@ -1,4 +1,5 @@
-"""Declared tensor intrinsics: an instruction by the loops that say the same, and which boxes it is given.
+"""Declared tensor intrinsics: an instruction is described by loops with the same meaning, and gets boxes of
+buffers.
 
     meaning                                        a marked nest                       what fits
     for k, y, x in 8, 8, 8:                        for ki, y, x in 8, 8, 8:            C ◀─ CL[0:+8][0:+8]
@@ -6,9 +7,9 @@
                                                        + AL[ki, y]*W[ko*8+ki, x]       B ◀─ W[ko*8:+8][0:+8]
 
 The meaning is a te function, lowered (`lowering/intrinsic_declaration.py`). A nest fits if its loops can be
-named so that both do the same; each buffer of the meaning then stands for a box, which begins where no
-loop of the nest has a say. Nothing is recognised that was not marked by `tensorize`, but for the beginning
-of a marked sum.
+named so that both do the same; each buffer of the meaning then stands for a box, which begins where no loop
+of the nest has a say. Only loops that `tensorize` has marked are recognised, and the beginning of a marked
+sum.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     multiply (of a squeeze) ─▶ conv2d 1x1
 
 The caller decides whether joining pays, by the default schedules. The schedule of a joined group decides
-whether the two share a nest of loops: a search may still compute one after the other.
+whether the two share a nest of loops: a search may still choose to compute them one after the other.
 """
 
 from __future__ import annotations

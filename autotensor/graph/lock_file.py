@@ -1,4 +1,5 @@
-"""A lock: a file that says which schedule each task of a model has, so that the next one has the same.
+"""A lock: a file that says which schedule each task of a model has, so that the next compilation uses the
+same.
 
     {"format": 1, "target": "llvm/znver5/…", "tasks": [
     {"name": …, "workload": key, "trace": {…}},        a line for each task

@@ -1,4 +1,4 @@
-"""From a graph to groups: what becomes one kernel program each.
+"""From a graph to groups: each group becomes one kernel program.
 
     conv2d ─▶ add(bias) ─▶ add(shortcut) ─▶ relu        one group, head conv2d, the rest its epilogue
     reshape, a slice of whole rows                      no kernel: other names for bytes that are there

@@ -1,4 +1,5 @@
-"""Conversions as a kernel loads: of weights in few bits, and of values that lie in 16 bits for a product.
+"""Conversions while a kernel loads: of weights in few bits, and of values that are stored in 16 bits for a
+product.
 
 dense(x, multiply(cast(int8[n, k]), scale[n, 1]))       one group; the packed weight keeps its 8 bits
 conv2d(y: bfloat16, w: bfloat16, sums="float32")        y is stored in 16 bits;

@@ -7,7 +7,7 @@
                                               interp: its meaning; cuda, opencl: vectors, which mean the same
 
 HONOURED lists the requests that our own targets honour; a plug-in's record lists its own in `honours` and
-`intrinsics`. Requests that are decided while loops are built (pragmas but for unrolling, storage, scan, …)
+`intrinsics`. Requests that are decided while loops are built (pragmas except unrolling, storage, scan, …)
 work on all targets.
 """
 

@@ -2,8 +2,8 @@
 
     y[t, i] = 0.9 * y.before[t - 1, i] + x[t, i]      ──▶     for t: for i: y[t, i] = 0.9 * y[t - 1, i] + …
 
-Loops over axes along which steps keep apart may be anywhere; all others stand inside the loop over steps,
-as do the intermediate values of a step.
+Loops over axes along which steps are independent may be anywhere; all others stand inside the loop over
+steps, as do the intermediate values of a step.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     a = sheet.hole(0, 1) * 4 + 1            ──recorded──▶ a Formula, which stands where an array would
     sheet.plan((a,)).evaluate(choices)      ──NumPy──▶ its values [candidates]
 
-A formula of few decisions has few values: these are tabulated, and looked up. Nothing is computed twice, nor
-without need. Results are those of the same operations on arrays.
+A formula of few decisions has few values: these are tabulated and looked up. Nothing is computed twice, and
+nothing is computed that is not needed. Results are those of the same operations on arrays.
 
 An operation on Formulas is any ufunc, `np.where`, `np.clip`, or a function that `elementwise` marks. Where
-code goes one way or the other for a whole population, `any_of` decides by the population that is recorded
-with, and the sheet keeps the answer as a condition under which its formulas hold.
+code branches for a whole population, `any_of` decides by the population that is used for recording, and the
+sheet keeps the answer as a condition under which its formulas hold.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 
 A base is kept three ways. `base` is an expression, needed in lowering only. `at` is that expression's value
 for one random assignment of numbers to loop variables, modulo a prime: two bases differ by a constant exactly
-when their `at`s do (but for one chance in 10^9), so that reads which start together are joined. By a prime
-one can divide, so that it stays true of half a base. `step` divides the base; 0 means that the base is 0.
+when their `at`s do (but for one chance in 10^9), so that reads which start together are joined. Numbers
+modulo a prime can be divided, so this also holds for half a base. `step` is a divisor of the base; 0 means
+that the base is 0.
 
 Every number may be an int or an int64 array over a population of candidates; each operation here works on
 both.

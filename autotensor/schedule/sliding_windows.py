@@ -1,4 +1,4 @@
-"""Sliding windows: what iterations before have computed of a stage is kept, and only what is new is computed.
+"""Sliding windows: a stage keeps the rows that earlier iterations have computed, and computes only new rows.
 
     for i.1: reads P[i.1 … i.1 + 2]     computes P[i.1 + 2]       P[r] is kept at place r % 3
 
@@ -6,8 +6,9 @@
     turn v computes   [low + c*v + e - c, low + c*v + e)      what is new
     turns -m … -1     do so, too, and nothing else            they warm up: m = ceil((e - c) / c)
 
-A stage that reads one that slides along the same loop counts the elements that it computes, not all that it
-keeps; it warms up itself, and what it reads that much earlier.
+If a sliding stage reads another stage that slides along the same loop, its reads are counted for the elements
+that it computes, not for all that it keeps. The reader warms up itself, and the stage that it reads warms up
+that much earlier.
 Source: sliding windows and storage folding of Halide (Ragan-Kelley et al., PLDI 2013).
 """
 

@@ -1,11 +1,11 @@
-"""Inputs that hold indices: which of their values stay inside what they index.
+"""Inputs that hold indices: the range of values that stay inside the tensor that they index.
 
     y[i, j] = x[select(k[i] < 0, k[i] + 7, k[i]), j]      x: [7, 3]      ──▶ {"k": (-7, 6)}
 
-Found where a value serves as it is, moved by a constant, or counted from the end when negative, and where
-every element of the input is read whatever other data say: then a value outside is a mistake of the caller,
-which is reported before anything runs. All other indices that come from memory are held inside their tensor
-by `clamped`, which lowering puts into the program.
+A range is found if a value is used as it is, moved by a constant, or counted from the end when negative, and
+if every element of the input is read whatever other data say. Then a value outside of the range is a mistake
+of the caller, and is reported before anything runs. All other indices that come from memory are held inside
+their tensor by `clamped`, which lowering puts into the program.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
     y[t] = a*y[t-1] + x[t]        ──▶   y[t] = x[t] + a*x[t-1] + … + a**(n-1)*x[t-n+1] + a**n*y[t-n]
     y[t] = max(y[t-1], x[t])      ──▶   y[t] = max(x[t], x[t-1], …, y[t-n])
 
-n neighbouring steps no longer wait for one another. A step may be affine in steps before it, with constant
-coefficients; or a maximum or minimum of the step before and others.
-The characteristic polynomial D(z) is multiplied by the polynomial N(z) that leaves powers of z**n alone. The
-product's poles are those of D to the power n, so a stable recurrence stays stable. Source: Parhi and
-Messerschmitt, "Pipeline interleaving and parallelism in recursive digital filters" (scattered look-ahead),
-IEEE Trans. ASSP 1989.
+n neighbouring steps no longer wait for one another. A step may be affine in the steps before it, with
+constant coefficients, or a maximum or minimum of the step before and of other terms. The characteristic
+polynomial D(z) is multiplied by the polynomial N(z) that leaves powers of z**n alone. The product's poles are
+those of D to the power n, so a stable recurrence stays stable. Source: Parhi and Messerschmitt, "Pipeline
+interleaving and parallelism in recursive digital filters" (scattered look-ahead), IEEE Trans. ASSP 1989.
 """
 
 from __future__ import annotations

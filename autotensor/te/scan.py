@@ -6,9 +6,9 @@
                 s)
 
 A step may read any step before it under a condition that says so: Σ_k select(k < t, l[t, k] * s[k, i], 0).
-The update may go by way of other computes that read the state (the gates of a recurrent layer), each with the
-step as its first axis. In the DAG the state is a buffer of its own, so that stages stay in order; `carried`
-says of which result it holds the steps before. Source: `te.scan` of TVM.
+The update may use other computes that read the state (the gates of a recurrent layer), each with the step as
+its first axis. In the DAG the state is a buffer of its own, so that stages stay in order; `carried` says to
+which result the earlier steps in this buffer belong. Source: `te.scan` of TVM.
 """
 
 from __future__ import annotations

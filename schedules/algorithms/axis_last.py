@@ -1,11 +1,10 @@
-"""A reduction whose result lies across its operands is made along them, and turned.
+"""A reduction whose result lies across its operands is computed along the operands, and transposed.
 
     C[i, j] = Σ_k A[k, i] * B[j, k, i]
 
         ──▶   C.along[j, i] = Σ_k A[k, i] * B[j, k, i];   C[i, j] = C.along[j, i]
 
-Vectors then run along memory in every operand; the result is turned once. Terms and their order
-stay.
+Vectors then run along memory in every operand; the result is transposed once. Terms and their order stay.
 """
 
 from __future__ import annotations

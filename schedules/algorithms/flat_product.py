@@ -1,4 +1,4 @@
-"""A product of 16-bit floats by its loops, as a plain one of matrices of a round depth.
+"""Any stage whose loops form a product of 16-bit floats, as a plain matrix product of a round depth.
 
     C[n, y, x, o] = Σ_{p, q, c} f32(X[n, y + p, x + q, c]) * f32(W[p, q, c, o])
 
@@ -7,10 +7,10 @@
               C.flat[m, o]     = Σ_k f32(C.rows[m, k]) * f32(C.columns[k, o])
               C[n, y, x, o]    = C.flat[m, o]
 
-Axes that one operand alone has are its rows or columns, those of both are batches: convolutions, batched and
-transposed products are all of this form. None of these stages needs memory of its own: the first two are a
-block's copies, the last is the array that it writes. Terms stay; sums of 16 bits are taken in float32 and
-rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
+Axes that only one operand has are its rows or columns, axes that both have are batches: convolutions, batched
+and transposed products are all of this form. None of these stages needs memory of its own: the first two are
+a block's copies, the last is the array that it writes. Terms stay the same; sums of 16-bit floats are
+computed in float32 and rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
 """
 
 from __future__ import annotations

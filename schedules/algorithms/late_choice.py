@@ -1,12 +1,12 @@
-"""A choice that is the same for all terms of a sum is made once, of the sum.
+"""A choice that is the same for all terms of a sum is made once, after the sum.
 
     P[i, j] = Σ_k select(j <= i, A[i, k] * A[j, k], 0)
 
         ──▶   P.all[i, j] = Σ_k A[i, k] * A[j, k]
               P[i, j]     = select(j <= i, P.all[i, j], 0)
 
-It holds for any reduction, since its initial value stays where nothing joins it. Where the choice fails, all
-terms must be safe to read; lowering leaves out tiles of the sum that no choice takes (`skip_unread`).
+This holds for any reduction, since the initial value stays where no term joins it. Where the choice fails,
+all terms must be safe to read; lowering leaves out tiles of the sum that no choice takes (`skip_unread`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A greatest or least term with a value of its own where a choice fails: that value is joined once.
+"""A greatest or least term, with another value where a choice fails: that value is joined only once.
 
     C[i, j] = max_k select(p[k] == i, u[k, j], -1e30)
 
@@ -6,8 +6,8 @@
               C.count[i]    = Σ_k select(p[k] == i, 1, 0)
               C[i, j]       = select(C.count[i] < n, max(C.taken[i, j], -1e30), C.taken[i, j])
 
-Terms whose choice fails are neutral then, so that one pass over the terms can serve all elements. Where no
-choice fails, the value is not among the terms. The result is the same number, NaN included.
+Terms whose choice fails are then neutral, so one pass over the terms can serve all elements. Where no choice
+fails, the value is not among the terms. The result is the same number, NaN included.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
               P[i, n, g] = Σ_u Σ_e Σ_q i32(x.turned[i, g, u, e, q]) * i32(P.numbers[n, g, u, e, q])
 
 A word has the width of the instruction's operands and holds several numbers, which a shift and a mask of a
-whole vector of words bring out; an instruction's group is the numbers e of neighbouring words. x is turned to
-stand as they do. `P.numbers` is made to be computed where it is multiplied, in registers.
+whole vector of words bring out; an instruction's group is the numbers e of neighbouring words. x is
+rearranged in the same order. `P.numbers` is meant to be computed where it is multiplied, in registers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     T[i] = Σ_k w(i, k) * y[k]  ──▶
 
 Siblings run over the same extents, axis by axis, and none needs another's result. Each keeps its reducer, its
-terms and their order, so that results do not change. The last one takes the others in; readers of the others
-come behind it.
+terms and their order, so that results do not change. The last sibling becomes the joined reduction; readers
+of the others come behind it.
 
 Only work that belongs to one element counts as shared: no other element and no other term needs it. An
 operand of a product serves many elements, and register tiles share it better.

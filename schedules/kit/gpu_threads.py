@@ -2,8 +2,8 @@
 
 bind_flat("C", axes, threads)       C's spatial loops as one, cut into blocks of so many threads
 
-They are for cards. Where a block's threads take turns on a core (`Target.on_cores`), `generate` takes the
-processor's rules: their parallel loop becomes blocks.
+These tools are for cards. Where a block's threads take turns on a core (`Target.on_cores`), `generate` uses
+the CPU's rules: their parallel loop becomes blocks.
 """
 
 from __future__ import annotations

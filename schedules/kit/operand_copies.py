@@ -5,8 +5,8 @@
     blocked     few rows: nothing repays a copy; the reduction is cut so that rows of the operand stream by,
                 or stay in the cache until all rows of the result have used them
 
-A panel read where it lies costs a page and a cache line's latency for each step of the reduction, again for
-every row of tiles.
+A panel that is read where it lies costs a page and a cache line's latency for each step of the reduction, and
+costs them again for every row of tiles.
 """
 
 from __future__ import annotations

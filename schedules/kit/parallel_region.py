@@ -4,10 +4,10 @@
     divided_as_one("C", ("i", "j"), op, lanes, target)  (Fuse(i, j), Parallel("C", "(i*j)")), or ()
     is_worth_cutting(cycles(op, lanes, target), target) whether a sum is sooner done in parts, then added
 
-To start a team and to meet again takes `Cpu.region` cycles of a core, whatever the kernel. A second thread
-saves at most half of a kernel's time: one of less than twice as many cycles stays with the thread that
-called. They are estimated from below: a vector operation a cycle, or the bytes that move at the rate of
-the second cache.
+Starting a team and meeting again takes `Cpu.region` cycles of a core, whatever the kernel. A second thread
+saves at most half of a kernel's time: a kernel of less than twice as many cycles stays with the thread that
+called. A kernel's cycles are estimated from below: a vector operation a cycle, or the bytes that move at the
+rate of the second cache.
 """
 
 from __future__ import annotations

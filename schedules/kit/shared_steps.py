@@ -1,4 +1,4 @@
-"""Steps that many rules share: neighbouring loops as one, tiles, and the stage that sums inside one.
+"""Steps that many rules share: neighbouring loops as one loop, tiles, and the stage that sums inside a tile.
 
 fused("C", ("i", "j", "k"))     Fuse(i, j), Fuse((i*j), k)      and the name of the loop
 in_vectors("C", "i", "j.0", "j.1")      Unroll(i), Unroll(j.0), Vectorize(j.1)

@@ -2,8 +2,8 @@
 
     b[i] = a[i] + a[i+1];  c[i] = b[i-1] + b[i] + b[i+1]       b inlined:  c reads a at {i-1, i, i+1, i+2}
 
-A point is said in the axes of the stage that is stored, so that what several inlined stages read in common
-counts once, as code generation shares it.
+A point is expressed in the axes of the stored stage, so an element that several inlined stages read counts
+once, as code generation shares it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     out[64 rows] ──▶ by[64 rows] ──▶ bx[66 rows] ──▶ in[66 rows]
 
-A tile in the middle is looked at; those at borders need less.
+The regions are those of a tile in the middle; tiles at borders need less.
 """
 
 from __future__ import annotations

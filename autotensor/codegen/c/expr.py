@@ -2,7 +2,7 @@
 
 A vector expression is written lane by lane: `expr(e, 3)` is the text of its lane number 3. Where C defines no
 result, the functions of helpers.py give that of `ir/semantics.py`: integers wrap, division rounds down, MIN
-and MAX give NaN if either operand is, 16-bit floats round after every operation.
+and MAX give NaN if either operand is NaN, and 16-bit floats round after every operation.
 """
 
 from __future__ import annotations

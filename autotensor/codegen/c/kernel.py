@@ -4,9 +4,9 @@
 
 Statements become statements one to one, so that the source reads like the loop IR. Vectors exist in memory
 accesses only: a store of lanes loads its operands as vectors where they are contiguous (and, if the dialect
-needs it, aligned), computes lane by lane, and stores a vector; a dialect that computes with vectors does that
-for all lanes at once where it can (vector_expr.py). Shared memory is declared at the top, private
-memory where it is allocated; compilers keep it in registers once loops are unrolled and indices constant.
+needs it, aligned), computes lane by lane, and stores a vector; a dialect that computes with vectors computes
+all lanes at once where it can (vector_expr.py). Shared memory is declared at the top, private memory where it
+is allocated; compilers keep it in registers once loops are unrolled and indices constant.
 """
 
 from __future__ import annotations

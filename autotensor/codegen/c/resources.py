@@ -1,10 +1,10 @@
-"""resources: what a kernel takes of a multiprocessor, and whether that is there, before anything is launched.
+"""resources: how much of a multiprocessor a kernel takes, and whether it is there, checked before any launch.
 
     source ──NVRTC, ptxas──▶ registers, spilled bytes     ▶ check_resources: TargetError, or the facts
 
-A block's threads share 64 K registers. The compiler keeps to that, and spills the rest to memory: such a
-kernel runs, but slowly. It is refused; the message says how many registers it needs, how many there are, and
-which axis to shrink.
+A block's threads share 64 K registers. The compiler keeps to this limit, and spills the rest to memory: such
+a kernel would run, but slowly. So the kernel is refused; the message says how many registers it needs, how
+many there are, and which axis to shrink.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensor intrinsics: what an instruction of a whole warp computes, and when loops mean just that.
+"""Tensor intrinsics: the meaning of an instruction of a whole warp, and which loops have just this meaning.
 
 Each declares its meaning (a reduction of products over k), the loops that say the same for one thread, and
 its spelling. CUDA prints the instruction, the interpreter runs the loops. `mma.sync` of 16×8×k computes
@@ -6,8 +6,8 @@ its spelling. CUDA prints the instruction, the interpreter runs the loops. `mma.
     for k in 8 (or 16): for row in 2: for col in 2:
       acc[row, col] += A[g + 8*row, k] * B[k, 2*t + col]          g = lane // 4, t = lane % 4
 
-in every lane: that is where the instruction leaves its accumulators. Its operands lie in other lanes' hands
-than the loops read them: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
+in every lane: that is where the instruction leaves its accumulators. The lanes that hold its operands are not
+the lanes that read them in the loops: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
 
 Operands of 16 bits in shared memory are fetched by `ldmatrix` where eight elements lie in a row: lane l says
 where row l % 8 of matrix l // 8 begins, and every lane gets its elements of all matrices.

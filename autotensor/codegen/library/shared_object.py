@@ -1,4 +1,4 @@
-"""A shared library of an object, by the linker that is found on this machine, if one is."""
+"""A shared library from an object, made by a linker of this machine, if there is one."""
 
 from __future__ import annotations
 

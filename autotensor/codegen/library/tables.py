@@ -1,4 +1,5 @@
-"""The tables of a C library, as LLVM IR: what arguments must be, where all else lies, names, sentences.
+"""The tables of a C library, as LLVM IR: requirements on arguments, places of all other slots, names,
+sentences.
 
 check    of an argument: slot, bytes, alignment, which indices are inside
 lies     of another slot of the entry: an offset in the weights or in a block, and more for each thread

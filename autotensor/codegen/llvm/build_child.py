@@ -1,4 +1,5 @@
-"""Compiling LLVM text in a child: text out of a file, or for a target that was not tried here before.
+"""Compiling LLVM text in a child process: text from a file, or text for a target that was not tried here
+before.
 
 LLVM ends its process at some inputs: a processor without 64 bits, a feature called "help", text that passes
 its verifier and fails an assertion. With a child this becomes an error message.

@@ -3,8 +3,8 @@
     old = control register;  register = old | flush;  …;  register = old
 
 A processor takes a hundred cycles or more for an operation on numbers nearer to zero than its exponent
-reaches. With the bits of this register it takes them for zeros, and makes zeros instead of them. The thread
-gets its register back as it was, so that no other code's numbers change.
+reaches. With the flush bits of its control register set, it reads such numbers as zeros, and writes zeros
+instead of them. The thread's register is restored afterwards, so that no other code's numbers change.
 """
 
 from __future__ import annotations

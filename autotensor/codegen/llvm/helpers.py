@@ -4,7 +4,7 @@ a kernel's expressions are straight-line code.
     far(…)     the C library's answer, lane by lane, for the few lanes that a formula cannot serve
     power(…)   integers to integer powers, by squaring
 
-LLVM puts them in place (`alwaysinline`); what is rare stays out of the way.
+LLVM inlines these functions (`alwaysinline`), and places their rare branches out of the way.
 """
 
 from __future__ import annotations

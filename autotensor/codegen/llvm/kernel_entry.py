@@ -3,8 +3,8 @@
     void entry(ptr ctx, ptr args, i32 tid, i32 nthreads)
 
 A part's entry fetches its pointers from `args` and runs the kernels in order; threads meet where a kernel
-touches what one since the last meeting has written. A plan is an entry over other entries: per call an array
-of pointers into the arguments.
+touches bytes that another kernel has written since the last meeting. A plan is an entry over other entries:
+per call an array of pointers into the arguments.
 
     ctx ──▶ [0]  void barrier(ctx, tid, nthreads)       called by every thread; not called when nthreads is 1
             [48] i32 take(ctx, tid, nthreads, parts)    next part of a heavy kernel, if [56] is not null

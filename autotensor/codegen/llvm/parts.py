@@ -1,4 +1,4 @@
-"""Heavy kernels: which regions threads share dynamically, and into what they may be cut.
+"""Heavy kernels: the regions that threads share dynamically, and the parts into which they may be cut.
 
     for y in parallel(8):              8 × 14 parts: part p is iterations 14*(p%14)//14 … of the inner loop
       for x in range(14): …            of y = p // 14

@@ -1,10 +1,10 @@
-"""Layers that numerics of 16 bits leave in float32, by the names of their weights.
+"""Layers that 16-bit numerics leave in float32, chosen by the names of their weights.
 
 kept_layers(graph, ("head", "blocks.*.attn"))      the products named head.weight, blocks.0.attn.qkv.bias, …
 
-A layer is a product with constant weights, or a table. It is known by the names that its weight and its bias
-have where the model comes from. A pattern is such a name, or begins one up to a dot; `*`, `?` and `[…]`
-stand for characters, as in file names.
+A layer is a product with constant weights, or a table. It is identified by the names that its weight and its
+bias have in the source of the model. A pattern is such a name, or the beginning of one up to a dot; `*`, `?`
+and `[…]` stand for characters, as in file names.
 """
 
 from __future__ import annotations

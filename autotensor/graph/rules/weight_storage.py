@@ -3,13 +3,13 @@
     dense(x[rows, k], w: float32[n, k])   ──▶   dense(x, cast(w: bfloat16[n, k]))       one group; few rows
     take(table: float32, ids)             ──▶   cast(take(table: bfloat16, ids))
 
-A product of few rows waits for its weights, so half the bytes are half the time. Where many rows share them
-the product waits for its multiplications, and weights stay in float32. In between it depends on where they
-come from: L2 is fast enough for three rows.
+A product of few rows waits for its weights, so half the bytes are half the time. Where many rows share the
+weights, the product waits for its multiplications, and the weights stay in float32. For numbers of rows in
+between, it depends on where the weights come from: L2 is fast enough for three rows.
 
 Weights of files in float16 and bfloat16 have become float32 before the other rules see them. Here they are
-recognised by their numbers: it is the same whoever read the file, and whatever moved them meanwhile. No
-number changes.
+recognised by their numbers, so it does not matter who read the file, or which rules moved the weights
+meanwhile. No number changes.
 """
 
 from __future__ import annotations

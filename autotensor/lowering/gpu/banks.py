@@ -5,9 +5,9 @@
     load S[tx*32 + k]         32 trips where 1 would do          every thread of the warp in one bank
     load S[tx*33 + k]          1 trip
 
-Memory has 32 banks of 4 bytes. One trip takes from each bank one word, for all lanes that want it; accesses
-of 8 bytes a lane go in two halves of a warp, those of 16 in four quarters. Where addresses depend on loops,
-trips are counted for some of their turns.
+Memory has 32 banks of 4 bytes. One trip takes one word from each bank, for all lanes that need it. Accesses
+of 8 bytes a lane are made for half a warp at a time, accesses of 16 bytes for a quarter. Where addresses
+depend on loops, trips are counted for some of their turns.
 """
 
 from __future__ import annotations

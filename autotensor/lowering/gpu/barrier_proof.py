@@ -1,9 +1,10 @@
-"""check: proof that the barriers of a kernel suffice, by other means than those that put them there.
+"""check: proof that the barriers of a kernel suffice, by a method that is independent of the pass that placed
+them.
 
-Two accesses of one buffer in shared memory, one of them a write, with no barrier between them on some way
-through the kernel, must not be of one element and two threads. Every such pair is looked at, and all its
-addresses are counted out: for all threads of a block, all turns of the loops that run between two barriers,
-all lanes. A term that moves both addresses by the same amount drops out.
+Take two accesses of one buffer in shared memory, one of them a write, with no barrier between them on some
+path through the kernel. Two threads must not reach the same element by them. Every such pair is checked, and
+all its addresses are computed: for all threads of a block, all turns of the loops that run between two
+barriers, all lanes. A term that moves both addresses by the same amount drops out.
 
     for k:                                 pairs: store S (k), store S (k)
       barrier                                     store S (k), load S (k)      ──▶  a barrier lies between
@@ -12,10 +13,10 @@ all lanes. A term that moves both addresses by the same amount drops out.
       C += S[(tx + 1) % 32]
 
 Asynchronous stores happen at any time from their statement until they are awaited, and no thread may touch
-their elements meanwhile. They come after all that their own thread did before: they are ordered after prior
-instructions of the same thread (PTX ISA, memory consistency model). Loops with such stores are looked at turn
-by turn. Conditions are taken into account where their values are known, and else assumed to hold. A schedule
-that cannot be proved is refused, with the two accesses in the message.
+their elements meanwhile. They are ordered after prior instructions of the same thread (PTX ISA, memory
+consistency model). Loops with such stores are looked at turn by turn. Conditions are taken into account where
+their values are known; otherwise they are assumed to hold. A schedule that cannot be proved is refused, with
+the two accesses in the message.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     if k + 2 < n: S[(k + 2) % 3][tx] = A[…]            if k + 2 < n: later: S[(k + 2) % 3][tx] = A[…]
     commit()                                           commit()
 
-Only whole copies of 4, 8 or 16 bytes can go their own way; other stores stay as they are, and where none can,
-nothing is committed or awaited. The loop over turns already has its commits and awaits
-(`nest/when/prefetched_stages.py`): here each await comes right before a barrier, so that what one
-thread awaited all may read.
+Only whole copies of 4, 8 or 16 bytes can be asynchronous; other stores stay as they are. If no store can be
+asynchronous, nothing is committed or awaited. The loop over turns already has its commits and awaits
+(`nest/when/prefetched_stages.py`): this pass puts each await right before a barrier, so that all threads may
+read the elements that one thread has awaited.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     A[i64 blockIdx.x * 64 + …]     ──▶     A[i32 blockIdx.x * 64 + …]
 
 Loop and thread variables become int32 when they and everything computed from them provably fit. A kernel is
-narrowed as a whole or not at all: one index beyond 2^31 and all stay.
+narrowed as a whole or not at all: if one index may exceed 2^31, all stay in 64 bits.
 """
 
 from __future__ import annotations

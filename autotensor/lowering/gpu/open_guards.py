@@ -5,9 +5,9 @@
       barrier("shared")         ──▶       if bx < 4: C[tx] = S[…]
       C[tx] = S[…]
 
-A whole block that leaves out a barrier is legal, but PoCL 3.0 never comes back from some such kernels: loops
-around them (seed 52 of tests/property/test_gpu_on_opencl.py). Loops inside a condition run their turns
-without doing anything.
+It is legal if a whole block leaves out a barrier, but PoCL 3.0 never returns from some kernels that do: those
+with loops around the barriers (seed 52 of tests/property/test_gpu_on_opencl.py). Loops inside a condition run
+their turns without doing anything.
 """
 
 from __future__ import annotations

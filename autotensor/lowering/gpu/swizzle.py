@@ -2,7 +2,7 @@
 
     S[i] = …; … = S[j]     ──▶     S[i ^ i // 32 % 8 * 4] = …; … = S[j ^ j // 32 % 8 * 4]
 
-Both sides in one pass: neither can be forgotten. Vectors that lie within a chunk stay vectors.
+One pass changes loads and stores, so neither can be forgotten. Vectors that lie within a chunk stay vectors.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
       for k: S[…] = A[…]         ──▶        for k: S[…] = A[…]
              P += S[v]                             P[0] += S[0]; P[1] += S[1]
 
-What depends on the virtual thread is done for each, statement by statement; memory whose contents do gets one
-more dimension. Source: section 4.4 of TVM (Chen et al., OSDI 2018).
+Statements that depend on the virtual thread are repeated for each virtual thread, one statement after the
+other. Memory whose contents depend on it gets one more dimension. Source: section 4.4 of TVM (Chen et al.,
+OSDI 2018).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How people write an initialisation: a block at once.
+"""An initialisation as people write it: a whole block at once.
 
     for yi in range(8):
       for xi in range(8):

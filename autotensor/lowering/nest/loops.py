@@ -1,10 +1,11 @@
-"""A stage's loops while they are nested, and which of their conditions may stand where.
+"""A stage's loops while they are nested, and the places where their conditions may stand.
 
     guards   i0*8 + i1 < 20         as soon as all their variables are bound          `settled`
              …                      that some point inside holds, further out         `some_point`
     needs    j <= i                 that somebody uses a point inside, further out    `some_need`
 
-A condition that stands further out switches off whole loops; one that is placed already is not said again.
+A condition that stands further out switches off whole loops; a condition that is placed already is not
+repeated.
 """
 
 from __future__ import annotations

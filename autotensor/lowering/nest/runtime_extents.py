@@ -1,10 +1,12 @@
-"""Extents of loops at run time: what the symbolic extent of an axis makes of the loops that divide it.
+"""Extents of loops at run time: how the extents of loops follow from the symbolic extent of the axis that
+they divide.
 
     i: n          ──split [4, 13]──▶     i.0: (n + 51) // 52     i.1: 4     i.2: 13     guarded by i < n
     i: n, j: m    ──fuse──▶              (i*j): n * m
 
 Loops whose number of turns does not depend on symbols are not in the table; schedules know their extents. An
-attached stage has a box of constant extents. Where that is a whole axis, it need not be larger than the axis.
+attached stage has a box of constant extents. Where the box covers a whole axis, it need not be larger than
+the axis.
 """
 
 from __future__ import annotations

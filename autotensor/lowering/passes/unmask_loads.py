@@ -1,7 +1,7 @@
 """unmask: masks go from loads that stay inside their buffer anyway.
 
 The lanes that a mask switches off are never used, so reading them does no harm when they exist. Plain loads
-are cheaper, and only they let a register tile live in registers. Where a kernel writes a shared buffer the
+are cheaper, and only they let a register tile live in registers. Where a kernel writes a shared buffer, the
 masks stay: another thread may be writing the neighbouring elements.
 """
 

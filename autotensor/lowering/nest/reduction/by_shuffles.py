@@ -7,7 +7,7 @@
     P = 0; if tx % 32 % 4 < 4: P = R[tx % 32 % 4]
     P += shuffle_xor(P, 2); P += shuffle_xor(P, 1)
 
-Afterwards every thread has the result in a register. If the target lacks such instructions, or if some
+Afterwards every thread has the result in a register. If the target has no shuffle instructions, or if some
 threads of a warp do not take part, the parts are joined in shared memory (`by_threads.py`).
 """
 

@@ -1,4 +1,4 @@
-"""Lanes that stick out of an attached stage's box are computed, not guarded: only what they read is.
+"""Lanes that stick out of an attached stage's box are computed without a guard: only their reads are guarded.
 
     for j in vectorized(16):                        for j in vectorized(16):
       if j < 9: acc[j] += a * B[j]        ──▶         acc[j] += a * (B[j] if j < 9)
