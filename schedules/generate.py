@@ -57,7 +57,7 @@ class _Partial:
 
     @property
     def seen(self) -> State:
-        """The state as rules see it: what they have not decided is at root, wherever it is to go."""
+        """The state as rules see it: stages that they have not decided are at root, wherever they will go."""
         state = self.state
         for p in self.inside:
             stage = state.stage(p.stage)

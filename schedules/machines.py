@@ -32,7 +32,7 @@ _NUMBERS = re.compile(r"\((\d+)/(\d+)/\d+\)$")  # family/model/stepping behind a
 
 
 class Fit(StrEnum):
-    """How a machine stands to the one that records come from."""
+    """How well a machine matches the machine that records come from."""
 
     EXACT = "exact"
     COMPATIBLE = "compatible"

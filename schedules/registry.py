@@ -114,7 +114,7 @@ def _origin(fn: Expand) -> tuple[str, str]:
 
 @lru_cache(maxsize=16)
 def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> tuple[SketchRule, ...]:
-    """The rules of the table with those from outside, in whatever order these come.
+    """The rules of the table and the rules from outside, whatever the order of registration.
 
     Raises ScheduleError for a neighbour that there is not, rules that want one place, and circles.
     """

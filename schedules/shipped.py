@@ -36,7 +36,7 @@ MOST_SEEDS = 2  # seeds of one task: each takes a trial from the search
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A record, the class that it is from, and what it is worth here."""
+    """A record, the class that it is from, and its worth here."""
 
     record: TunedRecord
     source: TunedClass
@@ -142,7 +142,7 @@ class Inventory:
 
 
 def inventory(target: Target, *, place: Path | None = None) -> tuple[Inventory, ...]:
-    """Everything that is shipped, and what it is worth for `target` here; whether it is used or not."""
+    """Everything that is shipped, with its worth for `target` here, whether it is used or not."""
     return tuple(
         Inventory(folder.name, shelf.machine, key, sum(r.target == key for r in shelf.records), verdict)
         for folder, verdicts in _verdicts(target, place, None)

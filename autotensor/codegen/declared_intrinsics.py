@@ -85,7 +85,7 @@ def matched(meaning: Stmt, nest: Stmt) -> Found | None:
 
 
 def perfect_nest(s: Stmt) -> tuple[dict[Var, int], Stmt]:
-    """Loops from 0 directly in one another with their extents, and what is inside."""
+    """Loops from 0 directly in one another with their extents, and the statement inside."""
     loops: dict[Var, int] = {}
     while isinstance(s, For) and isinstance(s.extent, Const) and s.begin == Const(0, s.begin.dtype):
         loops[s.var] = int(s.extent.value)

@@ -64,7 +64,8 @@ DOTS: Registry[DotInstruction] = Registry("dot instruction")
 
 
 def known_dots() -> Registry[DotInstruction]:
-    """The table, with all instructions in it. They are te functions, which this package does not know."""
+    """The table, with all instructions in it. The instructions are te functions, which this package does not
+    import."""
     importlib.import_module("autotensor.instructions")
     return DOTS
 

@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One argument of a kernel: its name in the kernel's workload, what it holds, and where."""
+    """One argument of a kernel: its name in the kernel's workload, its value, and its place."""
 
     name: str
     place: Place

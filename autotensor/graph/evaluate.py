@@ -32,7 +32,8 @@ def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
 
 
 def evaluated(graph: Graph, values: dict[GraphNode, Array]) -> Iterator[None]:
-    """Adds to the inputs' values those of the nodes, one in each step; a value goes after its last reader."""
+    """Adds the nodes' values to those of the inputs, one in each step; a value is dropped after its last
+    reader."""
     last = {x: node for node in graph.applies for x in node.inputs}
     for node in graph.nodes:
         if isinstance(node, Constant):
@@ -46,7 +47,7 @@ def evaluated(graph: Graph, values: dict[GraphNode, Array]) -> Iterator[None]:
 
 
 def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
-    """One node's value from those of its inputs, of the node's type. Raises ReadsOutside."""
+    """One node's value, of the node's type, from the values of its inputs. Raises ReadsOutside."""
     if isinstance(node.op, TeFunction):
         results = _evaluate_function(node.op, inputs)
     else:

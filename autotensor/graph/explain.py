@@ -48,7 +48,7 @@ class Explanation:
         return self.steps[-1][1]
 
     def step(self, name: str) -> Graph:
-        """The graph after a pass. Raises GraphError for one that changed nothing or does not exist."""
+        """The graph after a pass. Raises GraphError for a pass that changed nothing or does not exist."""
         found = dict(self.steps)
         if name not in found:
             raise GraphError(

@@ -135,7 +135,8 @@ def _listed(types: Sequence[TensorType]) -> str:
 
 
 def instantiate(stage: StageOp, tensors: Mapping[str, Tensor], states: tuple[Any, ...] = ()) -> Compute:
-    """The stage as a new te compute over the given tensors. states: of a scan, what stands for the steps."""
+    """The stage as a new te compute over the given tensors. states: for a scan, the tensors that stand for
+    the steps."""
     axes = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.axes)
     reduces = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.reduce_axes)
     swap = {old.var: new.var for old, new in zip(stage.all_axes, (*axes, *reduces), strict=True)}

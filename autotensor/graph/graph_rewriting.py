@@ -15,7 +15,7 @@ from autotensor.ir.rewrite import FUEL, Rules, fire
 
 
 class Uses(dict[GraphNode, int]):
-    """How often a node is read; what a rule has just made is read once."""
+    """How often a node is read; a node that a rule has just made is read once."""
 
     def __missing__(self, node: GraphNode) -> int:
         return 1

@@ -83,7 +83,7 @@ class GroupWriter:
         return found
 
     def widened(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
-        """A value in 16 bits as float32, which its readers make of it."""
+        """A value in 16 bits, as float32: its readers convert it."""
         assert isinstance(node, Apply)
         x = self.read(node.inputs[0], shape, name)
         if (node, shape) not in self.wide:

@@ -128,7 +128,7 @@ class Data:
     __slots__ = ("__weakref__", "_digest", "_hash", "array")
 
     def __init__(self, array: Array, digest: str = "") -> None:
-        """array: immutable, row-major. digest: what tells it from others, if it only stands for an array."""
+        """array: immutable, row-major. digest: identifies the constant, if it only stands for an array."""
         self.array, self._digest = array, digest
         self._hash = hash(digest or (array.dtype, array.shape, _sample(array)))
 
@@ -235,7 +235,8 @@ class Constant(GraphNode):
 
 
 class Apply(GraphNode):
-    """Result `output` of an operator (by name) or of a te function. `attrs` hold what is not default."""
+    """Result `output` of an operator (by name) or of a te function. `attrs` hold the attributes that are not
+    default."""
 
     op: str | TeFunction
     inputs: tuple[GraphNode, ...]
@@ -381,7 +382,7 @@ def _unpickled(kinds: Sequence[tuple[type[GraphNode], tuple[Any, ...]]], rest: t
 
 @dataclass(frozen=True)
 class Graph(ShownInNotebooks):
-    """A function from `inputs` to `outputs`, what compile_model, plan_model and tune_model take.
+    """A function from `inputs` to `outputs`; compile_model, plan_model and tune_model take one.
 
     It prints as a list of operators with their types; `explain()` says what the passes make of it.
     """
@@ -480,7 +481,7 @@ class Graph(ShownInNotebooks):
         return explain(self)
 
     def with_outputs(self, outputs: Iterable[GraphNode]) -> Graph:
-        """The same inputs, with other nodes for the outputs: as many, which keep their names."""
+        """The same inputs, with as many other nodes for the outputs, which keep their names."""
         return replace(self, outputs=tuple(outputs))
 
     @cached_property

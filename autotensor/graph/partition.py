@@ -127,7 +127,8 @@ def _closed(graph: Graph, members: list[Apply]) -> bool:
 
 
 def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
-    """Raises GraphError unless every output has its own group and every group reads what is made before."""
+    """Raises GraphError unless every output has its own group and every group reads only values that are made
+    before it."""
     made: set[GraphNode] = set()
     for g in groups:
         for x in g.inputs:

@@ -226,7 +226,8 @@ def _several(x: GraphNode | tuple[GraphNode, ...]) -> tuple[GraphNode, ...]:
 
 
 class _Inside:
-    """The nodes between leaves, which differ from step to step, and results; and what else they read."""
+    """The nodes between the leaves (values that differ from step to step) and the results, and all other
+    values that they read."""
 
     def __init__(self, results: Sequence[GraphNode], leaves: Sequence[GraphNode]) -> None:
         self.results = results
@@ -248,7 +249,8 @@ class _Inside:
         reads: Mapping[GraphNode, Callable[[Var, tuple[Expr, ...]], Expr]],
         outside: Sequence[Tensor],
     ) -> list[Tensor]:
-        """The results at so many steps. reads: of leaves. outside: what is the same at all steps."""
+        """The results at so many steps. reads: the reads of leaves. outside: values that are the same at all
+        steps."""
         leaves = {n: te.placeholder(n.shape, n.dtype, name="leaf") for n in reads}
         values: dict[GraphNode, Tensor] = {**leaves, **dict(zip(self.outside, outside, strict=True))}
         made: dict[object, tuple[Tensor, ...]] = {}  # results of one application are nodes of their own

@@ -30,7 +30,8 @@ def is_converted(node: GraphNode, most: int = MOST) -> bool:
 
 
 def is_widened(node: GraphNode) -> bool:
-    """Whether the node has no bytes of its own: kernels convert what they load of its input."""
+    """Whether the node has no bytes of its own: kernels convert the elements that they load from its
+    input."""
     return isinstance(node, Apply) and node.op == "cast" and bool(node.attr("as_read"))
 
 

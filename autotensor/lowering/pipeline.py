@@ -171,5 +171,5 @@ def lower(
 
 
 def lower_nest(state: State) -> Program:
-    """The program as loops, simplified but not yet lowered further: what people read."""
+    """The program as loops, simplified but not yet lowered further, for people to read."""
     return lower(state, passes=PIPELINE[:1])

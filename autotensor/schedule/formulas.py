@@ -39,7 +39,7 @@ class Formula:
     __slots__ = ("holes", "number", "sheet")
 
     def __init__(self, sheet: Sheet, number: int, holes: int) -> None:
-        """holes: those that it follows from, a bit each."""
+        """holes: the holes that the formula follows from, a bit each."""
         self.sheet, self.number, self.holes = sheet, number, holes
 
     def __array_ufunc__(self, function: Any, method: str, *args: Any, **options: Any) -> Any:

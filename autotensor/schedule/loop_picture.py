@@ -159,7 +159,8 @@ def appearance(p: LoopPicture) -> Appearance:
 
 
 def looks(columns: Appearance, count: int) -> tuple[bytes, ...]:
-    """A summary of each candidate's loops: all that do more than one iteration, and what they touch.
+    """A summary of each candidate's loops: all loops of more than one iteration, and the bytes that they
+    touch.
 
     Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
     loops that overhang. As bytes, since their hash is taken once: membership in sets is tested all the time.

@@ -320,8 +320,8 @@ class StageRef:
         self.schedule.do(ComputeAt(self.name, name, self.schedule.axis_name(name, axis)))
 
     def store_at(self, host: Any, axis: AxisLike) -> None:
-        """Keeps what iterations before have computed: storage lives at the loop right outside of that of
-        `compute_at`, and each iteration computes only what is new."""
+        """Keeps the values that earlier iterations have computed: storage lives at the loop right outside of
+        that of `compute_at`, and each iteration computes only what is new."""
         name = self.schedule.stage_name(host)
         self.schedule.do(StoreAt(self.name, name, self.schedule.axis_name(name, axis)))
 
@@ -350,7 +350,7 @@ class StageRef:
         self.schedule.do(DoubleBuffer(self.name, turns))
 
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
-        """Computes a reduction loop and what is inside it by an instruction of the tensor cores.
+        """Computes a reduction loop, and all that is inside it, by an instruction of the tensor cores.
 
         Raises ScheduleError for an instruction that is not a name.
         """

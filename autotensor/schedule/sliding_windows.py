@@ -59,11 +59,11 @@ class Window:
 
     @property
     def early(self) -> Number:
-        """Iterations before the first one that compute what that one would find kept."""
+        """Iterations before the first one; they compute the rows that the first one would find kept."""
         return ceil_div(self.kept, self.new)
 
     def computed(self) -> tuple[Span, ...]:
-        """The end of the box, which is new."""
+        """The new part, at the end of the box."""
         whole, by = self.box[self.along], self.kept
         base = None if whole.base is None else plus(whole.base, const(int(by)))
         step, gap = divisor(whole.step, by), divisor(whole.gap, by)

@@ -32,7 +32,7 @@ NO_SLOW_WORK = SlowWork()
 
 @lru_cache(maxsize=4096)
 def slow_work(bodies: tuple[Expr, ...]) -> SlowWork:
-    """Those of a stage's bodies; what occurs again is computed once."""
+    """The slow work of a stage's bodies; a repeated subexpression is computed once."""
     divisions = calls = 0
     for e in evaluated(bodies):
         match e:

@@ -141,7 +141,8 @@ class State:
 
     @staticmethod
     def initial(dag: ComputeDAG) -> State:
-        """Each stage by itself; but what a step of a scan computes on its way, where the step begins."""
+        """Each stage by itself, except the intermediate values of a scan's step, which are computed where the
+        step begins."""
         inside = {
             op.name: At(host.name, host.axes[0].name)
             for host in hosts(dag.stages, dag.carried)

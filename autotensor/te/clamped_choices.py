@@ -22,7 +22,8 @@ from autotensor.te.stage import StageOp
 
 @lru_cache(maxsize=4096)
 def unclamped(op: StageOp) -> StageOp:
-    """A reduction without such limits; pointwise ops as they are, whose loops alone say what is read."""
+    """A reduction without such limits. Pointwise ops stay as they are, because their loops alone say what is
+    read."""
     if not op.is_reduction or not any(map(has_clamped_choice, op.bodies)):
         return op
     inside = Unclamper(bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes}))

@@ -303,7 +303,7 @@ class Values:
 def random_inputs(
     dag: ComputeDAG, seed: int, kind: str = "normal", without: Collection[str] = ()
 ) -> dict[str, Array]:
-    """Inputs by name, but for those `without`; the same seed gives the same arrays.
+    """Inputs by name, except the names in `without`; the same seed gives the same arrays.
 
     kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if
     unsigned). "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and

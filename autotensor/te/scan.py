@@ -123,7 +123,8 @@ def hosts(stages: Iterable[StageOp], carried: Carried) -> tuple[StageOp, ...]:
 
 
 def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: Carried) -> None:
-    """Raises TensorError where a step reads what it cannot have, or is read outside of its recurrence."""
+    """Raises TensorError where a step reads values that it cannot have yet, or is read outside of its
+    recurrence."""
     for host in hosts(stages, carried):
         first = first_steps(host)
         inside = steps_of(host, stages, carried)

@@ -117,7 +117,7 @@ def operations(body: Expr) -> int:
 
 @lru_cache(maxsize=4096)
 def distinct_operations(body: Expr) -> int:
-    """Float operations of a body, those that occur again counted once: code computes them once, too."""
+    """Float operations of a body; repeated operations count once, because code computes them once, too."""
     return float_operations((body,))
 
 

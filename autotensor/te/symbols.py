@@ -86,7 +86,7 @@ def at_run_time(extent: Extent) -> Expr | None:
 
 
 def checked_extent(extent: Expr, where: str) -> Extent:
-    """The extent, simplified. Raises TensorError unless it is one that a call can compute from shapes."""
+    """The extent, simplified. Raises TensorError unless a call can compute it from shapes."""
     for node in walk(extent):
         known = isinstance(node, (Symbol, Const)) or (isinstance(node, Binary) and node.op in _OPERATORS)
         if not known or not node.dtype.is_int:  # type: ignore[attr-defined]

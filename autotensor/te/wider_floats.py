@@ -6,8 +6,8 @@ Inputs keep their types, so both programs take the same arrays; their elements a
 read. Conversions to a narrower float, which round, are gone. Constants keep the value that their own type
 gives them. Integers and bools stay as they are. The meaning is that of `evaluate(…, accumulate=np.float64)`.
 
-`widen_halves(dag)` does so with the floats of 16 bits alone, which become float32, and leaves conversions to
-them in place: whoever wrote one needs its rounding.
+`widen_halves(dag)` widens only the floats of 16 bits, to float32, and keeps conversions to them: whoever
+wrote such a conversion needs its rounding.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Widening = Callable[[DType], DType]
 
 
 def widen(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG with all floats as float64 but those of its inputs, under the same names."""
+    """The DAG with all floats as float64, except those of its inputs, under the same names."""
     return _widened(dag, lambda t: float64 if t.is_float else t, round_casts=False)
 
 
 def widen_halves(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG with float32 for floats of 16 bits but those of its inputs, under the same names."""
+    """The DAG with float32 for floats of 16 bits, except those of its inputs, under the same names."""
     return _widened(dag, lambda t: float32 if t.is_half else t, round_casts=True)
 
 

@@ -57,7 +57,7 @@ class Workload:
 
     @staticmethod
     def from_text(text: str, name: str = "", key: str = "") -> Workload:
-        """The workload with this text. key: the one that it was stored under, which is its hash.
+        """The workload with this text. key: the key under which the text was stored, which is its hash.
 
         Raises InputError for text that is damaged, or that this version does not know.
         """

@@ -1,16 +1,16 @@
-"""A sum of products of several factors as sums of products of two: an axis that a factor does not depend on
-is summed over before that factor is multiplied.
+"""A sum of products of several factors, as sums of products of two factors: an axis that a factor does not
+depend on is summed over before that factor is multiplied.
 
     M[i, r] = Σ_j Σ_k X[i, j, k] * B[j, r] * C[k, r]
 
         ──▶   M.part[i, j, r] = Σ_k X[i, j, k] * C[k, r]
               M[i, r]         = Σ_j M.part[i, j, r] * B[j, r]
 
-Which two are joined first is chosen by a count: operations, and elements that are written and read again.
-Trees of pairs are made by dynamic programming over subsets of the factors; the cheapest few are algorithms
-of their own, so that the search can race them.
+A count decides which two factors are joined first: it counts operations, and elements that are written and
+read again. Trees of pairs are made by dynamic programming over subsets of the factors; the cheapest few are
+algorithms of their own, so that the search can race them.
 
-Products are distributed over sums and regrouped. That rounds otherwise, within the bound of the sum as it is
+Products are distributed over sums and regrouped. Rounding then differs, within the bound of the sum as it is
 written: the error of a part is multiplied by the same factors as its terms. Where an operand is infinite, NaN
 may become an infinity: ∞ * (1 + 0) for ∞ * 1 + ∞ * 0; parts may overflow where a small factor would have kept
 the terms finite. So floats are regrouped in fast numerics only, 16-bit ones never. Whole numbers are the same
@@ -64,7 +64,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Factoring:
-    """A way to compute the sum: its last join, and what all cost. Constant factors come behind."""
+    """A way to compute the sum: its last join, and the cost of all joins. Constant factors come behind."""
 
     root: Join
     cost: float  # multiply-additions

@@ -51,7 +51,7 @@ class Factor:
 
 
 def factors(op: StageOp) -> tuple[Factor, Factor] | None:
-    """The operand that does not depend on the last axis, and the one that does; None for other sums."""
+    """The operand that does not depend on the last axis, and the operand that does; None for other sums."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return None
     if op.buffers[0].dtype != int32:
@@ -84,7 +84,8 @@ def factor(op: StageOp, e: Expr) -> Factor | None:
 
 
 def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[StageOp, ...] | None:
-    """The stages of the picture above; None where the stage is no such sum, or is one of plain products."""
+    """The stages of the picture above; None where the stage is not such a sum, or is a sum of plain
+    products."""
     op, names = stage.op, set(state.names)
     found = factors(op)
     if found is None:

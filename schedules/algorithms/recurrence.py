@@ -20,7 +20,7 @@ NAME = "recurrence"
 
 
 def recurrence(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stage as steps, each from the one before it; None where it is no such reduction."""
+    """The stage as steps, each from the one before it; None where it is not a running reduction."""
     op, found = stage.op, running(stage.op)
     if found is None or found.reverse or op.axes[0].name != found.axis:
         return None

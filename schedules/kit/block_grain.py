@@ -54,7 +54,7 @@ def block_of(
 
 
 def parts_of(n: int, size: int) -> list[int]:
-    """Sizes of the parts of n, the last one what is left."""
+    """Sizes of the parts of n; the last part is the rest."""
     return [size] * (n // size) + ([n % size] if n % size else [])
 
 

@@ -111,7 +111,7 @@ def joins_extremes(op: StageOp) -> bool:
 
 
 def fused_joins(op: StageOp) -> float:
-    """Additions that are one operation with the product next to them: those of sums of products."""
+    """Additions that are one operation with the product next to them, as in sums of products."""
     if op.combiner is None:
         return 0.0
     reducers = (alone(op.combiner, n) for n in range(len(op.bodies)))
@@ -131,7 +131,8 @@ def _products(e: Expr) -> int:
 
 
 def vector_operations(e: Expr, called: float) -> float:
-    """Operations of an expression, without those inside it. called: those of a function of a number."""
+    """Operations of an expression, without its subexpressions. called: operations of a function of a
+    number."""
     match e:
         case Binary(Op.DIV):
             return DIVISION

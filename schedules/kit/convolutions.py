@@ -123,7 +123,7 @@ def _companions(
 
 
 def loop_names(conv: ConvRoles, host: str) -> tuple[dict[str, str], list[Step]]:
-    """The host's loops for the convolution's axes, and splits of those that hold two digits."""
+    """The host's loops for the convolution's axes, and splits of the loops that hold two digits."""
     cuts = dict.fromkeys((d.axis, d.by) for d in conv.place.values() if d.by)
     names = {a: d.axis if not d.by else f"{d.axis}.{int(d.low)}" for a, d in conv.place.items()}
     return names, [SplitStep(host, axis, (by,)) for axis, by in cuts]

@@ -36,7 +36,8 @@ def long_axes(op: StageOp) -> tuple[IterDef, ...]:
 
 
 def long_loops(name: str, op: StageOp) -> tuple[list[Step], list[str]]:
-    """The loops of a stage's axes, those of one element at the end joined to the one before: steps, names."""
+    """The loops of a stage's axes; axes of one element at the end are joined to the axis before: steps,
+    names."""
     kept = long_axes(op)
     steps, last = fused(name, [a.name for a in op.axes[len(kept) - 1 :]])
     return steps, [*(a.name for a in kept[:-1]), last]

@@ -115,7 +115,8 @@ def _bytes_of_one(op: StageOp, roles: Roles, r: Read) -> int:
 
 
 def copy_steps(r: Read, roles: Roles, reader: str, host: str, at: str) -> tuple[str, list[Step]]:
-    """Copy what `reader` needs of an operand at a loop of the host, in vectors; and the copy's name."""
+    """Steps that copy the part of an operand that `reader` needs at a loop of the host, in vectors; and the
+    copy's name."""
     tensor = r.load.buffer.name
     name = f"{tensor}.local:{reader}"
     last = f"i{len(r.load.buffer.shape) - 1}"

@@ -115,7 +115,7 @@ def can_turn(op: StageOp, r: Read, axis: str) -> bool:
 
 
 def dimension(r: Read, axis: str) -> int | None:
-    """The dimension that an axis walks by itself, step by step; None when there is no such one."""
+    """The dimension that an axis walks by itself, step by step; None when there is no such dimension."""
     found = [n for n, d in enumerate(r.dims) if d is not None and axis in d.steps]
     if len(found) != 1:
         return None
@@ -133,7 +133,7 @@ def _is_input(state: State, r: Read) -> bool:
 
 
 def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
-    """Padding stages that only this stage reads; those of constants are not in its way."""
+    """Padding stages that only this stage reads; padding of constants is not in its way."""
     found = []
     known = constants(state)
     for b in op.reads():

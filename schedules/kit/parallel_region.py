@@ -31,7 +31,7 @@ def divided(stage: str, loop: str, op: StageOp, lanes: int, target: Target) -> t
 def divided_as_one(
     stage: str, loops: Sequence[str], op: StageOp, lanes: int, target: Target
 ) -> tuple[Step, ...]:
-    """The same for neighbouring loops, which become one for it."""
+    """Like `divided`, for neighbouring loops, which become one loop."""
     steps, outer = fused(stage, loops)
     parallel = divided(stage, outer, op, lanes, target)
     return (*steps, *parallel) if parallel else ()

@@ -28,7 +28,7 @@ def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
 
 
 def in_vectors(stage: str, *loops: str) -> list[Step]:
-    """The last loop in vectors, those around it written out."""
+    """Puts the last loop in vectors, and writes out the loops around it."""
     *around, last = loops
     return [*(Unroll(stage, loop) for loop in around), Vectorize(stage, last)]
 

@@ -204,7 +204,8 @@ def tile_quality(
 
 
 def held(vectors: int, work: BodyWork) -> int:
-    """Registers that a step needs besides the sums of a tile: values of its vectors, and those of a row."""
+    """Registers that a step needs besides the sums of a tile: for values of its vectors, and for values of a
+    row."""
     return vectors * max(1, work.vectors_held) + max(1, work.rows_held)
 
 

@@ -53,7 +53,8 @@ class Front:
 
     @cached_property
     def handed_on(self) -> tuple[StageOp, ...]:
-        """Those whose values are stored: what the product reads, and sums that do not end in registers."""
+        """The stages whose values are stored: those that the product reads, and sums that do not end in
+        registers."""
         read = {b.name for b in self.product.reads()}
         ended = {p.name for p in self.stages for s in self.stages if p is not s and matches_elementwise(s, p)}
         return tuple(

@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """A tile of the last stage: its extents, how many there are, and what it needs."""
+    """A tile of the last stage: its extents, the number of such tiles, and the boxes that it needs."""
 
     tile: Mapping[str, int]
     count: int

@@ -24,7 +24,7 @@ SWEEPS = 4  # sweeps of the descent over all stages
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A plan with the tile that suits it, and what they cost."""
+    """A plan with the tile that suits it, and their cost."""
 
     plan: Plan
     tile: tuple[int, ...]  # extents of the tile along the last stage's axes

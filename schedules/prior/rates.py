@@ -41,7 +41,8 @@ class MicroKernels:
     steps: Mapping[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     def costs(self, rows: Any, vectors: Any) -> Floats:
-        """[levels, candidates] times of a step; NaN where no such tile was measured nor is between two."""
+        """[levels, candidates] times of a step; NaN where no such tile was measured and none is between two
+        measured ones."""
         table = self._table
         r, v = np.asarray(rows, dtype=np.int64), np.asarray(vectors, dtype=np.int64)
         known = (r < table.shape[1]) & (v < table.shape[2])

@@ -107,7 +107,8 @@ def _in_parts(
 
 
 def is_one_pass(op: StageOp) -> bool:
-    """Whether one pass over the terms serves all elements, those that a choice leaves out neutral or not."""
+    """Whether one pass over the terms serves all elements, whether or not the terms that a choice leaves out
+    are neutral."""
     return any(bool(_places(o)) or runs(o) is not None for o in (op, taken(op)) if o is not None)
 
 

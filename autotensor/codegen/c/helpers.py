@@ -77,7 +77,7 @@ def minmax_helpers(function: str, integers: Mapping[str, str], floats: Mapping[s
 
 
 def whole_helpers(function: str, types: Mapping[str, str], floats: Mapping[str, str]) -> dict[str, str]:
-    """Floats to integers: what these do not hold is the least number."""
+    """Floats to integers: a float that the integer cannot hold becomes the least number."""
     out: dict[str, str] = {}
     i32, i64, u64 = (types[t] for t in ("int32", "int64", "uint64"))
     for t, f in floats.items():
@@ -137,7 +137,7 @@ _FLOORDIV = """{fn} {T} at_floordiv_{t}({T} x, {T} y) {{
 
 
 def division_helpers(function: str, floats: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Floor division of floats. floats: dtype → (type, what its functions' names end in)."""
+    """Floor division of floats. floats: dtype → (type, the end of its functions' names)."""
     out: dict[str, str] = {}
     for t, (kind, end) in floats.items():
         for name, text in (("floormod", _FLOORMOD), ("floordiv", _FLOORDIV)):
@@ -147,7 +147,7 @@ def division_helpers(function: str, floats: Mapping[str, tuple[str, str]]) -> di
 
 
 def float_helpers(function: str, bits_of: str, float_of: str) -> dict[str, str]:
-    """16-bit floats by integer arithmetic: what memory holds ↔ float, to nearest even.
+    """16-bit floats by integer arithmetic: the bits in memory ↔ float, to nearest even.
 
     bits_of, float_of: functions that reinterpret a float as unsigned int and back.
     """

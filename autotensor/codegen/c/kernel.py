@@ -55,7 +55,7 @@ def render(func: PrimFunc, dialect: Dialect, symbol: str) -> tuple[str, frozense
 
 
 def helpers_text(names: Iterable[str], dialect: Dialect) -> str:
-    """Definitions of helper functions, those that they call first."""
+    """Definitions of helper functions; a function stands after those that it calls."""
     wanted: dict[str, None] = {}
     for name in sorted(names):
         wanted.update(dict.fromkeys((*USES.get(name, ()), name)))
@@ -254,7 +254,8 @@ class _Kernel(VectorWriter):
         self.close(len(f.outer) + bool(rows))
 
     def fetch_all(self, rows: Matrices, name: str, loops: Sequence[For]) -> str:
-        """An operand for all turns of loops; gives what those of one turn are called inside them."""
+        """Fetches an operand for all turns of loops; gives the names of one turn's operands inside the
+        loops."""
         kind = loops[0].var.type
         at: Expr = const(0, kind)
         turns: Expr = const(1, kind)
@@ -360,7 +361,8 @@ class _Kernel(VectorWriter):
         self.put(text if s.mask is None else f"if ({self.expr(s.mask, lane)}) {text}")
 
     def through_copies(self, s: Store, lanes: int) -> None:
-        """All lanes are computed before the first is stored: the store may change what they read."""
+        """All lanes are computed before the first is stored: the store may change the elements that they
+        read."""
         kind, name = self.dialect.values[str(s.buffer.dtype)], self.fresh("lanes")
         self.put(f"{kind} {name}[{lanes}];")
         guard = [None if s.mask is None else self.expr(s.mask, n) for n in range(lanes)]

@@ -164,7 +164,7 @@ class VectorWriter(LaneWriter):
         return None
 
     def vector_load_of(self, e: Load, first: int, n: int) -> Ranked | None:
-        """A load of neighbours; None for others, which are put together from lanes."""
+        """A load of neighbours; None for other loads, which are put together from lanes."""
         (index,) = e.indices
         if not access_of(e).is_whole or not is_plain(e.buffer):
             return None
@@ -205,7 +205,7 @@ def divided(e: Expr, n: int) -> Expr:
 
 
 def vector_helpers(function: str, floats: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Helpers on vectors, by the names of those on scalars with x and the lanes behind."""
+    """Helpers on vectors; their names are those of the scalar helpers, with x and the lanes behind."""
     out: dict[str, str] = {}
     for t, kind in floats:
         for n in WIDTHS:

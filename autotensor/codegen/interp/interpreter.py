@@ -100,7 +100,7 @@ def run_program(
 
 
 def run_func(func: PrimFunc, arrays: Mapping[str, Array], tid: int = 0, nthreads: int = 1) -> None:
-    """Runs what thread `tid` of `nthreads` does in one kernel (on a GPU kernel: the whole grid), in place.
+    """Runs the part of thread `tid` of `nthreads` in one kernel (for a GPU kernel: the whole grid), in place.
 
     Raises IllegalProgram when the threads would have to meet at a barrier: use `run_program`.
     """

@@ -28,7 +28,8 @@ _MANY = -1  # several readers
 
 
 class IllegalProgram(LoweringError):
-    """A program did what the loop IR forbids: an index out of bounds, a race, a divergent barrier, …"""
+    """A program did something that the loop IR forbids: an index out of bounds, a race, a divergent barrier,
+    …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,12 @@ class Memory:
         )
 
     def forget(self) -> None:
-        """Forgets who touched what: a new kernel begins."""
+        """Forgets which thread touched which element: a new kernel begins."""
         self.writers: dict[int, tuple[int, int, int]] = {}  # element → block, epoch, thread
         self.readers: dict[int, tuple[int, int, int]] = {}
 
     def noted_read(self, at: int, thread: Thread) -> str:
-        """Notes the read; what is wrong with it, or ''."""
+        """Notes the read, and says what is wrong with it, or ''."""
         me = (thread.block, thread.gang.epoch, thread.tid)
         wrote = self.writers.get(at)
         if wrote is not None and _conflict(wrote, me):
@@ -183,7 +184,7 @@ class Thread:
 
     @property
     def lanes_of_warp(self) -> int:
-        """Threads of its warp, those that have ended too."""
+        """Threads of its warp, including threads that have ended."""
         first = self.tid // 32 * 32
         return min(32, self.nthreads - first)
 
@@ -397,7 +398,7 @@ def _vcheck(view: Array, index: tuple[Any, ...], mask: Any, site: Site) -> None:
 
 
 def vselect(cond: Any, then: Any, otherwise: Any, mask: Any) -> Any:
-    """Lanes of `then` or `otherwise`, which are functions of the selected lanes and touch no others."""
+    """Lanes of `then` or `otherwise`, which are functions of the selected lanes and touch no other lanes."""
     on = cond if mask is None else cond & mask
     off = ~cond if mask is None else ~cond & mask
     if not off.any():

@@ -58,7 +58,8 @@ def compile_func(func: PrimFunc, careful: bool, check: bool = True) -> PythonKer
 
 
 def thread_axes(func: PrimFunc) -> dict[str, int]:
-    """Thread axes of a GPU kernel with their extents: those of the launch, or the largest loop over each."""
+    """Thread axes of a GPU kernel with their extents, from the launch, or from the largest loop over each
+    axis."""
     loops = [n for n in walk(func.body) if isinstance(n, For) and n.kind is ForKind.THREAD]
     if not loops:
         return {}
@@ -244,7 +245,7 @@ class _Writer(ExpressionWriter):
         self.bind_views(buffer.name, name)
 
     def store(self, s: Store, verb: str = "store") -> None:
-        """verb: `copy` for one that goes its own way; that means something only where accesses are noted."""
+        """verb: `copy` for an asynchronous store; it has a meaning only where accesses are noted."""
         buffer, indices, value, mask = s.buffer, s.indices, s.value, s.mask
         flat = is_flat(self.func, buffer, indices)
         lanes = max((i.dtype.lanes for i in indices), default=1)

@@ -17,7 +17,7 @@ TIMEOUT_S = 600.0
 
 
 def build_apart(text: str, triple: str, arch: str, features: str) -> tuple[bytes, str]:
-    """Object bytes of a module, and what LLVM said meanwhile. Raises CodegenError in one sentence."""
+    """Object bytes of a module, and LLVM's messages. Raises CodegenError in one sentence."""
     request = {"text": text, "triple": triple, "arch": arch, "features": features}
     with Child("autotensor.codegen.llvm.build_worker") as child:
         reply = child.request(json.dumps(request), TIMEOUT_S)

@@ -18,7 +18,7 @@ from autotensor.ir.expr import Op
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A minimum or maximum of two values without what keeps NaN."""
+    """A minimum or maximum of two values, without the code that keeps NaN."""
 
     plain: str  # right unless `lost` is NaN
     lost: str
@@ -32,7 +32,7 @@ class Extremes:
         self._steps: dict[tuple[Op, str], Step] = {}  # by their results
 
     def of(self, op: Op, t: DType, x: str, y: str) -> str:
-        """The least or the greatest of two values, NaN where one is."""
+        """The least or the greatest of two values; NaN where one of them is NaN."""
         w, cond = self._w, cond_type(t)
         x, y = w.copies.get(x, x), w.copies.get(y, y)
         first, second = self._steps.get((op, x)), self._steps.get((op, y))

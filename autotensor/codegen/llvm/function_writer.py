@@ -162,7 +162,8 @@ class FunctionWriter:
         return value
 
     def at_head(self, level: int) -> list[Any]:
-        """Sends what follows to the head of a scope; give the result back to `self.cur` afterwards.
+        """Sends the following instructions to the head of a scope; give the result back to `self.cur`
+        afterwards.
 
         Its operands must be at heads too: what stands in the middle of a scope comes after everything at its
         head.

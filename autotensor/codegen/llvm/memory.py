@@ -179,7 +179,7 @@ def _from_stretch(
 
 
 def load_shared(w: ValueWriter, shared: SharedVectors) -> None:
-    """Loads vectors that several loads share; what these give is then known."""
+    """Loads vectors that several loads share; the results of these loads are then known."""
     first = next(iter(shared.wanted))
     t, buffer = first.dtype, first.buffer
     vectors = [_plain_load(w, buffer, shared.base.shift(at), t, None) for at in shared.vectors]

@@ -53,7 +53,8 @@ class Heavy:
 
 
 def heavy(body: Stmt) -> Heavy | None:
-    """The parallel loop of a kernel, if two threads have enough of it each, in two parts each or more."""
+    """The parallel loop of a kernel, if each of two threads gets enough work from it, in two parts or
+    more."""
     loop = parallel_loop(body)
     if loop is None or not isinstance(loop.extent, Const):
         return None

@@ -89,7 +89,7 @@ class Forms:
 
 
 def channels_last(graph: Graph) -> Graph:
-    """The graph with NCHW operators and what lies between them in NHWC."""
+    """The graph with NCHW operators, and the operators between them, in NHWC."""
     forms = Forms()
     for node in graph.nodes:
         if not isinstance(node, Apply):

@@ -54,7 +54,8 @@ class OpenLayout:
 
 
 def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple[Group, ...], OpenLayout]:
-    """The groups of the first cut, whose workloads have the symbols, and what else follows these.
+    """The groups of the first cut, with symbols in their workloads, and all other numbers that follow the
+    symbols.
 
     cuts: of the graphs at `samples.choices`.
     Raises GraphError, which names the kernel, for a number that does not follow the symbols.
@@ -231,7 +232,7 @@ def _agree(whole: Array, whole_read: list[int], part: Array, part_read: list[int
 
 @dataclass(frozen=True)
 class _Texts:
-    """Texts of workloads, as JSON, as one that follows the symbols."""
+    """Joins the texts of workloads, as JSON, to one text that follows the symbols."""
 
     family: _Family
     kernel: str

@@ -27,7 +27,7 @@ class OpenGraph(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Shapes that it takes: those of the examples."""
+        """Shapes that the model takes: those of the examples."""
 
     @property
     @abstractmethod
@@ -62,5 +62,5 @@ def reached(extent: int, end: int) -> int:
 
 
 def power_of_two(extent: int) -> int:
-    """The least one that is not less."""
+    """The least power of two that is not less than the number."""
     return 1 << max(0, extent - 1).bit_length()

@@ -67,13 +67,13 @@ class _Context:
 
 
 def traffic(func: PrimFunc) -> tuple[Traffic, ...]:
-    """The accesses of shared memory of a finished kernel, but for those whose indices come from memory."""
+    """The accesses of shared memory of a finished kernel, except accesses whose indices come from memory."""
     found = (_counted(*x) for x in _accesses(func.body, _Context()))
     return tuple(dict.fromkeys(t for t in found if t is not None))
 
 
 def conflicts(func: PrimFunc) -> float:
-    """Trips to shared memory of a warp through the whole kernel, over those that its bytes need."""
+    """Trips of a warp to shared memory in the whole kernel, divided by the trips that its bytes need."""
     found = traffic(func)
     least = sum(t.least * t.times for t in found)
     return sum(t.trips * t.times for t in found) / least if least else 1.0

@@ -23,7 +23,7 @@ from autotensor.ir.visit import collect, contains
 
 
 def wait_before_meeting(body: Stmt) -> Stmt:
-    """The body with each wait for copies right before a barrier; one is put there if there is none."""
+    """The body with each wait for copies right before a barrier; a barrier is added if there is none."""
     if not contains(body, Await):
         return body
     return _ordered(body)

@@ -23,7 +23,7 @@ from autotensor.te.thread import VTHREAD
 
 
 def vthread(body: Stmt) -> Stmt:
-    """Inner virtual threads first: what is left of them are loops."""
+    """Replaces inner virtual threads first: only loops are left of them."""
     if not any_node(body, _is_virtual):
         return body
     return transform(body, lambda n: _spread(n) if isinstance(n, For) and _is_virtual(n) else None)

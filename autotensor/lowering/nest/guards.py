@@ -33,7 +33,8 @@ class Read:
 
 
 def reads(op: StageOp) -> tuple[Read, ...]:
-    """All loads of the bodies; one that is performed both with and without a condition counts without."""
+    """All loads of the bodies; a load that is performed both with and without a condition counts as one
+    without."""
     found: dict[tuple[Load, tuple[Expr, ...]], Read] = {}
     for body in op.bodies:
         for read in _reads(body, ()):
@@ -104,7 +105,8 @@ def may_trap(node: Node) -> bool:
 
 
 def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
-    """Conditions for indices (relative to the box) to lie in a private buffer; not those that always hold.
+    """Conditions for indices (relative to the box) to lie in a private buffer; conditions that always hold
+    are left out.
 
     An index that comes from memory has the whole dimension as its box.
     """

@@ -63,7 +63,8 @@ KINDS = {
 
 
 def build_program(state: State, device: Device = PLAIN) -> Program:
-    """The program of a state at loop level: one kernel per root stage, those of constants in `prepare`."""
+    """The program of a state at loop level: one kernel per root stage; kernels of constants are in
+    `prepare`."""
     check_scans(state)
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()

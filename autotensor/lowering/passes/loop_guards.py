@@ -65,7 +65,7 @@ def _of_masks(node: Node) -> tuple[Compare, ...]:
 
 
 def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
-    """Statements, and what their loads are guarded by.
+    """Statements, and the conditions that guard their loads.
 
     A Select's comparisons before a load that is not surely in bounds: it needs them as a mask (see
     `protect_loads.py`) wherever they are not known to hold. And conditions under which the lanes of a vector

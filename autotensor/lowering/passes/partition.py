@@ -103,7 +103,7 @@ class _Budget:
 
 
 def partition(body: Stmt, copies: int = COPIES) -> Stmt:
-    """The statement with guarded loops cut; all parts still carry what guards they need.
+    """The statement with guarded loops cut; every part still carries the guards that it needs.
 
     copies: of loop bodies that may be made.
     """

@@ -12,7 +12,7 @@ from autotensor.schedule.step import StageName, Word, step
 
 @step
 class SetScope:
-    """Keep what a stage computes in the shared memory of its block, or in each thread's own.
+    """Keep the values of a stage in the shared memory of its block, or in each thread's own memory.
 
         B at (C, i.0)     ──SetScope("B", "shared")──▶     all threads of the block compute B and read it
 

@@ -18,7 +18,8 @@ LINE_BYTES = 128  # a line of shared memory: all its banks once
 
 @step
 class Storage:
-    """Keep what a stage computes inside another one's loop in another order of dimensions, rows apart.
+    """Keep the values that a stage computes inside another stage's loop in another order of dimensions, rows
+    apart.
 
         A.local:C[i0, i1]     ──Storage("A.local:C", ("i1", "i0"), 4)──▶     float[n1][n0 + 4]
 

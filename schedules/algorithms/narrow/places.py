@@ -42,7 +42,8 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 
 
 def narrow_places(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The reduction of narrow places, and what widens them; None where it has none, or they may not fit."""
+    """The reduction of narrow places, and the stage that widens them; None for a reduction without places, or
+    with places that may not fit."""
     op = stage.op
     if op.combiner is None or len(op.bodies) < 2 or op.is_open:
         return None

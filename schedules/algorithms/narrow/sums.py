@@ -31,7 +31,8 @@ TYPES = (uint8, int8, uint16, int16, int32)  # narrowest first
 
 
 def narrow_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The sum of a narrow type, and what widens it; None where it is none of integers, or may not fit."""
+    """The sum of a narrow type, and the stage that widens it; None where the stage is not a sum of integers,
+    or the sum may not fit."""
     op = stage.op
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.axes:
         return None

@@ -60,7 +60,7 @@ EVEN = 1.05  # work of the busiest core over the average that needs no improveme
 
 
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    """Sketches that skip padding, then (where the axes are plain) those that copy it."""
+    """Sketches that skip padding, then (where the axes are plain) sketches that copy it."""
     if target.kind != "llvm" or not undecided(state, stage):
         return
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
@@ -117,7 +117,8 @@ def tile_options(conv: ConvRoles, target: Target, tiled: int) -> tuple[Option, .
 
 
 def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> float:
-    """Rough cycles per vector of the result and reduction step: what issues, and what tails waste."""
+    """Rough cycles per vector of the result and reduction step: cycles of issuing, and cycles that tails
+    waste."""
     th, tw, nv, _ = option
     inner = conv.rows[-1].extent
     outer = conv.rows[-2].extent if tiled == 2 else 1

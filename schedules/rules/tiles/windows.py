@@ -161,7 +161,7 @@ def _most(extent: int, window: int, stride: int, limit: int) -> int:
 
 
 def tile_cost(option: Option, w: Window, target: Target) -> float:
-    """Rough cycles of one vector of channels: operations, loads that are felt besides them, what spills."""
+    """Rough cycles of one vector of channels: operations, loads that are felt besides them, spills."""
     (rows, kh, down), (columns, kw, along) = w.down, w.along
     registers, cpu = target.sum_registers, cpu_of(target)
     room = (cpu.window_crowded if w.crowded else cpu.window_share) * registers

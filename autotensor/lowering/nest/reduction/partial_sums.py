@@ -1,4 +1,5 @@
-"""apart: what one iteration of a reduction loop adds is summed by itself, and then added to the rest.
+"""apart: the terms that one iteration of a reduction loop adds are summed by themselves, then added to the
+rest.
 
     C = 0                                  C = 0
     for k0: for k1: for j in tile:         for k0:
@@ -7,8 +8,8 @@
                                              for j in tile: C[j] += P[j]
 
 Long sums lose less to rounding that way (Higham, "The accuracy of floating point summation", SIAM J. Sci.
-Comput. 1993). A register tile P keeps the registers; those of C wait on the stack while P is summed. Asked
-for by the pragma `sum_apart`, which changes nothing inside of a vectorized loop, nor where lanes are summed
+Comput. 1993). A register tile P keeps the registers; the values of C wait on the stack while P is summed. The
+pragma `sum_apart` turns this on. It changes nothing inside of a vectorized loop, nor where lanes are summed
 apart anyway (by_lanes.py).
 """
 
@@ -26,7 +27,7 @@ from autotensor.te.tensor import AxisKind
 
 
 def is_apart(stage: Stage, leaf: Axis) -> bool:
-    """Whether what an iteration of the loop adds is to be summed by itself."""
+    """Whether the terms that an iteration of the loop adds are to be summed by themselves."""
     asked = any(axis == leaf.name and key == "sum_apart" for axis, key, _ in stage.pragmas)
     if not asked or leaf.kind is not AxisKind.REDUCE:
         return False
