@@ -413,7 +413,7 @@ WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
 
 def register(cpu: Cpu) -> Cpu:
-    """Registers a record, in place of ours for its processors; before schedules are made.
+    """Registers a record, which replaces ours for its processors; call it before schedules are made.
 
     Raises TargetError for an object that is not a record, when another one has its name, when one from
     outside is for the same processor, and when a processor of ours has other vectors.
@@ -450,7 +450,7 @@ def check_arch(cpu: Cpu, arch: str, others: Sequence[Cpu]) -> None:
 
 @lru_cache(maxsize=64)
 def cpu_of(target: Target, multiplies: float | None = None) -> Cpu:
-    """The record of the target's processor: registered, of an entry point, or the nearest.
+    """The record of the target's processor: a registered one, one from an entry point, or the nearest.
 
     multiplies: FMAs of whole registers a cycle as calibrated, which no target says; None: two.
     """

@@ -136,7 +136,7 @@ def lower(
     passes: tuple[Pass, ...] = PIPELINE,
     hook: Hook | None = None,
 ) -> Program:
-    """The program of a state after all passes for a target; None is any CPU.
+    """The program of a state after all passes for a target; without a target, for any CPU.
 
     hook: called after every pass with the pass and the kernel it made (verifier, dumps).
     Raises ScheduleError or LoweringError when the schedule cannot be turned into loops or requests something

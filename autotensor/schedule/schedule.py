@@ -107,7 +107,8 @@ class Schedule(ShownInNotebooks):
         raise ScheduleError(f"{what!r} is not part of this schedule.")
 
     def tensor_name(self, what: Any) -> str:
-        """The name of the tensor that a tensor, an op, a handle or a name means; inputs have one, too."""
+        """The name of the tensor that a tensor, an op, a handle or a name stands for; inputs have a name,
+        too."""
         if isinstance(what, Tensor):
             try:
                 return self.dag.buffer_of(what).name

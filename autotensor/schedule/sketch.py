@@ -48,7 +48,7 @@ class Sketch:
 
     @cached_property
     def hash(self) -> str:
-        """Identity: the steps with their holes, and the holes' domains."""
+        """The sketch's identity: the steps with their holes, and the holes' domains."""
         text = json.dumps([[to_json(s) for s in self.steps], [[h.name, h.options] for h in self.holes]])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -58,17 +58,17 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Computed by itself, before its consumers."""
+    """The stage is computed by itself, before its consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """Not computed at all: its expression stands in its consumers."""
+    """The stage is not computed at all: its expression stands in its consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs.
+    """The stage is computed inside loop `axis` of stage `stage`, as much as an iteration of it needs.
 
     store: the loop outside of it in each iteration of which the stage's storage lives; "": in each of `axis`.
     """
@@ -111,7 +111,7 @@ class Stage:
 
     @property
     def touched(self) -> bool:
-        """Whether a loop primitive has been applied, or its loops are not anybody's to choose."""
+        """Whether a loop primitive has been applied, or the stage's loops cannot be chosen."""
         return self.carries or bool(self.relations) or self.leaves != Stage.of(self.op).leaves
 
     def leaf(self, axis: str) -> Axis:
@@ -242,7 +242,8 @@ def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> Sta
 
 
 def nested(op: StageOp, producer: StageOp) -> int:
-    """Levels that the op's expressions have at most with the producer's in place of its reads."""
+    """The most levels that the op's expressions have, with the producer's expressions in place of its
+    reads."""
     return _levels(op.bodies) + _levels(producer.bodies)
 
 

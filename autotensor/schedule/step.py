@@ -41,7 +41,7 @@ C = TypeVar("C", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def step(cls: C) -> C:
-    """Makes the class a frozen dataclass and files it in STEPS. Raises ScheduleError as `kinds` does."""
+    """Makes the class a frozen dataclass and registers it in STEPS. Raises ScheduleError as `kinds` does."""
     made: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
     kinds(made)
     STEPS[made.__name__] = made
@@ -112,7 +112,7 @@ Names = Mapping[str, str]  # stages and tensors by name, axes as `stage.axis`
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """The kind of an argument of a step: in words, as a test, and in other names."""
+    """The kind of an argument of a step: its description in words, its test, and its renaming."""
 
     words: str
     test: Callable[[Any], bool]

@@ -45,7 +45,7 @@ def _body(body: Expr, neutral: Expr, extents: Extents) -> Expr:
 
 
 def choice(e: Expr, neutral: Expr) -> Select | None:
-    """The term as a choice with this value where it fails; None if it is not one."""
+    """The term as a choice that has this value where it fails; None if the term is not such a choice."""
     zero = isinstance(neutral, Const) and neutral.value == 0
     match e:
         case Select(_, _, Const() as otherwise) if otherwise == neutral:

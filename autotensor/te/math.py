@@ -44,7 +44,7 @@ def cast(dtype: DType | str, value: Any) -> Expr:
 
 
 def const(value: float | int | bool, dtype: DType | str | None = None) -> Expr:
-    """A number of the given type; by itself it is bool, int64 or float32.
+    """A number of the given type; without a type, it is bool, int64 or float32.
 
     Raises TensorError for a number that an integer type cannot hold.
     """

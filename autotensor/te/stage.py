@@ -60,7 +60,7 @@ class StageOp:
 
     @property
     def is_open(self) -> bool:
-        """Whether it depends on extents that are known at run time only."""
+        """Whether the stage depends on extents that are known at run time only."""
         return any(a.runtime is not None for a in self.all_axes) or _has_symbols(self.bodies)
 
     @property

@@ -81,7 +81,7 @@ def solutions(op: StageOp) -> dict[str, Expr]:
 
 
 def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
-    """The bodies of a stage whose axes `solved` are where its terms say."""
+    """The bodies of a stage, with the places that its terms say for the axes `solved`."""
     if not solved:
         return op.bodies
     (body,) = in_choices(op).bodies
@@ -92,7 +92,7 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
 
 
 def running(op: StageOp) -> Running | None:
-    """How the reduction runs along an axis; None if it does not."""
+    """How the reduction runs along an axis; None if it is not a running reduction."""
     op = in_choices(op)
     conditions = _conditions(op)
     if len(conditions) != 1 or len(op.reduce_axes) != 1 or op.has_open_sum:
@@ -116,7 +116,8 @@ def running(op: StageOp) -> Running | None:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A reduction that counts the elements along an axis that come before its own, in an order of all."""
+    """A reduction that counts the elements along an axis that come before its own element, in an order of all
+    elements."""
 
     axis: str  # i
     term: str  # the reduce axis k
@@ -130,7 +131,7 @@ class Ranking:
 
 
 def ranking(op: StageOp) -> Ranking | None:
-    """How the reduction ranks its elements; None if it does not."""
+    """How the reduction ranks its elements; None if it is not a ranking."""
     op = in_choices(op)
     parts = _under_condition(op)
     if not parts or len(op.reduce_axes) != 1 or op.combiner is None or op.combiner.name != "sum":

@@ -35,7 +35,7 @@ NAME = "chosen_products"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A sum of products of which a factor is 0 where a choice fails."""
+    """A sum of products in which a factor is 0 where a choice fails."""
 
     op: StageOp  # with such terms left out
     other: Expr  # the factor that is multiplied by 0 there
@@ -68,7 +68,7 @@ def _product(zero: Expr, factors: Sequence[Expr]) -> Expr:
 
 
 def chosen_products(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages; None where it does not apply."""
+    """The stages; None where the algorithm does not apply."""
     op, found = stage.op, chosen(stage.op)
     if found is None:
         return None

@@ -35,7 +35,7 @@ _SUM = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0.0, floa
 
 
 def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The three stages; None where a sum may be too large, or is none of products of bytes."""
+    """The three stages; None where a sum may be too large, or is not a sum of products of bytes."""
     op = stage.op
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return None

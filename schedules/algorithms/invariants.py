@@ -39,7 +39,8 @@ CHEAP = ("abs", "floor", "ceil")  # calls that are single operations
 
 
 def invariants(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages of values that stay the same, and the stage that reads them; None where there is nothing."""
+    """The stages of values that stay the same, and the stage that reads them; None where there are no such
+    values."""
     op = stage.op
     if op.is_open or state.dag.carried or op.points() < LEAST:
         return None

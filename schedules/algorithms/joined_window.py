@@ -35,7 +35,7 @@ MOST = 16  # channels: of more, few are left over when groups are taken of them 
 
 
 def joined_window(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The three stages; None unless it is a window over few channels, innermost in the data."""
+    """The three stages; None unless the stage is a window over few channels, innermost in the data."""
     op = stage.op
     found = factors(op)
     axes = None if found is None else _axes(op, found[0].load)

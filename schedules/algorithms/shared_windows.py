@@ -96,7 +96,8 @@ def _element(op: StageOp, terms: int, each: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A window that slides: its terms depend on the place `stride * axis + step * over`, not on the two."""
+    """A window that slides: its terms depend on the place `stride * axis + step * over` only, not on the two
+    axes by themselves."""
 
     axis: IterDef
     over: IterDef
@@ -222,7 +223,7 @@ def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
 
 
 def parts(shorter: int, length: int, *, overlap: bool) -> int:
-    """How many windows make a longer one, evenly and without a hole between; 0 where no number on offer does.
+    """How many windows make a longer one, evenly and without a hole between; 0 where no offered number does.
 
     overlap: whether a term may be in several.
 

@@ -11,7 +11,8 @@ from schedules.kit.stage_analysis import reads
 
 
 def fused_axes(name: str, op: StageOp, axes: tuple[IterDef, ...]) -> tuple[list[Step], str, int]:
-    """The trailing axes that lie behind one another in memory fused into one: steps, its name, its extent.
+    """The trailing axes that lie behind one another in memory, fused into one loop: steps, its name, its
+    extent.
 
     Axes that do not lie so stay outside. Without axes: no steps, no name, extent 1.
     """

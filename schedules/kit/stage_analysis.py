@@ -45,7 +45,7 @@ class Read:
         return any(contains(i, Load) for i in self.load.indices)
 
     def begins_by_data(self, axis: str) -> bool:
-        """Whether data say where it begins, and from there it runs along memory: V[p[i] + k]."""
+        """Whether data say where the operand begins, and it runs along memory from there: V[p[i] + k]."""
         *outer, last = self.load.indices
         found = affine(without_limits(last)) if contains(last, Load) else None
         if found is None or any(v.name == axis for i in outer for v in free_vars(i)):
@@ -55,7 +55,8 @@ class Read:
 
     @property
     def walkers(self) -> dict[int, str]:
-        """The axis that walks each dimension, the first of several; dimensions that none walks are absent."""
+        """The axis that walks each dimension, or the first of several axes; dimensions that no axis walks are
+        absent."""
         return {n: next(iter(d.steps)) for n, d in enumerate(self.dims) if d is not None and d.steps}
 
 
@@ -73,7 +74,8 @@ def reads(op: StageOp) -> tuple[Read, ...]:
 
 
 def packable(r: Read, axis: str) -> bool:
-    """Whether panels can be cut along `axis`: one dimension has it, and none has more than one plain axis.
+    """Whether panels can be cut along `axis`: one dimension has this axis, and no dimension has more than one
+    plain axis.
 
     Dimensions that are looked up stay as they are.
     """
@@ -85,7 +87,7 @@ def packable(r: Read, axis: str) -> bool:
 
 
 def second_cache(target: Target) -> int:
-    """Bytes of a core's second cache; of the first where there is no other."""
+    """Bytes of a core's second cache, or of the first where there is no second."""
     return target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
 
 
@@ -210,7 +212,8 @@ class Digit:
 
 
 def digits(consumer: StageOp, producer: StageOp) -> dict[str, Digit] | None:
-    """The digits of the consumer's axes that the producer's axes are; None when it reads it in another way.
+    """The digits of the consumer's axes that the producer's axes are; None when the consumer reads the
+    producer in another way.
 
         y[h, c] = f(P[h // 2, h % 2, c])      ──▶     {i: h // 2, p: h % 2, c: c}
 
@@ -253,7 +256,8 @@ def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:
 
 
 def at_place(load: Load, op: StageOp) -> bool:
-    """Whether a load reads where the op writes, were both one row: x[h, c], or x[h // 2, h % 2, c]."""
+    """Whether a load reads at the place where the op writes, with both taken as one row: x[h, c], or x[h //
+    2, h % 2, c]."""
     indices = [i for i, n in zip(load.indices, load.buffer.shape, strict=True) if n > 1]
     for axis in (a for a in op.axes if a.extent > 1):
         match indices:

@@ -52,7 +52,7 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option:
-    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2.
+    """The tile that a rule takes without measuring; of equal tiles, the widest whose panel stays in L2.
 
     most_rows: of those of so many rows, if there are any.
     """
@@ -96,7 +96,8 @@ def _halved(tile: Option, options: tuple[Option, ...], target: Target) -> Option
 
 
 def steps_written(extent: int, target: Target, least: int = 1) -> tuple[tuple[int, ...], int]:
-    """Steps of a tile's last reduction loop that may be written out, and how many are without measuring.
+    """Steps of a tile's last reduction loop that may be written out, and how many are written out without
+    measuring.
 
     least: as many at least, where the extent has such a divisor.
     """
@@ -110,7 +111,7 @@ def written_out(extent: int, target: Target, least: int = 1) -> int:
 
 
 def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
-    """Whether steps written out, of a reduction of this extent, take registers that a tile needs itself.
+    """Whether the written-out steps of a reduction of this extent take registers that the tile itself needs.
 
     Processors with 16 registers can spare none.
     """
@@ -176,7 +177,7 @@ def tile_quality(
     once = cpu.tile_stream if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
 
     def blocks(h: int) -> tuple[float, ...]:
-        """Cycles of the tiles of one row of them, whole ones and the last."""
+        """Cycles of one row of tiles: its whole tiles and the last one."""
         found = []
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma: float = h * w * nv

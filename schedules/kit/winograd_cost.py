@@ -63,7 +63,7 @@ class Variant:
 
 
 def direct_cycles(p: Problem) -> float:
-    """Cycles of the direct convolution, if it skips a border of one pixel of padding and is perfect."""
+    """Cycles of a perfect direct convolution, which skips a border of one pixel of padding."""
     inside = (1 - 2 / (3 * p.h)) * (1 - 2 / (3 * p.w))
     weights = 9 * p.taps * p.k * p.c
     return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / p.costs.memory)
@@ -71,7 +71,7 @@ def direct_cycles(p: Problem) -> float:
 
 @lru_cache(maxsize=64)  # to compare the variants, and to build each
 def best_option(p: Problem, v: Variant) -> Option:
-    """The block and tile that a rule takes without measuring; of equals the better products."""
+    """The block and tile that a rule takes without measuring; of equals, those with the better products."""
 
     def cost(option: Option) -> tuple[float, float]:
         return cycles(p, v, option), -quality(p, v, option)

@@ -64,14 +64,14 @@ class Front:
         )
 
     def overlaps(self, op: StageOp) -> bool:
-        """Whether blocks need parts of a stage that others need, too."""
+        """Whether several blocks need the same parts of a stage."""
         rows = self.line.rows[0].extent if self.line is not self.roles else 1
         tiling = self._tiling(rows)
         return tiling.bytes[op.buffers[0].name] * tiling.count > op.buffers[0].bytes
 
     @cached_property
     def line(self) -> Roles:
-        """The product of a block's unit: of a line of pixels, or of any rows.
+        """The product of a block's unit: a line of pixels, or any rows.
 
         Any rows where they are not pixels, where cores cannot divide the lines evenly, or where a line is not
         divided by any register tile.
@@ -89,7 +89,8 @@ class Front:
 
     @cached_property
     def tiles(self) -> tuple[tuple[Option, ...], Option]:
-        """Register tiles on offer, and the one taken without measuring: whole ones of a line of pixels."""
+        """Register tiles to choose from, and the tile that is taken without measuring: whole tiles of a line
+        of pixels."""
         roles = self.line
         if roles is self.roles:
             return tiles_of(roles, self.target), best_tile(roles, self.target)
@@ -109,7 +110,8 @@ class Front:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of blocks on offer: of whole tiles; of whole lines of pixels, as many in each block."""
+        """Rows of blocks to choose from: whole tiles, or whole lines of pixels, equally many in each
+        block."""
         extent, line = self._extent, self.line.rows[0].extent
         if line == extent:
             line = self.tiles[1][0 if len(self.roles.rows) == 2 else 1]
@@ -238,7 +240,7 @@ def _whole_tiles(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def front_of(state: State, stage: Stage, roles: Roles, target: Target) -> Front | None:
-    """The stages that may be computed for each block of a product's rows; None without any."""
+    """The stages that may be computed for each block of a product's rows; None if there are none."""
     if not roles.rows:
         return None
     standing = {r.load.buffer for r in roles.standing}

@@ -89,7 +89,8 @@ class Tiling:
 
     @staticmethod
     def of(group: Group, tile: tuple[int, ...], steps: Steps | None = None) -> Tiling:
-        """tile: extents along the axes of the group's last stage. steps: in which it is computed."""
+        """tile: extents along the axes of the group's last stage. steps: the steps in which the tile is
+        computed."""
         named = {a.name: t for a, t in zip(group.last.axes, tile, strict=True)}
         count = prod(ceil(a.extent / t) for a, t in zip(group.last.axes, tile, strict=True))
         boxes = {name: extents_of(b) for name, b in regions(group.last, named, group.order).items()}

@@ -45,7 +45,7 @@ def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool) -> int:
 
 
 def distinct(points: Points, op: StageOp, rows: int) -> int:
-    """How many points so many neighbouring rows of a stage have, each counted once."""
+    """The number of points that so many neighbouring rows of a stage have, each counted once."""
     if rows == 1:
         return len(points)
     row = op.axes[-2].name

@@ -137,7 +137,8 @@ class Places:
         return sorted(found.values(), key=lambda p: p.cycles)
 
     def plain(self) -> Placed:
-        """The cost of the cheapest tile with all stages inlined that can be, and sums computed whole."""
+        """The cost of the cheapest tile if all stages are inlined that can be, and sums are computed
+        whole."""
         where = {n: "inline" if "inline" in free else "whole" for n, free in self.free.items()}
         found = ((self.cost(where, t), t) for t in self._tilings)
         cost, tiling = min(found, key=lambda x: x[0])

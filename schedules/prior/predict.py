@@ -87,7 +87,8 @@ def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floa
 def stage_terms(
     s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
 ) -> Terms:
-    """passed: of a buffer, the bytes that other stages have touched since it was touched last."""
+    """passed: for each buffer, the bytes that other stages have touched since this buffer was touched
+    last."""
     cpu = cpu_of(target, rates.multiplies)
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
     lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))

@@ -34,7 +34,8 @@ REGION_S = 2e-6  # fork and join of one parallel region or barrier, as a guess
 
 @dataclass(frozen=True)
 class MicroKernels:
-    """Measured register tiles of float32. Empty: nothing was measured, the prior has its formula."""
+    """Measured register tiles of float32. If it is empty, nothing was measured, and the prior uses its
+    formula."""
 
     lanes: int = 0  # elements of a vector; another width is another machine
     # (rows, vectors) → time of one step with the vectors in L1, L2, L3, in fused multiply-adds at peak
@@ -86,7 +87,7 @@ class Rates:
 
     @staticmethod
     def guess(target: Target) -> Rates:
-        """A core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a card, a
+        """A core with one FMA a cycle in its widest vectors, and memory behind its last cache; for a card, a
         multiprocessor."""
         if target.on_card:
             return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores, guessed=True)
@@ -110,7 +111,7 @@ class Rates:
 
 
 def as_timed(rates: Rates, residencies: Iterable[str]) -> Rates:
-    """The rates for times that were taken so: weights stay in the caches where everything was hot.
+    """The rates for times that were measured in this way: weights stay in the caches if everything was hot.
 
     >>> as_timed(Rates(1e11, (1e10,), 1e10), ["hot", "model"]).warm_weights
     True

@@ -44,7 +44,7 @@ class Tile:
 
     @property
     def size(self) -> Floats:
-        """Vectors that it writes or accumulates."""
+        """Vectors that the tile writes or accumulates."""
         return self.rows * self.vectors
 
 
@@ -94,7 +94,7 @@ def dot_of(s: StagePicture) -> DotInstruction | None:
 
 
 def taken_at_once(s: StagePicture, count: int) -> tuple[Floats, Floats]:
-    """Rows, and points of all loops besides that over columns, that one instruction of tiles takes."""
+    """Rows, and points of all loops except the loop over columns, that one instruction of tiles takes."""
     own = s.levels[len(s.levels) - s.own :]
     at = next(n for n, v in enumerate(own) if v.thread in DOTS)
     rows, points = np.ones(count), np.ones(count)

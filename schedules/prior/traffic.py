@@ -32,10 +32,11 @@ NOTHING: Mapping[str, int] = {}  # nothing is known about the bytes that came in
 def bytes_moved(
     s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
 ) -> tuple[Floats, ...]:
-    """Bytes that are brought into each cache because they did not stay in it, nearest first. From beyond the
-    second cache those count for more that do not follow one another in memory.
+    """Bytes that are brought into each cache because they did not stay in it, nearest first. Of the bytes
+    from beyond the second cache, those that do not follow one another in memory count for more.
 
-    passed: of a buffer, the bytes that other stages have touched since it was touched last (`between`).
+    passed: for each buffer, the bytes that other stages have touched since this buffer was touched last
+    (`between`).
     """
     operands = _sizes(s, count, s.bytes, [p.bytes for p in s.parts])
     times = entered(s, count)
@@ -152,7 +153,7 @@ def full_sizes(sizes: Sequence[Number], count: int) -> list[Floats]:
 
 
 def entered(s: StagePicture, count: int) -> list[Floats]:
-    """Per level [candidates]: how often it begins; last, how often the body runs."""
+    """Per level [candidates]: how often the level begins; in the last place, how often the body runs."""
     times = [np.ones(count)]
     for level in s.levels:
         times.append(times[-1] * full(level.trips, count))

@@ -47,7 +47,8 @@ SHORT = 4  # terms or elements: so few are compared faster than ranked
 
 
 def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """With neutral terms where a choice fails, if one pass over the terms can then serve all elements."""
+    """The stage with neutral terms where a choice fails, if one pass over the terms can then serve all
+    elements."""
     op = taken(stage.op) if undecided(state, stage) else None
     if op is None or not is_one_pass(op):
         return ()
@@ -113,7 +114,7 @@ def is_one_pass(op: StageOp) -> bool:
 
 
 def runs(op: StageOp) -> Running | None:
-    """How a reduction runs along an axis far enough for one pass to pay; None if it does not."""
+    """How a reduction runs along an axis, if the axis is long enough for one pass to pay; otherwise None."""
     found = running(op)
     return found if found is not None and op.reduce_axes[0].extent > SHORT else None
 
@@ -176,7 +177,8 @@ class _Plan(SketchWriter):
         self.lanes = lanes_of(stage.op, target)
 
     def divided(self, axis: IterDef) -> tuple[list[str], str]:
-        """The axis in a part for each core: the loops over parts, if there are several, and the inner one."""
+        """Divides the axis into a part for each core: the loops over parts, if there are several, and the
+        inner loop."""
         if self.cores == 1 or axis.extent < self.cores:
             return [], axis.name
         self.split(self.name, axis.name, -(-axis.extent // self.cores))

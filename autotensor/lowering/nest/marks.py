@@ -45,7 +45,7 @@ def check_marks(state: State, stage: Stage) -> None:
 
 
 def check_ring(stage: Stage, extents: Extents) -> None:
-    """Raises ScheduleError where a vector would run along the rows of a ring: it does not go round."""
+    """Raises ScheduleError where a vector would run along the rows of a ring: a vector cannot wrap around."""
     window = extents.windows.get(stage.name)
     if window is None:
         return

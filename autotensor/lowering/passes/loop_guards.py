@@ -212,7 +212,7 @@ def _choices(node: Node) -> int:
 
 
 def share(cond: Expr, known: Bounds) -> float:
-    """About the share of the variables' values for which the condition holds."""
+    """The approximate share of the variables' values for which the condition holds."""
     shares = [_share(c, known) for c in comparisons(cond)]
     return min(shares, default=0.5)
 

@@ -105,7 +105,7 @@ def _limits(loop: For, known: Bounds, lanes: Vars) -> list[_Limit]:
     found: dict[Compare, _Limit] = {}
 
     def may_be_first(term: Expr) -> bool:
-        """Whether it can be read in front of the loop, and is the same there."""
+        """Whether the limit can be read in front of the loop, and has the same value there."""
         loads = collect(term, Load)
         steady = not free_vars(term) & bound and not written.intersection(x.buffer for x in loads)
         return steady and all(in_bounds(x, known) for x in loads)
@@ -147,7 +147,7 @@ def _named(loop: For, limits: list[_Limit], known: Bounds, lanes: Vars) -> Stmt:
     left_out = {substitute(limit.cond, names) for limit in limits}
 
     def guarded(node: Node) -> Node | None:
-        """A store that does nothing where a limit fails; before, it stored the old value there."""
+        """A store that does nothing where a limit fails; before this pass, it stored the old value there."""
         match node:
             case Store(b, i, Select(cond, then, Load(same, at, None)), None) if b is same and i == at:
                 taken = [c for c in conjuncts(cond) if c in left_out]

@@ -89,7 +89,7 @@ class _Budget:
         return replace(self, data=self.data | {var}) if is_data(value) else self
 
     def allows(self, body: Stmt, known: Bounds) -> bool:
-        """Whether a copy is left, and a loop around `body` is worth it."""
+        """Whether the budget has a copy left, and a loop around `body` is worth it."""
         if self.copies.left <= 0:
             return False
         return not self.least or self.times * guarded_turns(body, known) >= self.least

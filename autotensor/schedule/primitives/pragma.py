@@ -21,7 +21,8 @@ VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}
 
 @step
 class Pragma:
-    """Attach a hint to a loop; it never changes the meaning (but for infinities: nest/when/skipped_terms.py).
+    """Attach a hint to a loop; it never changes the meaning (except for infinities:
+    nest/when/skipped_terms.py).
 
     Raises ScheduleError for an unknown axis, key or value.
     """

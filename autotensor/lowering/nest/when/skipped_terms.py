@@ -60,7 +60,7 @@ def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Inte
     vectors = {leaf_var(stage.name, a.name) for a in stage.leaves if a.mark is Mark.VECTORIZED}
 
     def usable(cond: Expr) -> bool:
-        """A guard can test it: it is the same for all lanes, or lanes may be left out."""
+        """Whether a guard can test the condition: it is the same for all lanes, or lanes may be left out."""
         return asked > 1 or not free_vars(substitute(cond, mapping)) & vectors
 
     found, body = neutral_terms(op.bodies[0], op.combiner, usable)
