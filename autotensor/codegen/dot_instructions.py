@@ -71,7 +71,7 @@ def known_dots() -> Registry[DotInstruction]:
 
 
 def takes_tiles(instruction: str) -> bool:
-    """Whether a name is that of a known instruction whose operands are tiles."""
+    """Whether a known instruction whose operands are tiles has this name."""
     return instruction in DOTS and DOTS.get(instruction).rows > 1
 
 
@@ -84,6 +84,6 @@ def available(target: Target | None) -> tuple[DotInstruction, ...]:
 
 
 def whole(target: Target) -> tuple[DotInstruction, ...]:
-    """Those of a target whose sums fill its registers, of vectors or of tiles."""
+    """The instructions of a target whose sums fill its vector registers or tile registers."""
     width = target.vector_bytes
     return tuple(d for d in available(target) if d.rows > 1 or d.columns * d.sums.dtype.bytes == width)

@@ -60,7 +60,8 @@ def fma_yardstick(
     steps: int = 20_000,
     chains: int | None = None,
 ) -> Yardstick:
-    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is FLOPs of all.
+    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is the FLOPs of all
+    threads.
 
     chains: how many vectors; None: enough to keep a core busy. Each waits for its own last step.
     """

@@ -24,7 +24,7 @@ MUCH = 1 << 20  # bytes read in all; where it is less, looking at the address co
 
 
 def reread(program: Program) -> list[str]:
-    """Names of inputs that vectors read at least MANY times, an element in the mean, and MUCH of them in all.
+    """Names of inputs whose elements vectors read at least MANY times in the mean, and MUCH of them in all.
 
     Only vectors count that lie in one line wherever the input begins with a line.
     """

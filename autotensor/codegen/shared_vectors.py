@@ -48,7 +48,7 @@ class SharedVectors:
     is_square: bool  # lane k of load number n is lane n of vector number k
 
     def sources(self, load: Load) -> tuple[tuple[int, int], ...]:
-        """Where each lane of a load is found: number of a vector, and a lane of that."""
+        """Where each lane of a load is found: the number of a vector, and a lane of this vector."""
         places = self.wanted[load]
         return tuple(
             (k, p - self.vectors[k]) for p, k in zip(places, _homes(places, self.vectors), strict=True)

@@ -82,7 +82,8 @@ class TeFunction:
 
     @property
     def kind(self) -> Kind:
-        """How it may be fused: ELEMENTWISE when it provably is, ANCHOR (takes an epilogue) if it reduces."""
+        """How the function may be fused: ELEMENTWISE if it provably is elementwise, ANCHOR (takes an
+        epilogue) if it reduces."""
         if len(self.outputs) > 1 or self.dag.carried:
             return Kind.OPAQUE
         if any(s.is_reduction for s in self.dag.stages):
@@ -92,7 +93,7 @@ class TeFunction:
 
     @property
     def pointwise(self) -> bool:
-        """Whether an element depends on the elements at its place only, not on where that is."""
+        """Whether an element depends on the elements at its place only, not on the place itself."""
         if self.kind is not Kind.ELEMENTWISE:
             return False
         return not any(_reads_position(b) for s in self.dag.stages for b in s.bodies)

@@ -94,7 +94,8 @@ class GroupWriter:
     def write(
         self, node: Apply, shapes: Sequence[Shape], op: str | None = None, over: Shape | None = None
     ) -> None:
-        """The node on inputs of these shapes. op: instead of its own. over: shape of a pointwise function."""
+        """The node on inputs of these shapes. op: another operator, instead of the node's own. over: the
+        shape of a pointwise function."""
         names = _parameter_names(node)
         inputs = []
         for x, shape, name in zip(node.inputs, shapes, names, strict=True):
@@ -110,7 +111,8 @@ class GroupWriter:
         self.values[node] = _rounded(result) if self.rounded else result
 
     def write_over(self, nodes: Sequence[Apply], target: Shape) -> bool:
-        """Elementwise nodes over `target`, [rows, channels] or [elements]; False if one cannot be."""
+        """Elementwise nodes over `target`, [rows, channels] or [elements]; False if one of them cannot be
+        written so."""
         for node in nodes:
             if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
                 return False

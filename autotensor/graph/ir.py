@@ -98,7 +98,7 @@ class GraphNode(Node):
 
 
 class Input(GraphNode):
-    """An argument of the graph. `serial` keeps two arguments apart that were given one name."""
+    """An argument of the graph. `serial` distinguishes two arguments that have the same name."""
 
     name: str
     of: TensorType
@@ -414,7 +414,7 @@ class Graph(ShownInNotebooks):
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A list of nodes: as deep as a deep model, pickle does not go."""
+        """The graph as a list of nodes, because pickle cannot recurse as deep as a deep model."""
         listed = tuple(dict.fromkeys((*self.inputs, *self.nodes)))
         places = {node: n for n, node in enumerate(listed)}
         kinds = [(type(node), _flat(node.fields(), places)) for node in listed]
@@ -446,7 +446,7 @@ class Graph(ShownInNotebooks):
 
     @cached_property
     def consumers(self) -> Mapping[GraphNode, tuple[Apply, ...]]:
-        """The readers of a node, once per reading."""
+        """The readers of a node; a reader stands once for each time it reads the node."""
         found: dict[GraphNode, list[Apply]] = {n: [] for n in self.nodes}
         for node in self.applies:
             for x in node.inputs:
@@ -475,7 +475,8 @@ class Graph(ShownInNotebooks):
         return sum(n.flops() for n in self.applies)
 
     def explain(self) -> Explanation:
-        """A report of its compilation: the graph after each pass, fused groups, memory; `print` it."""
+        """A report of the graph's compilation: the graph after each pass, fused groups, memory; `print`
+        it."""
         from autotensor.graph.explain import explain  # it imports the passes, and they import graphs
 
         return explain(self)

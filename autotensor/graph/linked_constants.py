@@ -40,7 +40,7 @@ class ModelConstants:
     entry_constants: tuple[str, ...]
 
     def with_told(self, numbers: Sequence[int]) -> ModelConstants:
-        """With the numbers that a call tells, here of the greatest extents."""
+        """The constants with the numbers that a call passes, here for the greatest extents."""
         told = {EXTENTS: np.array(numbers, np.int64)}
         return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
 

@@ -57,7 +57,7 @@ class MemoryPlan:
 
     @property
     def unshared_bytes(self) -> int:
-        """Bytes of all values if none shared."""
+        """Bytes of all values if none of them shared memory."""
         return sum(v.size for v in self.values)
 
     def __str__(self) -> str:

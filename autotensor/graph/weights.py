@@ -41,7 +41,7 @@ def is_weight(reader: Apply, node: GraphNode) -> bool:
 
 
 def converted_weights(graph: Graph) -> set[GraphNode]:
-    """The conversions that are part of the kernels of products, and of nothing else."""
+    """The conversions that are part of the kernels of products only."""
     found: set[GraphNode] = set()
     for node in reversed(graph.applies):
         readers = graph.consumers[node]

@@ -48,7 +48,8 @@ def compile_source(source: str, arch: str) -> MachineCode:
 
 
 def ptx_of(source: str, arch: str, options: Sequence[str] = _OPTIONS) -> str:
-    """PTX of CUDA source, "sm_80" being the least it is for. Raises as `compile_source`."""
+    """PTX of CUDA source; "sm_80" is the lowest architecture that it is for. Raises as `compile_source`
+    does."""
     with _compiled(source, arch, options) as (nvrtc, program, _):
         return _text(nvrtc, "nvrtcGetPTX", program).decode()
 

@@ -261,7 +261,7 @@ def _meet(func: PrimFunc, code: PythonKernel, team: Sequence[Thread], gang: Gang
 
 
 class _Running:
-    """A thread and where it stands: at a barrier, at an exchange, or (None) at its end."""
+    """A thread and the place where it waits: at a barrier, at an exchange, or (None) at its end."""
 
     __slots__ = ("at", "body", "thread")
 

@@ -310,7 +310,7 @@ def exported(name: str) -> dict[str, str]:
 
 
 def interface_ir(artifact: Artifact, name: str, weights: Weights, machine: str) -> str:
-    """LLVM IR of all functions of the library but the kernels and the launcher."""
+    """LLVM IR of all functions of the library except the kernels and the launcher."""
     places, shared, each = places_of(artifact, weights)
     inputs, outputs = artifact.role("input"), artifact.role("output")
     arguments = (*inputs, *outputs)

@@ -54,7 +54,7 @@ class Library:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that are there."""
+        """The files that the library has."""
         found = (self.header, self.object, self.weights, self.shared, self.example)
         return tuple(path for path in found if path is not None)
 

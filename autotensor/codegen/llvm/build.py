@@ -134,7 +134,7 @@ def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, o
 
 
 def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
-    """As `build`, with LLVM's own machine, for one thread at a time."""
+    """Like `build`, but with LLVM's own machine object, for one thread at a time."""
     started = time.perf_counter()
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -161,8 +161,8 @@ def _assembles(triple: str) -> bool:
 
 
 def assemble(listing: str, tm: Any) -> bytes:
-    """The object of a listing, by a module that has nothing else in it. No second code generation: a tenth of
-    the time."""
+    """The object of a listing, by a module that has nothing else in it. Code is not generated a second time:
+    a tenth of the time."""
     escaped = listing.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
     module = llvm.parse_assembly(f'module asm "{escaped}"\n', context=llvm.create_context())
     module.triple, module.data_layout = tm.triple, str(tm.target_data)

@@ -137,7 +137,8 @@ class ValueWriter(FunctionWriter):
         return found
 
     def level(self, e: Expr) -> int:
-        """The outermost scope in which `e` can be computed; the innermost one for anything that loads."""
+        """The outermost scope in which `e` can be computed; for an expression with loads, the innermost
+        scope."""
         if self.reads(e):
             return self.depth
         found = self.levels.get(e)

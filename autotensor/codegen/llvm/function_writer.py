@@ -132,7 +132,7 @@ class FunctionWriter:
         return f"{hint}{self.count}"
 
     def start(self, label: str) -> None:
-        """Begins a block; the one before must have been ended by a branch."""
+        """Begins a block; a branch must have ended the block before."""
         self.cur.append(f"{label}:")
         self.block = label
         self.held.clear()

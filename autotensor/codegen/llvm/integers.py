@@ -41,7 +41,7 @@ EXACT = 1 << 22  # whole numbers below it, and their sums, are exact in float32
 
 
 class Operands(Protocol):
-    """The part of the writer of expressions (expr.py) that is used here."""
+    """The part of the writer of expressions (expr.py) that this module uses."""
 
     extremes: Extremes
 
@@ -55,7 +55,7 @@ class Operands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """min(max(round(x) + zero, low), high), of whole numbers."""
+    """min(max(round(x) + zero, low), high), where all but x are whole numbers."""
 
     x: Expr
     zero: int
@@ -136,7 +136,7 @@ def _converted(w: Operands, by: dict[int, str], x: str, old: DType) -> str:
 
 
 def sum_apart(w: Operands, op: Op, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-    """A sum's one term in registers, and the sum of the others; None where that changes nothing."""
+    """A sum's one term in registers, and the sum of its other terms; None where that changes nothing."""
     if not _in_registers(w, a) and not _in_registers(w, b):
         return None
     inner: list[Term] = []

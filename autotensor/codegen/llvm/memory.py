@@ -34,7 +34,7 @@ ALIGNMENT = 64  # bytes, of buffers that a kernel allocates
 
 
 def allocated_bytes(buffer: Buffer) -> int:
-    """The bytes that a kernel allocates for a buffer: whole vectors, one at least."""
+    """The bytes that a kernel allocates for a buffer: whole vectors, at least one."""
     return -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
 
 

@@ -56,7 +56,7 @@ class TileRegisters:
         return self.sums.get(buffer) if buffer.scope is Scope.REGISTER else None
 
     def configuration(self) -> str:
-        """The bytes that configure them, as LLVM writes an array of 64."""
+        """The bytes that configure the registers, as LLVM writes an array of 64."""
         rows = [n for n, _ in self.shapes] + [0] * (16 - len(self.shapes))
         widths = [n for _, n in self.shapes] + [0] * (16 - len(self.shapes))
         numbers = [PALETTE, *[0] * 15, *(b for n in widths for b in (n % 256, n // 256)), *rows]
@@ -180,7 +180,8 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
 
 
 def begin(w: Any, s: Store, sums: Sums) -> None:
-    """A store of zeros where sums of tiles begin, a row at a time. The first row's clears the tile."""
+    """A store of zeros where sums of tiles begin, a row at a time. The store of the first row clears the
+    tile."""
     place, value = lanes_of(s.indices[0]), s.value.a if isinstance(s.value, Broadcast) else s.value
     zeros = isinstance(value, Const) and value.value == 0 and s.mask is None
     if place is None or not place.base.is_constant or not zeros:

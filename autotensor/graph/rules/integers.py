@@ -98,7 +98,7 @@ class Small:
     dtype: str
 
     def on(self, y: GraphNode) -> GraphNode:
-        """Another value, rounded so."""
+        """Another value, rounded in the same way."""
         zero = constant(np.array(self.zero, self.dtype))
         return apply("quantize", (y, constant(self.scale), zero), {"dtype": self.dtype})
 
@@ -112,7 +112,7 @@ class Small:
         return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype, **of_shift})
 
     def number(self, x: float) -> int:
-        """One number, rounded so."""
+        """One number, rounded in the same way."""
         limits = np.iinfo(self.dtype)
         q = np.rint(np.float32(x) / self.scale) + np.float32(self.zero)
         return int(np.clip(q, limits.min, limits.max))
@@ -270,7 +270,7 @@ def is_product(node: Apply) -> bool:
 
 
 def why_no_product(node: Apply) -> str:
-    """Why a product of floats is none of integers; "" where it is one."""
+    """Why a product of floats does not become a product of integers; "" where it does."""
     x, w = (real(i) for i in node.inputs)
     if x is None or w is None:
         which = "data are" if x is None else "weights are"

@@ -28,7 +28,7 @@ MOVING = (Kind.VIEW, Kind.INJECTIVE)  # kinds of operators that copy bits, as lo
 
 
 def float32_inside(graph: Graph, *, rounded: bool = False) -> Graph:
-    """The graph with float32 in the place of 16-bit floats, but for its inputs and outputs.
+    """The graph with float32 in the place of 16-bit floats, except its inputs and outputs.
 
     rounded: every operator's result is rounded to the type that it had, so that a value has the same bits
     wherever the graph is cut.
@@ -43,7 +43,7 @@ def float32_inside(graph: Graph, *, rounded: bool = False) -> Graph:
 
 
 def as_type(node: GraphNode, dtype: DType) -> GraphNode:
-    """The node in this type; of a constant, its elements are converted now."""
+    """The node in this type; the elements of a constant are converted now."""
     if node.dtype == dtype:
         return node
     if isinstance(node, Constant):

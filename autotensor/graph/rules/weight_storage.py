@@ -37,7 +37,8 @@ CHUNK = 1 << 20  # elements that are looked at together: as many fit into a cach
 
 
 def in_16_bits(graph: Graph) -> Graph:
-    """The graph with large weights of products of few rows, and tables, in 16 bits, where these hold them."""
+    """The graph with large weights of products of few rows, and tables, in 16 bits, where 16 bits hold their
+    numbers."""
     large = [c for c in graph.constants if _is_large(c) and c not in graph.outputs]
     for rows in (FAR_ROWS, ROWS):
         waiting = [c for c in large if all(_waits_for(r, c, rows) for r in graph.consumers[c])]
@@ -73,7 +74,7 @@ def rounded_weights(graph: Graph, kind: DType, keep: tuple[str, ...] = ()) -> Gr
 
 
 def narrowest(array: Array) -> DType | None:
-    """The type of 16 bits that holds all numbers of a float32 array, bit by bit; None if there is none.
+    """The type of 16 bits that holds all numbers of a float32 array exactly; None if there is no such type.
 
     >>> narrowest(np.float32([1.0, 1e30])), narrowest(np.float32([0.1]))
     (DType(kind='bfloat', bits=16, lanes=1), None)

@@ -26,7 +26,8 @@ PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
 
 
 def byte_lanes(w: ValueWriter, e: Load, index: Expr, pointer: str) -> str:
-    """The lanes of a load from a table of bytes; "" where there is no instruction or the load is another one.
+    """The lanes of a load from a table of bytes; "" where there is no instruction, or the load is of another
+    kind.
 
     pointer: to the table.
     """
