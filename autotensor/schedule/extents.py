@@ -66,7 +66,7 @@ class Extents:
     """Extents of every loop and axis: (stage, axis name) → number; boxes of attached stages by stage name."""
 
     of: dict[tuple[str, str], Number] = field(default_factory=dict)
-    # what an iteration of the host computes: per attached stage, one span per spatial axis
+    # the boxes that an iteration of the host computes: per attached stage, one span per spatial axis
     boxes: dict[str, tuple[Span, ...]] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)  # windows of stages that are stored further out
     # iterations before the host's first one in which attached stages are computed, for windows to be full

@@ -222,7 +222,7 @@ class State:
         for s in self.live():
             reads = s.op.reads()
             constant = bool(reads) and all(b.name in known for b in reads) and not self.is_output(s)
-            constant = constant and not s.op.is_open  # which a call tells
+            constant = constant and not s.op.is_open  # a call passes an open extent
             if constant:
                 known.update(b.name for b in s.op.buffers)
                 if isinstance(s.place, Root):

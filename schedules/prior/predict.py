@@ -61,7 +61,7 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     )
     total = np.zeros(p.count)
     merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
-    for s, t in zip(p.stages, terms, strict=True):  # what is inside comes before what is around it
+    for s, t in zip(p.stages, terms, strict=True):  # inner stages come before the stages around them
         parts, hidden = merged[s.name]
         seconds = _together(parts, hidden, cpu.prior_overlap)
         if s.own < len(s.levels):
@@ -113,7 +113,7 @@ def stage_terms(
     limits = [rates.team_bandwidth(level, target.num_cores) for level in range(len(moves))]
     parts = [np.maximum(m / share, t / limit) for m, t, limit in zip(moves, traffic, limits, strict=True)]
     computing = np.maximum(compute / share, compute * rates.flops / rates.peak(target.num_cores))
-    # what the caches deliver during a measured step is a part of it
+    # transfers from the caches during a measured step are a part of the step
     hidden = np.where(measured, added(parts[:-1]) if len(parts) > 1 else 0.0, 0.0)
     launch = rates.region_s if s.own == len(s.levels) else 0.0
     all_parts = (computing, *parts)

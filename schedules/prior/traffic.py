@@ -32,8 +32,8 @@ NOTHING: Mapping[str, int] = {}  # nothing is known about the bytes that came in
 def bytes_moved(
     s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
 ) -> tuple[Floats, ...]:
-    """Bytes that are brought into each cache because they did not stay in it, nearest first. Of the bytes
-    from beyond the second cache, those that do not follow one another in memory count for more.
+    """Bytes that are brought into each cache because they did not stay in it, nearest first. Bytes from
+    beyond the second cache count for more if they do not follow one another in memory.
 
     passed: for each buffer, the bytes that other stages have touched since this buffer was touched last
     (`between`).

@@ -74,7 +74,7 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     outer, inner = plan.divided(divided)
     names = {divided.name: inner}
     whole = [a for a in solved if a.runtime is not None and names.get(a.name, a.name) == a.name]
-    for a in whole:  # what is not run takes a number: one part of the greatest extent
+    for a in whole:  # a loop that is not run takes a number: one part of the greatest extent
         plan.split(op.name, a.name, a.extent)
         names[a.name] = f"{a.name}.1"
     order = [names.get(a.name, a.name) for a in (*near, *solved)]

@@ -197,7 +197,7 @@ class LaneWriter:
         if op in (Op.SHL, Op.SHR) and not self.bounds.below(e.b, t.bits):
             function = self.helper(f"at_{op.name.lower()}_{t}")
             return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
-        # what is narrower than int is made that first
+        # C converts types that are narrower than int to int first
         if op in (Op.ADD, Op.SUB, Op.MUL, Op.SHL) and (t.kind == "int" or t == uint16) and _may_wrap(e):
             return self._unsigned(e, lane)
         text, rank = self._infix(op.value, INFIX[op], e, lane)

@@ -91,7 +91,7 @@ class Scope:
 
     def __init__(self, label: str) -> None:
         self.pre: list[Any] = []
-        self.keys: list[Any] = []  # what `known` and `levels` must forget when the scope closes
+        self.keys: list[Any] = []  # keys that `known` and `levels` must forget when the scope closes
         self.label = label  # block that `pre` belongs to
 
 
@@ -112,7 +112,7 @@ class FunctionWriter:
         self.known: dict[Any, str] = {}
         # what private buffers hold that was stored in this block: (buffer, first element, type) → operand
         self.held: dict[tuple[Any, int, DType], str] = {}
-        self.copies: dict[str, str] = {}  # what was loaded of these → the operand that was stored
+        self.copies: dict[str, str] = {}  # operand loaded from these → operand that was stored
         self.scopes: list[Scope] = []
 
     # -- instructions ------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def _expm1(m: M, x: X) -> X:
 
 
 def _sigmoid(m: M, x: X) -> X:
-    return 1.0 / (1.0 + _exp_whole(m, -x))  # whose error comes to count twice
+    return 1.0 / (1.0 + _exp_whole(m, -x))  # the error of exp counts twice here
 
 
 def _tanh_single(m: M, x: X) -> X:

@@ -37,7 +37,7 @@ class Boxes:
         self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
         self._bases: dict[Buffer, tuple[Expr, ...]] = {}
         self.steps = dict(state.dag.carried)  # what scans read of the steps before → what these wrote
-        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
+        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # the turn whose box is meant, where several are kept
 
     def keep(self, stage: Stage) -> None:
         """From now on the stage writes, and others read, its box."""

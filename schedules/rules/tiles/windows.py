@@ -216,7 +216,7 @@ def vectors_held(
         if weights and across:
             uses.setdefault(("weight", i, j), []).append(at)
     change = [0] * (prod(window) * prod(tile))
-    for times in uses.values():  # what is used once stays in memory
+    for times in uses.values():  # a value that is used once stays in memory
         change[times[0]] += 1
         change[times[-1]] -= 1
     return results * prod(tile) + max(accumulate(change)) + (0 if across else weights * prod(window))
