@@ -110,13 +110,13 @@ class Figures:
         """`inside` without the clock's own time.
 
         Every call was timed between two readings of the clock, which counts in models of a few µs. Kernels
-        cannot take longer than the model, so every call loses an equal part of the excess.
+        cannot take longer than the model, so every call loses an equal part of the excess; a shorter call
+        loses all of its time.
         """
-        calls = sum(t.weight for t in self.tasks if t.workload in self.inside)
-        over = sum(self.inside.values()) - (self.tuned_s or inf)
-        each = max(0.0, over / calls) if calls else 0.0
         weights = {t.workload: t.weight for t in self.tasks}
-        return {k: max(0.0, s - each * weights.get(k, 1.0)) for k, s in self.inside.items()}
+        calls = {k: weights.get(k, 1.0) for k in self.inside}
+        each = _off_each(self.inside, calls, sum(self.inside.values()) - (self.tuned_s or inf))
+        return {k: max(0.0, s - each * calls[k]) for k, s in self.inside.items()}
 
     @property
     def fall(self) -> Fall | None:
@@ -131,6 +131,20 @@ class Figures:
         if self.inside or task.after_s is None or None in known:
             return None
         return task.after_s / sum(s or 0.0 for s in known)
+
+
+def _off_each(inside: Mapping[str, float], calls: Mapping[str, float], over: float) -> float:
+    """Seconds to take off each call so that all together lose `over`, and no call more than it has.
+
+    >>> _off_each({"a": 9.0, "b": 1.0}, {"a": 1.0, "b": 1.0}, 4.0)
+    3.0
+    """
+    left, number = max(0.0, over), sum(calls.values())
+    for k in sorted(inside, key=lambda k: inside[k] / calls[k]):
+        if inside[k] * number >= left * calls[k]:
+            return left / number
+        left, number = left - inside[k], number - calls[k]
+    return 0.0
 
 
 def figures(store: TrialStore, run: Run) -> Figures:

@@ -184,6 +184,10 @@ def test_kernels_inside_a_model_do_not_take_longer_than_the_model(both):
     assert list(slow_clock.in_model.values()) == pytest.approx([1e-6 * (n + 1) for n in range(len(inside))])
     assert slow_clock.kernels_s == pytest.approx(tuned_s)
     assert replace(first, inside=inside, tuned_s=1.0).in_model == pytest.approx(inside)
+    # calls that are shorter than an equal part of the excess leave the rest of it to the others
+    short, *long = inside
+    uneven = {short: 1e-9 * calls[short], **{key: 1e-3 * calls[key] for key in long}}
+    assert replace(first, inside=uneven, tuned_s=5e-4).kernels_s == pytest.approx(5e-4)
 
 
 def test_a_default_that_won_names_what_came_next(both):
