@@ -1,5 +1,5 @@
-"""Checking what a compiled function is called with. The fast path is one test per array; words are found on
-failure."""
+"""Checking what a compiled function is called with. The fast path is one test per array; the error's words
+are found only after a failure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ROW_MAJOR, _ALIGNED, _WRITEABLE = 0x001, 0x100, 0x400  # NumPy's NPY_ARRAY_* bi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """Where an argument goes and what it must be."""
+    """The place of an argument in the argument array, and its requirements."""
 
-    index: int  # in the argument array
+    index: int  # its index in the argument array
     spec: ArgSpec
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     flags: int  # bits that must be set
     bytes: int
-    values: tuple[int, int] | None = None  # least and largest element, of arguments that hold indices
+    values: tuple[int, int] | None = None  # least and largest element, for arguments that hold indices
 
     @staticmethod
     def of(index: int, spec: ArgSpec, values: tuple[int, int] | None = None) -> Slot:
@@ -36,7 +36,7 @@ class Slot:
         return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags, spec.bytes, values)
 
     def takes(self, array: Any) -> bool:
-        """Whether `array` is one that the kernel was compiled for; what stands in it is not looked at."""
+        """Whether the kernel was compiled for arrays like `array`; its elements are not checked."""
         return (
             isinstance(array, np.ndarray)
             and array.dtype == self.dtype
@@ -94,7 +94,7 @@ def fill(
     """Writes the addresses of all arrays into the argument array `slots`.
 
     Raises ArgumentError if one does not fit, or if an output shares memory with another argument (all arrays
-    are row-major). On the path of every call: plain loops, no objects made but addresses.
+    are row-major). Every call runs this: it uses plain loops and makes no objects except addresses.
     """
     spans = []
     for slot, array in zip(inputs, given, strict=True):

@@ -50,7 +50,7 @@ def view(function: str, array: Any) -> Any:
             bits = np.from_dlpack(array.view(sys.modules["torch"].int16))
             return bits.view(dtype_of("bfloat16").numpy)
         return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # whatever its library raises
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # the errors of other libraries
         words = (str(error).strip().splitlines() or ["it gives no reason"])[0].rstrip(".")
         raise ArgumentError(
             f"{function}: a {kind} cannot be read in place: {words}.",
@@ -59,7 +59,7 @@ def view(function: str, array: Any) -> Any:
 
 
 def _is_wrapper(array: Any) -> bool:
-    """Whether it is a torch tensor that stands for others, as those while torch traces: it has no memory."""
+    """Whether it is a torch tensor without memory that stands for others, as while torch traces."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is None or not isinstance(array, tensor):
         return False

@@ -95,7 +95,7 @@ class Guarded:
     guard_bytes: int
 
     def check_guards(self) -> str | None:
-        """None when the guards are whole, else one sentence that says where the nearest stray write was."""
+        """None if the guards are intact, else one sentence about the place of the nearest stray write."""
         before, after = self.raw[: self.guard_bytes], self.raw[self.guard_bytes + self.array.nbytes :]
         if (hit := np.flatnonzero(before != _GUARD_BYTE)).size:
             return f"wrote {self.guard_bytes - int(hit[-1])} bytes before its start"

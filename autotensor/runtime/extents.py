@@ -39,13 +39,13 @@ class OpenArena:
     A box holds values that are never alive at the same time, and is as large as the largest of them.
     """
 
-    name: str  # of the argument that is the arena
-    boxes: Sequence[Sequence[Formula]]  # for each box, the bytes of its values
+    name: str  # name of the argument that is the arena
+    boxes: Sequence[Sequence[Formula]]  # for each box, the bytes of each of its values
     extents: Sequence[Formula]  # extents that kernels read
     offsets: Sequence[tuple[int | None, Formula]]  # box or None, and bytes after its beginning
 
     def ends(self, values: Mapping[str, int]) -> list[int]:
-        """0, then the end of each box."""
+        """The number 0, then the end of each box."""
         ends = [0]
         for box in self.boxes:
             ends.append(ends[-1] + max(_lines(value_of(f, values)) for f in box))
@@ -63,8 +63,8 @@ class OpenShapes:
     """The symbols of a function, and the shapes that contain them."""
 
     symbols: tuple[tuple[str, int, int], ...]  # name, least, most
-    shapes: Mapping[str, Sequence[Formula]]  # by argument
-    arena: OpenArena | None = None  # of a linked model
+    shapes: Mapping[str, Sequence[Formula]]  # shapes by argument
+    arena: OpenArena | None = None  # the arena of a linked model
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> OpenShapes:
@@ -169,7 +169,7 @@ def value_of(formula: Formula, values: Mapping[str, int]) -> int:
 
 
 def _lines(size: int) -> int:
-    """Bytes of whole cache lines."""
+    """The bytes, rounded up to whole cache lines."""
     return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 

@@ -5,7 +5,8 @@
                      └─▶ Hosted         run by Python, for example a simulator; nothing is prepared ahead
 
 A constant is *free* until it has a value. Once all have one, `prepare` runs once, and its results replace the
-constants that only it reads. Until then it runs in every call, on constants that are passed to the call.
+constants that only it reads. Until then `prepare` runs in every call, on constants that are passed to the
+call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 
-Store = Literal["plain", "prepared"]  # how a file holds constants
+Store = Literal["plain", "prepared"]  # the form of constants in a file
 
 _ELSEWHERE = {  # attributes of TVM's modules → advice
     "time_evaluator": "f.time([a, b]) gives all samples in seconds",
@@ -46,13 +47,13 @@ class CompiledFunction(ABC):
     artifact: Artifact
     name: str
     threads: int
-    _values: dict[str, Array]  # of constants and prepared arrays
+    _values: dict[str, Array]  # values of constants and prepared arrays
     _prepare_each_call: bool
     _inputs: tuple[Slot, ...]  # arguments of a call: inputs and free constants
     _outputs: tuple[Slot, ...]
 
     def _take(self, artifact: Artifact, values: Mapping[str, Array]) -> None:
-        """Takes the artifact and these values; prepares if no constant is free."""
+        """Takes over the artifact and these values; runs `prepare` if no constant is free."""
         self.artifact, self.name = artifact, artifact.name
         self._values = dict(values)
         constants = _names(artifact.role("constant"))
@@ -107,7 +108,7 @@ class CompiledFunction(ABC):
         return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     def bind(self, **constants: Array) -> Self:
-        """A function in which these constants have values; once all of them have, it prepares.
+        """A function in which these constants have values; once all constants have values, it runs `prepare`.
 
         The arrays are read now; later changes of them have no effect. Raises ArgumentError for a name that is
         not a free constant of this function, and for an array of another shape or type.
@@ -135,19 +136,20 @@ class CompiledFunction(ABC):
         """Write code, texts and bound constants to an `.atm` file, atomically.
 
         store: "plain" keeps the constants as given; the first load on each machine prepares them. "prepared"
-        keeps them in the layout that calls read. None: "plain" if the given constants are still there, as in
-        models; a function after `bind` keeps only prepared ones. Raises ArgumentError if "plain" is
+        keeps them in the layout that calls read. None: "plain" if the function still has the given constants,
+        as models do; a function after `bind` keeps only prepared arrays. Raises ArgumentError if "plain" is
         impossible.
         """
         artifacts.save(path, self._bound(store)[0])
 
     @property
     def ready(self) -> Artifact:
-        """The artifact with the arrays that calls read, prepared ones instead of their sources."""
+        """The artifact with the arrays that calls read: prepared arrays instead of the constants they are
+        made from."""
         return replace(self.artifact, values=self._values)
 
     def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
-        """The artifacts in a file of this function."""
+        """The artifacts that `save` writes to a file."""
         if store not in (None, "plain", "prepared"):
             raise ArgumentError(f"save: store is {store!r}.", fix='Known: "plain", "prepared".')
         plain = all(a.name in self.artifact.values for a in self.artifact.role("constant"))

@@ -1,4 +1,4 @@
-"""How long each kernel of a linked model takes in its place: after its neighbours, on the model's memory.
+"""The time of each kernel of a linked model in its place: after its neighbours, on the model's memory.
 
     meta["kernels"] (symbol, slots) + addresses of the model's arguments ──launch each──▶ seconds per kernel
 
@@ -26,7 +26,7 @@ from autotensor.runtime.native.thread_spans import launch_spanned
 from autotensor.runtime.open_artifact import ready
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Spans = Sequence[tuple[int, float, float]]  # of a kernel: thread, begin and end in seconds
+Spans = Sequence[tuple[int, float, float]]  # of one kernel: thread, begin and end in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class KernelTime:
     name: str
     workload: str
     flops: float
-    seconds: float  # median
+    seconds: float  # the median
 
 
 class KernelClock:
@@ -71,7 +71,8 @@ class KernelClock:
         threads.launch(entry, ctypes.addressof(slots), self.nthreads)
 
     def spans(self) -> list[Spans]:
-        """One inference: of every kernel, which threads worked from when to when, by `time.perf_counter`."""
+        """Runs one inference; gives for every kernel when each thread worked on it, by
+        `time.perf_counter`."""
         return [launch_spanned(entry, ctypes.addressof(slots), self.nthreads) for entry, slots in self._calls]
 
 
@@ -115,7 +116,7 @@ def _memory(artifact: Artifact, spec: ArgSpec, given: Iterator[Array], nthreads:
         return value if address(value) % 64 == 0 else aligned_copy(value)
     if spec.role == "input":
         return aligned_copy(next(given))
-    if spec.role == "constant":  # only preparing has read it
+    if spec.role == "constant":  # only `prepare` read it
         return aligned_empty((0,), "uint8")
     if spec.role == "workspace":
         made: Array = aligned_empty(

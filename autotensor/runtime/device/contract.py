@@ -35,7 +35,7 @@ class DeviceCall:
     grid: Extents  # blocks
     block: Extents  # threads of a block
     dynamic_shared_bytes: int = 0
-    object: int = 0  # number of the source that defines the kernel
+    object: int = 0  # index of the source that defines the kernel
 
     @property
     def threads(self) -> int:
@@ -53,23 +53,24 @@ class Device(Protocol):
     lock: threading.RLock
 
     def allocate(self, size: int) -> Memory:
-        """`size` bytes with undefined contents. Raises TargetError when there are not so many."""
+        """Memory of `size` bytes with undefined contents. Raises TargetError if the device has too little
+        memory."""
         ...
 
     def part(self, memory: Memory, offset: int, size: int) -> Memory:
-        """Bytes of a memory as a memory of their own. `offset` is a multiple of the alignment."""
+        """A part of a memory as a memory of its own. `offset` is a multiple of the alignment."""
         ...
 
     def write(self, memory: Memory, array: Array) -> None:
-        """The bytes of a row-major host array, from the memory's start; done when this returns."""
+        """Copies a row-major host array to the memory's start; the copy is finished when this returns."""
         ...
 
     def read(self, memory: Memory, into: Array) -> None:
-        """As many bytes as the row-major host array has; waits for the kernels before."""
+        """Fills a row-major host array from the memory; waits for earlier kernels."""
         ...
 
     def copy(self, source: Memory, into: Memory, size: int) -> None:
-        """So many bytes from one memory to another, after the kernels before."""
+        """Copies so many bytes from one memory to another, after earlier kernels."""
         ...
 
     def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
@@ -89,5 +90,6 @@ class Device(Protocol):
         ...
 
     def foreign(self, array: Any) -> Memory | None:
-        """The memory of somebody else's array on this device, without a copy; None if it is none."""
+        """The memory of another library's array on this device, without a copy; None if it is not such an
+        array."""
         ...

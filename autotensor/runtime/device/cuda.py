@@ -129,7 +129,7 @@ class CudaDevice:
                 "vector can be loaded.",
                 fix="Give a copy of it.",
             )
-        # what was written on the owner's stream must be there before ours reads it
+        # our stream must not read before the owner's stream has written
         self._cupy.cuda.get_current_stream().synchronize()
         return found.reshape(-1).view(np.uint8)
 
@@ -200,7 +200,7 @@ class CudaDevice:
 
 
 class _Launches:
-    """Launches; from the second run on as one CUDA graph."""
+    """The launches of a plan; from the second run on they are one CUDA graph."""
 
     def __init__(self, cupy: Any, stream: Any, bound: Sequence[tuple[Any, DeviceCall]], device: Any) -> None:
         self._cupy, self._stream, self._bound, self._device = cupy, stream, bound, device
@@ -253,7 +253,7 @@ def _cupy() -> Any:
 
 
 def _nvrtc_version(cupy: Any) -> str:
-    """Such as "12.9". CuPy 13 finds NVRTC's wheel only if it is loaded already."""
+    """NVRTC's version, such as "12.9". CuPy 13 finds NVRTC's wheel only if it is loaded already."""
     nvrtc_library.library()
     try:
         return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))

@@ -1,4 +1,4 @@
-"""The identity of an accelerator: two with one identity may share records."""
+"""The identity of an accelerator: two accelerators with one identity may share records."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from autotensor.runtime.files.launches import DEVICE_KINDS
 
 
 def device_of(target: Target) -> Device:
-    """The device that a target means; of OpenCL the target may name the platform, and says what it suits."""
+    """The device for a target. An OpenCL target may name the platform, and says whether it suits cards or
+    processors."""
     if target.kind == "opencl":
         return open_device("opencl", target.arch, card=target.on_card)
     return open_device(target.kind)
@@ -21,7 +22,7 @@ def device_of(target: Target) -> Device:
 def open_device(kind: str, platform: str = "", *, card: bool = False) -> Device:
     """The device of a kind, opened once per process. Raises TargetError in one sentence if there is none.
 
-    card: of OpenCL, whether a card is preferred, or a processor.
+    card: for OpenCL, whether a card or a processor is preferred.
     """
     device = opened(kind, platform, card)
     check_process(device)

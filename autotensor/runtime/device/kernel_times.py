@@ -1,4 +1,4 @@
-"""How long each kernel of a linked model takes on a device, in its place, by the device's clock.
+"""The time of each kernel of a linked model on a device, in its place, by the device's clock.
 
 Same as kernel_times.py: `kernels` are the model's, `round()` gives seconds of each in the plan's order.
 """

@@ -30,12 +30,12 @@ from autotensor.runtime.files.launches import LaunchSpec, launches
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 
-_FRAMES = 8  # of calls with arrays of the device that are kept
+_FRAMES = 8  # frames that are kept for calls with arrays of the device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """Memory by argument, and what runs over it."""
+    """Memory by argument, and the plan that runs over it."""
 
     memory: Mapping[str, Memory]
     prepare: Run | None
@@ -91,7 +91,7 @@ class DeviceModule(CompiledFunction):
                     named = f"{self.name}: argument {slot.spec.name!r}: {error.what}"
                     raise ArgumentError(named, fix=error.fix) from error
                 if memory is None:
-                    continue  # the host's checks have the words
+                    continue  # the host's checks raise the error
                 interface = array.__cuda_array_interface__
                 shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
             if tuple(shape) != slot.shape or dtype != slot.dtype:
@@ -131,7 +131,8 @@ class DeviceModule(CompiledFunction):
     def _receive(
         self, frame: _Frame, results: Sequence[Any] | None, there: Mapping[str, Memory], *, stay: bool
     ) -> list[Any]:
-        """The outputs: what was given filled, else new arrays, on the device if some argument was there."""
+        """The outputs: the given arrays, filled, else new arrays, which are on the device if an argument
+        was."""
         out: list[Any] = []
         for n, slot in enumerate(self._outputs):
             name = slot.spec.name
@@ -152,13 +153,13 @@ class DeviceModule(CompiledFunction):
         return out
 
     def _copy(self, source: Memory, into: Memory, slot: Slot) -> None:
-        """One memory to another of the device: its next call would overwrite the frame's own."""
+        """Copies to a new memory of the device, because the next call would overwrite the frame's own."""
         self.device.copy(source, into, slot.bytes)
 
     # -- frames -------------------------------------------------------------------------------------------
 
     def _frame(self, there: Mapping[str, Memory]) -> _Frame:
-        """A frame in which these arguments lie in memory of the caller's."""
+        """A frame that uses the caller's memory for these arguments."""
         key = tuple(sorted((name, id(memory)) for name, memory in there.items()))
         found = self._frames.pop(key, None)
         if found is None:
@@ -188,7 +189,7 @@ class DeviceModule(CompiledFunction):
         return memory
 
     def plans(self, counts: Sequence[int], arrays: Sequence[Array]) -> list[Run]:
-        """The run in pieces of so many launches each, over the inputs' own memory: for timing."""
+        """The run as plans of so many launches each, over the inputs' own memory, for timing."""
         with self.device.lock:
             frame = self._frame({})
             self._send(frame, arrays, None, {})
@@ -217,7 +218,7 @@ class DeviceModule(CompiledFunction):
         return self.device.plan(self.artifact.objects, calls)
 
     def _prepared(self) -> dict[str, Array]:
-        """Made on the device and brought back."""
+        """The prepared arrays, made on the device and copied back."""
         with self.device.lock:
             memory = self._memory()
             self._plan("prepare", memory)()
@@ -260,7 +261,7 @@ class DeviceModule(CompiledFunction):
 
 
 class DeviceClock:
-    """A clock that only goes while the device runs: what `sample` takes as run and clock."""
+    """A clock that only runs while the device runs; `sample` takes it as both run and clock."""
 
     def __init__(self, device: Device, run: Run) -> None:
         self._device, self._run, self._seconds = device, run, 0.0

@@ -1,4 +1,4 @@
-"""NVRTC, CUDA's compiler, as a library: where it is, and the options that all our kernels are compiled with.
+"""NVRTC, CUDA's compiler, as a library: its place, and the options for compiling all our kernels.
 
 library()      from NVIDIA's wheels, else the system's; once it is loaded, CuPy finds it, too
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 INSTALL = "Install it with: pip install nvidia-cuda-nvrtc-cu12"
 # Subnormal numbers stay what they are; CuPy's own compilations turn them into zeros.
 OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ftz=false")
-_IN_WHEELS = ("cuda_nvrtc/lib/libnvrtc.so.*", "cu*/lib/libnvrtc.so.*")  # of CUDA 12, and from 13 on
+_IN_WHEELS = ("cuda_nvrtc/lib/libnvrtc.so.*", "cu*/lib/libnvrtc.so.*")  # for CUDA 12, and from 13 on
 
 
 @lru_cache(maxsize=1)

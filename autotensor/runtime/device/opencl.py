@@ -2,9 +2,9 @@
 
     AUTOTENSOR_OPENCL=portable, --target "opencl -platform=portable"      "Portable Computing Language": PoCL
 
-Without them the best known platform wins, of those with a device of the kind that the target is for. A
-simulator (Oclgrind) is taken only when it is named. Compiled programs are kept in the object cache by
-their content; PoCL keeps its own (pocl_cache.py).
+Without them the best known platform is taken among those with a device of the target's kind. A simulator
+(Oclgrind) is taken only when it is named. Compiled programs are kept in the object cache by their content;
+PoCL keeps its own (pocl_cache.py).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class OpenCLDevice:
     kind = "opencl"
 
     def __init__(self, platform: str = "", *, card: bool = False) -> None:
-        """platform: a part of its name; "" takes the switch's. card: whether a card or a processor is
-        preferred.
+        """platform: a part of its name; "" takes the name in AUTOTENSOR_OPENCL. card: whether a card or a
+        processor is preferred.
 
         Raises TargetError when there is no such platform.
         """
@@ -70,7 +70,7 @@ class OpenCLDevice:
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"
         d = self._device
-        # of a processor PoCL says what is free just now, and an identity must not change with that
+        # for a processor PoCL gives the memory that is free now, but an identity must not change
         memory = psutil.virtual_memory().total if d.type & cl.device_type.CPU else d.global_mem_size
         self.identity = DeviceIdentity(
             self.name, int(memory), int(d.max_compute_units), d.driver_version.strip()
@@ -140,7 +140,7 @@ class OpenCLDevice:
     # -- programs -----------------------------------------------------------------------------------------
 
     def _bound(self, source: bytes, call: DeviceCall) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-        """A kernel object of its own with all arguments set, and its sizes in threads."""
+        """A separate kernel object with all arguments set, and its sizes in threads."""
         cl = self._cl
         if source not in self._programs:
             self._programs[source] = self._built(source)
@@ -201,7 +201,7 @@ class OpenCLDevice:
             try:
                 self._cl.Program(self._context, trial).build(cache_dir=False)
             except self._cl.Error as error:
-                if UNKNOWN in str(error):  # else the first real build has the words
+                if UNKNOWN in str(error):  # any other error is raised by the first real build
                     name_processor(record, features, GENERIC)
 
     def _checked(self, work: Callable[[], object]) -> None:
@@ -223,7 +223,7 @@ class _Commands:
         )
 
     def start(self) -> tuple[Any, Any]:
-        """Enqueues all; the events of the first and the last."""
+        """Enqueues all calls; gives the events of the first and the last."""
         first = last = None
 
         def work() -> None:
@@ -240,7 +240,8 @@ class _Commands:
 
 
 def choose_platform(names: Sequence[str], wanted: str = "", fitting: Sequence[str] = ()) -> str:
-    """The platform to use, by name; `fitting` ones first, which have a device of the right kind.
+    """The platform to use, by name; platforms in `fitting`, which have a device of the right kind, come
+    first.
 
     Raises TargetError when there is none, or none of that name.
 

@@ -2,7 +2,7 @@
 
     <cache>/pocl/AA/BCD…/program.bc, last_accessed, <kernel>/<sizes of a block>/<kernel>.so
 
-PoCL compiles a kernel for the sizes of a block when it is first launched so, and keeps that in a folder of
+PoCL compiles a kernel for a block size at its first launch with that size, and keeps the code in a folder of
 its own. A program's binary, as OpenCL hands it out, would hold every kernel compiled once more, for any
 sizes: as slow again, and slower code. So on PoCL programs are built from source each time, and found there.
 Like objects, kernels from there are executed: the folder, and all in it, must be the user's own.
@@ -19,8 +19,8 @@ from autotensor.base import log
 from autotensor.runtime.files.file_ownership import complaint_below, make_own
 from autotensor.runtime.files.object_cache import ObjectCache
 
-_KEEP_AFTER_SWEEP = 0.8  # of the cap
-_OWN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE")  # what a user may have said
+_KEEP_AFTER_SWEEP = 0.8  # share of the cap
+_OWN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE")  # variables that a user may have set
 
 
 def use_own_folder(cache: ObjectCache) -> Path | None:
@@ -37,7 +37,7 @@ def use_own_folder(cache: ObjectCache) -> Path | None:
     folder = cache.folder.parent.parent / "pocl"
     try:
         why = make_own(folder) or complaint_below(folder)
-    except OSError:  # PoCL's usual place then
+    except OSError:  # then PoCL uses its usual folder
         return None
     if why:
         log.at(1, lambda: f"cache: {why}; OpenCL's kernels are not kept")
@@ -48,7 +48,7 @@ def use_own_folder(cache: ObjectCache) -> Path | None:
 
 
 def sweep(folder: Path, max_bytes: int) -> int:
-    """Removes the programs unused for longest until the folder is well below its cap; how many."""
+    """Removes the programs unused for longest until the folder is well below its cap; gives their number."""
     programs = sorted(_program(p.parent) for p in folder.glob("*/*/last_accessed"))
     total = sum(size for _, size, _ in programs)
     removed = 0

@@ -1,4 +1,5 @@
-"""PoCL on a processor that is younger than the LLVM inside it: tell it which older one to compile for.
+"""PoCL on a processor that is younger than the LLVM inside it: it is given the name of an older processor to
+compile for.
 
 The wheel of PoCL has LLVM 14, which calls a newer processor "generic". PoCL hands that name to clang, which
 does not accept it: every build fails with "unknown target CPU 'generic'" (PoCL's issue 1049; later releases
@@ -18,7 +19,7 @@ from autotensor.base import log
 
 UNKNOWN = "unknown target CPU 'generic'"
 GENERIC, ZEN_3 = "generic", "znver3"  # as LLVM spells them
-_RECORD_BYTES = 4096  # of a device's record; it has about 1500
+_RECORD_BYTES = 4096  # bytes of a device's record that are searched; it has about 1500
 _LAST_ADDRESS = 1 << 47
 
 # (features that the processor has, a processor known to LLVM 14 that has no more), the best first
@@ -43,8 +44,8 @@ def known_name(features: str) -> bytes:
 def name_processor(record: int, features: str, called: str) -> bool:
     """Gives the device record at that address a name that clang accepts; False if it has none to replace.
 
-    record: `int_ptr` of pyopencl's device. called: what stands there now. Memory is read through the system,
-    so that a value that is not a pointer gives an error of reading, not a crash.
+    record: `int_ptr` of pyopencl's device. called: the name that is there now. Memory is read through the
+    system, so that a value that is not a pointer gives an error of reading, not a crash.
     """
     name = called.encode() + b"\0"
     chosen = ctypes.create_string_buffer(known_name(features))

@@ -1,4 +1,4 @@
-"""Artifact: a compiled function as data: objects, texts, constants. Files of them: `artifact_file.py`.
+"""Artifact: a compiled function as data: objects, texts, constants. `artifact_file.py` has their files.
 
 The ABI of all native code, of kernels and of whole models:
 
@@ -33,7 +33,7 @@ from autotensor.base.target import Target
 ROLES = ("input", "constant", "prepared", "output", "workspace")
 _CACHE_LINE = 64
 EXTENTS = "extents?"  # the constant that tells kernels their run-time extents; no author's name has a "?"
-OPEN_SHAPES = "open_shapes"  # the key of meta that says what those are: runtime/extents.py
+OPEN_SHAPES = "open_shapes"  # key in meta with the meaning of these extents: runtime/extents.py
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,7 +46,7 @@ class ArgSpec:
     role: str  # one of ROLES
     shape: tuple[int, ...]
     dtype: str
-    per_thread: bool = False  # a workspace of which each thread has its own
+    per_thread: bool = False  # each thread has its own copy of this workspace
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -90,7 +90,7 @@ class Artifact:
 
     name: str
     target: Target
-    entry: str  # symbol
+    entry: str  # the symbol of the entry
     prepare: str | None
     args: tuple[ArgSpec, ...]
     objects: tuple[bytes, ...]  # native object files, linked together
@@ -112,13 +112,14 @@ class Artifact:
         return tuple(a for a in self.args if a.role in roles)
 
     def entry_constants(self) -> tuple[str, ...]:
-        """Constants that must stay after preparing, because `entry` reads them."""
+        """Constants that must be kept after preparing, because `entry` reads them."""
         constants = tuple(a.name for a in self.role("constant"))
         kept = self.meta.get("entry_constants")
         return constants if kept is None else tuple(n for n in constants if n in kept)
 
     def weights(self) -> tuple[ArgSpec, ...]:
-        """The arrays that `entry` reads besides its inputs: prepared ones, and constants that stay."""
+        """The arrays that `entry` reads in addition to its inputs: prepared arrays, and constants that are
+        kept."""
         kept = self.entry_constants()
         return tuple(a for a in self.args if a.role == "prepared" or a.name in kept)
 

@@ -4,10 +4,10 @@
                                         └── hash of roles, shapes and types of all arguments, in order, of the
                                             constants that stay, and of the indices that are inside
 
-An `.atm` describes its arguments in JSON, next to code that was compiled for them. Code that is called with
-smaller arrays than those writes into other memory; so the two are compared when a file is opened. This guards
-against mistakes, not against an author: code can do anything (docs/security.md). Symbols of older versions
-have no such part, and are accepted.
+An `.atm` describes its arguments in JSON, next to code that was compiled for them. If code is called with
+smaller arrays than it was compiled for, it writes into other memory; so the description and the symbol are
+compared when a file is opened. This guards against mistakes, not against an author: code can do anything
+(docs/security.md). Symbols of older versions have no such part, and are accepted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def bound(
 ) -> str:
     """The symbol of an entry with a hash of its arguments at its end.
 
-    part: "run" or "prepare". constants: names of those that stay (Artifact.entry_constants). ranges: of
-    arguments that hold indices, by name.
+    part: "run" or "prepare". constants: names of the constants that are kept (Artifact.entry_constants).
+    ranges: the ranges of arguments that hold indices, by name.
     """
     told = [
         part,

@@ -26,8 +26,8 @@ from autotensor.runtime.files.object_cache import object_key
 # 3: several artifacts, each as in format 2
 # 4: of one or several; texts are compressed
 FORMAT = 4
-_PACKED = ".z"  # what the name of a compressed part ends with
-_MOST_TEXT = 64 << 20  # bytes of one text: a small part must not unpack to all of memory
+_PACKED = ".z"  # end of a compressed part's name
+_MOST_TEXT = 64 << 20  # most bytes of one text: a small part must not unpack to fill the memory
 
 
 def save(path: str | Path, artifact: Artifact) -> None:
@@ -110,7 +110,7 @@ def load_known(path: str | Path, data: bytes | None = None) -> tuple[str, tuple[
 
 
 def give_back(found: Iterable[Artifact]) -> None:
-    """Gives the memory back in which values of a file were read, to be hashed or prepared from."""
+    """Gives back the memory into which values of a file were read for hashing or preparing."""
     give_back_pages(_owner(v) for artifact in found for v in artifact.values.values())
 
 
@@ -159,7 +159,7 @@ def _small(
 
 
 def _text(member: str, data: memoryview) -> str:
-    """The text of a member. Raises ValueError for bytes that are not text, or a very long one."""
+    """The text of a member. Raises ValueError for bytes that are not text, or for a very long text."""
     if not member.endswith(_PACKED):
         return str(data, "utf-8")
     unpacking = zlib.decompressobj()
@@ -183,8 +183,8 @@ def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 
 
 def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
-    """The artifact of a description; raises an error of any kind for one that is damaged or tells lies that
-    can be seen."""
+    """The artifact of a description; raises an error of any kind for a description that is damaged or visibly
+    false."""
     check_head(head)
     args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
     specs = {a.name: a for a in args}

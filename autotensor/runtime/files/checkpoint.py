@@ -28,7 +28,7 @@ def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str]
 
     Raises InputError when the directory does not exist.
     """
-    from safetensors.numpy import save as as_bytes  # not at the top: loading a model must not import it
+    from safetensors.numpy import save as as_bytes  # imported here: loading a model must not import it
 
     where = Path(path)
     if not where.parent.is_dir():

@@ -35,13 +35,13 @@ _SEAL = b"autotensor-sha256:"
 _COMMENT_BYTES = len(_SEAL) + 64
 _NAME = re.compile(r"[a-z0-9_]+(/[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)?(\.[a-z]+)?")
 _LOCAL_HEADER_BYTES = 30
-_HEADER = b"PK\3\4"  # what a file begins with
-_END_BYTES = 22  # of the record behind the directory, before the comment
+_HEADER = b"PK\3\4"  # the first bytes of a file
+_END_BYTES = 22  # bytes of the record between directory and comment
 _ALIGNMENT_EXTRA = 0xD935  # the extra field that Android's zipalign introduced for this purpose
 _ZIP64_EXTRA_BYTES = 20  # zipfile adds so many to the local header of a member near or above 2 GiB
 
 Buffer = bytes | memoryview
-Image = bytes | mmap.mmap  # of a whole file
+Image = bytes | mmap.mmap  # the contents of a whole file
 
 
 def write_container(path: Path, head: Mapping[str, Any], members: Mapping[str, Buffer]) -> None:
@@ -52,7 +52,7 @@ def write_container(path: Path, head: Mapping[str, Any], members: Mapping[str, B
         with replacing(path) as file:
             _write(file, manifest, members)
             file.flush()
-            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # goes with its last view
+            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with its last view
             _sealed(file, image, set(members), path)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}.") from error
@@ -79,7 +79,7 @@ def _described(head: Mapping[str, Any], members: Mapping[str, Buffer], name: str
 
 
 def _write(file: BinaryIO, manifest: bytes, members: Mapping[str, Buffer]) -> None:
-    """All but the seal."""
+    """Writes everything except the seal."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.comment = _SEAL + b"0" * 64
         for name, data in {MANIFEST: manifest, **members}.items():
@@ -98,7 +98,8 @@ def read_container(
 ) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """The manifest and the members (read-only views of the mapped file), after every byte was checked.
 
-    contents: of the file, from `container_bytes`, say; `path` is then a name for messages only.
+    contents: the file's contents, for example from `container_bytes`; `path` is then a name for messages
+    only.
     Raises ArtifactError: unreadable, not a container, of a newer format, or changed since it was written.
     """
     image: Image = _map(path) if contents is None else contents
@@ -128,7 +129,7 @@ def read_container(
 
 
 def give_back(parts: Iterable[Any]) -> None:
-    """Gives the pages of mapped members back to the system, which has them in its cache; they can be read
+    """Gives the pages of mapped members back to the system, whose cache holds them; they can be read
     again."""
     maps = {id(m): m for p in parts if isinstance(p, memoryview) and isinstance(m := p.obj, mmap.mmap)}
     for image in maps.values():
@@ -170,14 +171,14 @@ def _manifest(view: memoryview, spans: Mapping[str, tuple[int, int]], path: Path
 
 
 def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
-    """Where each member's data lies: name → (first byte, byte after the last); disjoint and inside the
-    file."""
+    """The place of each member's data: name → (first byte, byte after the last); the places are disjoint and
+    inside the file."""
     spans: dict[str, tuple[int, int]] = {}
     try:
         with zipfile.ZipFile(_Reader(image)) as archive:
             for entry in archive.infolist():
                 if entry.filename in spans or not _NAME.fullmatch(entry.filename):
-                    if MANIFEST not in archive.namelist():  # a zip of something else: of torch.save, say
+                    if MANIFEST not in archive.namelist():  # another zip, for example from torch.save
                         raise _foreign(path)
                     raise _damaged(path, f"it has an unexpected part {entry.filename!r}")
                 if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.volume:

@@ -28,11 +28,11 @@ class LaunchSpec:
     block: Extents
     dynamic_shared_bytes: int = 0
     object: int = 0
-    tile: Mapping[str, Any] | None = None  # of a thread, for the error that it needs too many registers
+    tile: Mapping[str, Any] | None = None  # a thread's tile, for the error about too many registers
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> LaunchSpec:
-        """From JSON data. Raises KeyError, TypeError or ValueError for anything else."""
+        """A launch from JSON data. Raises KeyError, TypeError or ValueError for anything else."""
         grid, block = tuple(map(int, data["grid"])), tuple(map(int, data["block"]))
         if len(grid) != 3 or len(block) != 3 or min(*grid, *block) < 1:
             raise ValueError(f"launch of {data['kernel']!r} has grid {grid} and block {block}")

@@ -1,4 +1,4 @@
-"""Whether the description of a compiled function can be one, before anything is made of it.
+"""Checks the description of a compiled function before it is used.
 
 A sealed file is unchanged since it was written, but anybody can write one. The facts that the runtime relies
 on are checked here: kinds of values, names that refer to something, places inside their memory.
@@ -16,10 +16,10 @@ from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS, launches
 
-MOST_BYTES = 1 << 47  # of an argument: what a process can address
-MOST_AXES = 32  # of an array of any version of NumPy
+MOST_BYTES = 1 << 47  # most bytes of an argument: a process can address no more
+MOST_AXES = 32  # most axes of an array, by any version of NumPy
 MOST_THREADS = 1 << 16
-MOST_SHARED = 1 << 30  # bytes of shared memory; no device has so many
+MOST_SHARED = 1 << 30  # most bytes of shared memory; no device has so many
 _KINDS: Mapping[str, Any] = {
     "name": str,
     "target": dict,
@@ -35,7 +35,7 @@ _KINDS: Mapping[str, Any] = {
 
 
 def check_head(head: Any) -> None:
-    """Raises ArtifactError unless every part of a description is there and of its kind."""
+    """Raises ArtifactError unless a description has all its parts, each of the right kind."""
     _want(head, dict, "it")
     for name, kind in _KINDS.items():
         if name not in head:
@@ -79,7 +79,7 @@ def _check_target(target: Mapping[str, Any]) -> None:
 
 
 def check_meta(artifact: Artifact) -> None:
-    """Raises ArtifactError, or another error, where what the runtime reads of `meta` does not fit the
+    """Raises ArtifactError, or another error, if the entries of `meta` that the runtime reads do not fit the
     arguments."""
     meta, specs = artifact.meta, {a.name: a for a in artifact.args}
     for a in artifact.args:
@@ -135,7 +135,7 @@ def _check_ranges(ranges: Any, specs: Mapping[str, ArgSpec]) -> None:
 
 
 def _check_kernels(meta: Mapping[str, Any], args: tuple[ArgSpec, ...]) -> None:
-    """Whether every kernel of a linked model has its arguments inside the model's."""
+    """Checks that the arguments of every kernel of a linked model are inside the model's arguments."""
     kernels, programs = meta.get("kernels", []), meta.get("programs", {})
     _want(kernels, list, "'kernels'")
     _want(programs, dict, "'programs'")
@@ -156,7 +156,8 @@ def _check_kernels(meta: Mapping[str, Any], args: tuple[ArgSpec, ...]) -> None:
 
 
 def _fits(inner: Mapping[str, Any], offset: int, outer: ArgSpec) -> bool:
-    """Whether a kernel's argument ends inside the model's one. Constants that were prepared are nowhere."""
+    """Whether a kernel's argument ends inside the model's argument. Constants that were prepared have no
+    place."""
     if inner["role"] == "constant" or inner.get("per_thread"):
         return True
     size = dtype_of(inner["dtype"]).bytes

@@ -6,7 +6,7 @@
     <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
 
 Code from here is executed, so folder and entries must be the user's own and closed to others
-(file_ownership.py). A cache that cannot be used is not an error: everything works without, only slower.
+(file_ownership.py). A cache that cannot be used is not an error: everything works without it, only slower.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from autotensor.runtime.files.file_ownership import complaint, make_own, open_ow
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32
 _PUTS_BETWEEN_SWEEPS = 64
-_PUTS: dict[Path, int] = {}  # by this process into each folder: one cache is opened for every compilation
-_KEEP_AFTER_SWEEP = 0.8  # of the cap, so that not every put has to sweep
+_PUTS: dict[Path, int] = {}  # puts of this process by folder, because each compilation opens a cache anew
+_KEEP_AFTER_SWEEP = 0.8  # share of the cap, so that not every put has to sweep
 
 
 def object_key(*parts: str | bytes) -> str:
@@ -75,7 +75,7 @@ class ObjectCache:
             return None
         self.counts.hits += 1
         with suppress(OSError):
-            os.utime(path)  # what is used last is evicted last
+            os.utime(path)  # the entry used last is evicted last
         return data[_DIGEST_BYTES:]
 
     def put(self, key: str, data: bytes) -> bytes:
@@ -119,7 +119,7 @@ class ObjectCache:
                 path.unlink()
 
     def place(self, key: str) -> Path | None:
-        """Where the entry of that key lies, if there is a folder."""
+        """The path of that key's entry, if there is a folder."""
         if not _KEY.fullmatch(key):
             raise InputError(f"cache key {key!r} is not a hash.", fix="Make it with object_key.")
         return self.folder / key[:2] / key if self.folder is not None else None
@@ -131,8 +131,8 @@ def default_cache() -> ObjectCache:
 
 
 def default_prepared_cache() -> ObjectCache | None:
-    """The same of prepared weights, with AUTOTENSOR_PREPARED_BYTES; None if no folder is named and
-    platformdirs, which loading does without, is not installed."""
+    """The same for prepared weights, with AUTOTENSOR_PREPARED_BYTES. None if no folder is named and
+    platformdirs is not installed, which loading does not need."""
     try:
         return ObjectCache(_default_folder() / "prepared", switches.prepared_bytes())
     except ImportError:

@@ -1,8 +1,8 @@
-"""An artifact as one string of bytes, for the object cache: what `.atm` files hold, without the file.
+"""An artifact as one string of bytes, for the object cache: the contents of an `.atm` file, without the file.
 
     pack(artifact) ──▶ b"…"      unpack(b"…") ──▶ the artifact
 
-What is no such string gives None.
+Any other string gives None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autotensor.base.errors import AutotensorError
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.artifact_file import description, restored
 
-LEVEL = 1  # of compression: texts are nine tenths of it and shrink to a fifth; more takes longer than reading
+LEVEL = 1  # compression: texts are nine tenths, and shrink to a fifth; a higher level is slower than reading
 
 
 def pack(artifact: Artifact) -> bytes:

@@ -6,10 +6,10 @@
     0        32         4096
     ┌ digest ┬ zeros ───┬ prepared arrays ┐     digest: of the length and of a sum for every block of data
 
-They are made in the pages of the file itself, so that the process that makes them shares them too and nothing
-is copied. Two processes that begin at once both make one; either rename leaves a whole file. An entry is used
-if it is the user's own (file_ownership.py) and its sums fit: those find a page that was never written and a
-flipped bit, at the speed of memory. Where there can be no file, private memory is used.
+The arrays are made in the pages of the file itself, so that the process that makes them shares them, too, and
+nothing is copied. Two processes that begin at once both make a file; either rename leaves a whole file. An
+entry is used if it is the user's own (file_ownership.py) and its sums fit. The sums detect unwritten pages
+and flipped bits at the speed of memory. If no file can be made, private memory is used.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.files.file_ownership import complaint, open_own
 from autotensor.runtime.files.object_cache import ObjectCache
 
-_DATA = 4096  # where it begins
+_DATA = 4096  # offset of the arrays in the file
 _DIGEST_BYTES = 32
-_BLOCK = 64 << 10  # bytes of a sum; sums of 64 bits miss one change in 2**64
+_BLOCK = 64 << 10  # bytes per sum; a sum of 64 bits misses one change in 2**64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +57,9 @@ class Pages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NewFile:
-    """A file that bears another name until it is whole."""
+    """A file that has another name until it is complete."""
 
-    whole: Array  # uint8: all of it
+    whole: Array  # uint8: the whole file
     temporary: Path
     path: Path
     cache: ObjectCache
@@ -86,7 +86,7 @@ class _NewFile:
 def prepared_pages(cache: ObjectCache | None, key: str, size: int) -> Array | Pages:
     """Read-only bytes that a process has prepared under this key, or else memory to prepare them in.
 
-    cache: whose folder the file is to lie in; None: nowhere. size: in bytes.
+    cache: the cache whose folder gets the file; None: no file is made. size: in bytes.
     """
     path = cache.place(key) if cache is not None and 0 < size <= cache.max_bytes - _DATA else None
     if cache is None or path is None:
@@ -101,7 +101,7 @@ def prepared_pages(cache: ObjectCache | None, key: str, size: int) -> Array | Pa
 
 
 def _found(path: Path, size: int) -> Array | None:
-    """The data of an entry that is whole."""
+    """The data of an intact entry; None if there is none."""
     try:
         descriptor = open_own(path)
     except PermissionError as error:
@@ -128,9 +128,9 @@ def _mapped(descriptor: int) -> Array:
 
 
 def _new_file(cache: ObjectCache, path: Path, size: int) -> _NewFile | None:
-    """A file next to `path`, for all of which the disk has room; None where there can be none."""
+    """A file next to `path`, with disk space reserved for all of it; None if it cannot be made."""
     if not hasattr(os, "posix_fallocate"):
-        return None  # a page that finds no room later would end the process
+        return None  # a page without disk space would end the process later
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)

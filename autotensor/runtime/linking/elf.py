@@ -36,14 +36,14 @@ _USUAL_TYPES = (0, 1, 2, 3, 4)  # none, object, function, section, file; not: co
 
 
 class Damaged(Exception):
-    """The defect of an object; completes "an object file of it …"."""
+    """The defect of an object; its text continues "an object file of it …"."""
 
 
 class Section(NamedTuple):
     """A section that is loaded."""
 
     name: str
-    offset: int  # of its bytes in the file
+    offset: int  # offset of its bytes in the file
     size: int
     align: int  # a power of two
     is_code: bool
@@ -52,9 +52,10 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A symbol of the table; `section` is None for those that others define, and for absolute ones."""
+    """A symbol of the table; `section` is None for absolute symbols, and for symbols that other objects
+    define."""
 
-    name: str  # "" for local ones, whose names are not used
+    name: str  # "" for local symbols, whose names are not used
     section: int | None
     value: int  # offset in its section; or an absolute address
     is_undefined: bool
@@ -87,7 +88,7 @@ def is_elf(data: bytes) -> bool:
 
 
 def machine_of(data: bytes) -> str:
-    """The processor family of an ELF file, "" if it says none that we know."""
+    """The processor family of an ELF file, "" if it is not a family that we know."""
     return MACHINES.get(int.from_bytes(data[18:20], "little"), "")
 
 
@@ -122,7 +123,7 @@ _Header = tuple[int, ...]  # name, kind, flags, address, offset, size, link, inf
 
 
 def _strings(data: bytes, headers: list[_Header], number: int) -> bytes:
-    """A table of strings, which ends with the end of one."""
+    """A table of strings; its last byte must end a string."""
     _, kind, _, _, offset, size, *_ = headers[number]
     if kind != STRTAB or size == 0 or data[offset + size - 1] != 0:
         raise Damaged(f"has a section {number} that is not a table of names")
@@ -194,7 +195,7 @@ def _symbol(
     if place in (_UNDEFINED, ABSOLUTE):
         # the null symbol, and a file's name, are never used
         return Symbol(label, None, value, place == _UNDEFINED, binding == WEAK)
-    if place >= len(headers):  # common ones too, and section numbers of more than 16 bits
+    if place >= len(headers):  # also common symbols, and section numbers of more than 16 bits
         raise Damaged(f"has a symbol {label or n} in a section {place} that is not there")
     if place in sections and value > sections[place].size:
         raise Damaged(f"has a symbol {label or n} outside its section")

@@ -2,11 +2,11 @@
 
     elf.read ─▶ layout.lay_out ─▶ names outside found ─▶ memory ─▶ bytes, relocated ─▶ pages protected
 
-Whatever refers to each other by 32 bits lies side by side, wherever the process has room for the whole: no
-matter what else is mapped, or where. Functions of the process, any distance away, are reached through a table
-of addresses. Everything is checked before it is mapped or written, constants are read-only, and no page is
-ever writable and executable. An object that cannot be linked gives an ArtifactError of one sentence; nothing
-here can end the process.
+Code and data that refer to each other by 32 bits lie side by side, wherever the process has room for all of
+it; the place of other mappings does not matter. Functions of the process, any distance away, are reached
+through a table of addresses. Everything is checked before it is mapped or written, constants are read-only,
+and no page is ever writable and executable. An object that cannot be linked gives an ArtifactError of one
+sentence; nothing here can end the process.
 
 LLVM's own loader, MCJIT, maps each section by itself, and asserts where two are more than 2 GiB apart.
 """
@@ -37,11 +37,11 @@ _NOT_ELF = ("darwin", "win32", "cygwin")
 class Code:
     """Code in memory; its addresses are good for as long as this object lives."""
 
-    addresses: Mapping[str, int]  # of the wanted functions
+    addresses: Mapping[str, int]  # addresses of the wanted functions
     keep: Any
 
     def keep_for_ever(self) -> Code:
-        """For what threads run until the process ends, when the interpreter is long gone."""
+        """Keeps code for threads that run until the process ends, after the interpreter is gone."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.keep))
         return self
 
@@ -100,7 +100,7 @@ def _outside(name: str, layout: Layout) -> dict[str, int]:
 
 
 def _reserve(name: str, size: int) -> mmap.mmap:
-    """Zeros, anywhere; unmapped when the last reference is gone."""
+    """Memory of zeros, anywhere; unmapped when the last reference is gone."""
     try:
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
@@ -108,7 +108,7 @@ def _reserve(name: str, size: int) -> mmap.mmap:
 
 
 def _protect(name: str, base: int, layout: Layout, machine: str) -> None:
-    """From now on code is not written, and constants neither."""
+    """Makes code and constants read-only."""
     code, constants, _ = layout.ends
     process = ctypes.CDLL(None, use_errno=True)
     groups = ((0, code, mmap.PROT_READ | mmap.PROT_EXEC), (code, constants, mmap.PROT_READ))
@@ -117,7 +117,7 @@ def _protect(name: str, base: int, layout: Layout, machine: str) -> None:
         if end > start and process.mprotect(ctypes.c_void_p(base + start), size, protection):
             why = os.strerror(ctypes.get_errno())
             raise ArtifactError(f"{name}: this system does not let its code be executed: {why}.")
-    if machine == "aarch64":  # whose instruction caches do not see what was stored
+    if machine == "aarch64":  # its instruction caches do not see stores
         # Where the compiler's library is not found, the system's own cleaning of pages that become executable
         # for the first time has to do.
         with suppress(OSError, AttributeError):

@@ -1,5 +1,5 @@
-"""Loading by LLVM's just-in-time linker, where objects are not ELF, or of a processor that linker.py does not
-know: macOS, Windows, RISC-V.
+"""Loading by LLVM's just-in-time linker, if objects are not ELF (macOS, Windows), or are for a processor that
+linker.py does not support (RISC-V).
 
 JITLink reserves one piece of memory for all that is linked together, as linker.py does.
 """

@@ -1,4 +1,4 @@
-"""From an artifact to addresses: is this machine able to run its code? Then link it.
+"""From an artifact to addresses: its code is checked to run on this machine, then linked.
 
 A missing feature of the processor, which would end the process by an illegal instruction, is an error here.
 """
@@ -21,7 +21,7 @@ class Loaded:
     """Code in memory; the addresses are good for as long as this object lives."""
 
     entry: int
-    prepare: int  # 0: none
+    prepare: int  # 0: there is none
     code: Code
 
 
@@ -63,7 +63,7 @@ def fits_here(artifact: Artifact) -> bool:
 def load(artifact: Artifact, more: Sequence[str] = ()) -> Loaded:
     """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be.
 
-    more: functions besides its entries whose addresses `code` shall have.
+    more: further functions, besides its entries, whose addresses `code` should have.
     """
     check_host(artifact)
     wanted = [name for name in (artifact.entry, artifact.prepare, *more) if name]

@@ -1,4 +1,4 @@
-"""Several relocatable objects as one, for the linkers of others: what `ld -r` makes, without a tool.
+"""Several relocatable objects as one, for other linkers, as `ld -r` makes it, but without a tool.
 
     a.o [ code | constants ]  b.o [ code | data ]  ──▶  [ code a, b | constants a | data b ], exported names
 
@@ -19,7 +19,7 @@ from autotensor.runtime.linking.elf import Damaged, Object, Section, Symbol
 
 _INFO_LINK = 0x40  # flag of a section: its `info` is the number of another one
 _FUNCTION, _DATA, _NO_TYPE = 2, 1, 0
-_HEADER_FLAGS = slice(48, 52)  # of the file header: what a processor family says of its objects
+_HEADER_FLAGS = slice(48, 52)  # bytes of the file header with flags of the processor family
 _FLAGS_OF = struct.Struct("<I")
 
 
@@ -42,7 +42,7 @@ class _Entry:
 
     name: str
     info: int
-    section: int  # its number in the result
+    section: int  # the section's number in the result
     value: int
     size: int = 0
 
@@ -52,10 +52,10 @@ class _Entry:
 
 
 def merged_object(name: str, objects: Sequence[bytes], exported: Collection[str]) -> bytes:
-    """One relocatable ELF object of all; only the symbols `exported` can be seen from outside.
+    """One relocatable ELF object made of all objects; only the symbols `exported` can be seen from outside.
 
-    Raises ArtifactError, which begins with `name`, for objects that are damaged or no ELF, and for an
-    exported name that none defines.
+    Raises ArtifactError, which begins with `name`, for objects that are damaged or not ELF, and for an
+    exported name that no object defines.
     """
     try:
         parts = [elf.read(data) for data in objects]
@@ -82,7 +82,7 @@ class _Merger:
     def __init__(self, objects: Sequence[Object], exported: Collection[str]) -> None:
         self._objects = objects
         self._sections: dict[str, _Merged] = {}
-        self._starts: dict[tuple[int, int], tuple[str, int]] = {}  # of each part: section and offset in it
+        self._starts: dict[tuple[int, int], tuple[str, int]] = {}  # section and offset of each part
         self._place_sections()
         self._globals: dict[str, tuple[int, Symbol]] = {}
         for number, o in enumerate(objects):
@@ -92,7 +92,7 @@ class _Merger:
             raise Damaged(f"should define {missing}, which none does")
         self._exported = exported
         self._entries: list[_Entry] = []
-        self._numbers: dict[object, int] = {}  # of entries
+        self._numbers: dict[object, int] = {}  # numbers of the entries
         for number, o in enumerate(objects):
             for n, relocations in o.relocations.items():
                 self._move(number, n, relocations)
@@ -199,8 +199,8 @@ def _file(
     names: _Names,
     places: dict[int, int],
 ) -> bytes:
-    """first: whose header says for which processor this is. locals_: symbols before the first global one.
-    places: of symbols in their table."""
+    """first: the object whose header names the processor. locals_: number of symbols before the first global
+    one. places: the indices of symbols in their table."""
     out = bytearray(elf.HEADER.size)
     headers: list[tuple[int, ...]] = [(0,) * 10]
     labels = _Names()
@@ -216,7 +216,7 @@ def _file(
 
     for s in sections:
         put(s.name, elf.NOBITS if s.is_zero else elf.PROGBITS, s.flags, s.data, size=s.size, align=s.align)
-    put(".note.GNU-stack", elf.PROGBITS, 0, b"")  # no code of ours executes its stack
+    put(".note.GNU-stack", elf.PROGBITS, 0, b"")  # our code never executes its stack
     table = len(headers)
     put(
         ".symtab", elf.SYMTAB, 0, symbols,

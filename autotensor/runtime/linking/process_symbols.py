@@ -12,7 +12,7 @@ _LIBRARIES = ("libm.so.6", "libm.so", "libm.dylib", "libgcc_s.so.1")
 
 
 def address_of(symbol: str) -> int | None:
-    """Where a symbol is in memory, None if no library here defines it."""
+    """The address of a symbol, None if no library of this process defines it."""
     for library in _libraries():
         with suppress(AttributeError):
             return ctypes.cast(library[symbol], ctypes.c_void_p).value

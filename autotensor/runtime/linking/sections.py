@@ -1,8 +1,9 @@
-"""Objects side by side: where each section comes to lie, and the bytes of all of them at a given address.
+"""Objects side by side: the place of each section, and the bytes of all of them for a given address.
 
     [ code of all objects | stubs ][ constants | table of addresses ][ data ]
 
-Plain numbers and bytes, so that it can be looked at without running any of it, and for any processor.
+It works with plain numbers and bytes, for any processor, so that the result can be examined without running
+it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Any, NamedTuple
 from autotensor.runtime.linking.elf import Damaged, Object, Relocation, Section, Symbol
 from autotensor.runtime.linking.relocation import KINDS, NOTHING, STUB_BYTES, Kind, Of, Origin, page, stub
 
-_MOST_BYTES = 1 << 30  # of all; what refers to each other by 32 bits must be nearer than 2 GiB
+_MOST_BYTES = 1 << 30  # most bytes of all sections: references of 32 bits reach less than 2 GiB
 _SLOT_BYTES = 8
 
-Target = tuple[int, Symbol]  # what a relocation refers to: by which object it is defined (-1: none), and what
+Target = tuple[int, Symbol]  # a relocation's symbol, and the object that defines it (-1: none)
 
 
 class Use(NamedTuple):
     """A relocation with its meaning."""
 
-    section: tuple[int, int]  # which object, which of its sections
+    section: tuple[int, int]  # numbers of the object and of its section
     relocation: Relocation
     kind: Kind
     target: Target
@@ -38,15 +39,15 @@ class Layout:
     objects: tuple[Object, ...]
     defined: Mapping[str, Target]  # global symbols
     uses: tuple[Use, ...]
-    starts: Mapping[tuple[int, int], int]  # of sections, by object and number
+    starts: Mapping[tuple[int, int], int]  # offsets of sections, by object and number
     stubs: Mapping[Target, int]
-    slots: Mapping[Target, int]  # of the table of addresses
+    slots: Mapping[Target, int]  # slots in the table of addresses
     table: int
-    ends: tuple[int, int, int]  # of code, constants, data: multiples of a page
+    ends: tuple[int, int, int]  # ends of code, constants, data: multiples of a page
 
     @property
     def outside(self) -> dict[str, bool]:
-        """Names of symbols that others must define; whether each may be missing."""
+        """Names of symbols that others must define, each with whether it may be missing."""
         found: dict[str, bool] = {}
         for use in self.uses:
             symbol = use.target[1]
@@ -55,7 +56,7 @@ class Layout:
         return found
 
     def function(self, name: str) -> int | None:
-        """The offset of a function, None if there is none of this name."""
+        """The offset of a function, None if no function has this name."""
         number, symbol = self.defined.get(name, (-1, None))
         if symbol is None or symbol.section is None:
             return None
@@ -65,9 +66,9 @@ class Layout:
         return self.starts[number, symbol.section] + symbol.value
 
     def write(self, memory: MutableSequence[int] | Any, base: int, outside: Mapping[str, int]) -> None:
-        """The bytes of all, as they must be at address `base`, into a writable buffer of zeros.
+        """Writes the bytes of all sections, relocated for address `base`, into a writable buffer of zeros.
 
-        outside: addresses of symbols that others define. Raises Damaged for a value that does not fit its
+        outside: the addresses of symbols that others define. Raises Damaged for a value that does not fit its
         place.
         """
         for (number, n), start in self.starts.items():
@@ -125,7 +126,7 @@ class Layout:
 
 
 def lay_out(objects: Sequence[Object], machine: str) -> Layout:
-    """Raises Damaged for objects that cannot be linked, whatever others define."""
+    """Lays out the objects. Raises Damaged for objects that cannot be linked, whatever others define."""
     defined = _defined(objects)
     uses = tuple(_uses(objects, machine, defined))
     called = dict.fromkeys(u.target for u in uses if u.kind.of is Of.CALLEE and u.target[1].is_undefined)
@@ -155,7 +156,7 @@ def lay_out(objects: Sequence[Object], machine: str) -> Layout:
 
 
 def _defined(objects: Sequence[Object]) -> dict[str, Target]:
-    """Global symbols. A strong one wins over weak ones, of which the first wins."""
+    """The global symbols. A strong definition wins over weak ones; among weak ones the first wins."""
     found: dict[str, Target] = {}
     for number, o in enumerate(objects):
         for symbol in o.symbols:
