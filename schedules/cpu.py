@@ -99,7 +99,7 @@ class Cpu:
 
     # -- latencies and rates of a core
     latency: int = 4  # cycles from one FMA, or addition, to the next of the same accumulator (Zen 4, 2026-11)
-    # that keep a core busy: latency times units, two of them elsewhere (Zen 4, 2026-11)
+    # accumulators that keep a core busy: latency times units; others have two units (Zen 4, 2026-11)
     accumulators: int = 8
     l2_rate: float = 24.0  # bytes a cycle from L2 (Zen 4, 2026-11)
     l3_rate: float = 12.0  # bytes a cycle from L3, or memory (Zen 4, 2026-11)
@@ -164,7 +164,7 @@ class Cpu:
 
     # -- register tiles of products
     tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
-    # speed of one that leaves no registers to the operations inside a term (L1 distances in 29 rows of a
+    # speed of a tile that leaves no registers to the operations inside a term (L1 distances in 29 rows of a
     # vector against 24; Zen 4, 2026-11)
     spilled: float = 0.93
     # operations that a scalar costs in a tile of one vector, where an operation fetches it (L1 distances in 9
@@ -178,7 +178,7 @@ class Cpu:
     tile_step: float = 1.5
     # cycles for a vector that comes from the last cache, at its bandwidth (Zen 4, 2026-11)
     tile_stream: float = 2.5
-    # cycles by which a row costs more that competes for its set of L1; rising with the square when L2 is
+    # cycles that a row costs more if it competes for its set of L1; they rise with the square when L2 is
     # crowded too (Zen 4, 2026-11)
     tile_crowded: float = 0.8
     # share of L2 for a panel besides its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
@@ -327,11 +327,11 @@ class Cpu:
 
 
 ZEN4 = Cpu()
-# Two whole registers a cycle, as all processors multiply that do not halve them
+# it multiplies two whole registers a cycle, like all processors that do not halve them
 XEON = replace(
     ZEN4,
     name="xeon",  # Xeon Sapphire Rapids, a virtual machine
-    # those of x86-64-v4 that are not AMD's; x86-64-v4 itself stands for any of them
+    # processors of x86-64-v4 that are not AMD's; x86-64-v4 itself stands for any of them
     archs=(
         *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "cannonlake", "icelake-client"),
         *("icelake-server", "tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids"),

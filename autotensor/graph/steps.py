@@ -31,7 +31,7 @@ MOST_KEPT = 1 << 29  # bytes of the states of all steps
 JOINED = 8  # steps that one kernel computes as one axis
 
 Step = Callable[..., Sequence[GraphNode]]
-# what stands for an element of one step, at step t: (t, indices) → the element
+# the expression for an element of one step, at step t: (t, indices) → the element
 Reads = Mapping[Tensor, Callable[[Var, tuple[Expr, ...]], Expr]]
 
 

@@ -172,7 +172,7 @@ class Span:
     at: Number = 0
     step: Number = 0
     base: Expr | None = None
-    gap: Number = 1  # what is run over differs from the base by multiples of it; 0: by nothing
+    gap: Number = 1  # the indices differ from the base by multiples of it; 0: they do not differ
     cell: Number = 0  # the needed part lies between two neighbouring multiples of it; 0: none is known
 
 

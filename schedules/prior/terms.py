@@ -21,6 +21,6 @@ class Terms:
     tile: Floats  # vector accumulators (or stores) of one unrolled step
     loads: Floats  # vector or scalar loads of one step
     parts: tuple[Floats, ...]  # seconds of all cores: computing, then behind every cache
-    hidden: Floats  # those of these seconds that are a part of computing
+    hidden: Floats  # the seconds among `parts` that are a part of computing
     launch: float  # seconds of its parallel region
     total: Floats  # seconds of the stage alone

@@ -51,7 +51,7 @@ def bytes_moved(
         coming = far if n else near
         traffic = [added(level) for level in zip(*coming, strict=True)] or nothing
         found = kept(working, cache, traffic)
-        if rates.warm_weights:  # what fits as a whole is still there, if others have not taken its place
+        if rates.warm_weights:  # operands that fit as a whole are still there, if not replaced
             first = [x[0] for x in coming]
             found = np.where(working[0] <= cache, _gone(s, working[0], first, cache, passed), found)
         elif n == len(caches) - 1:  # weights make room for others'

@@ -182,7 +182,7 @@ def float_helpers(function: str, bits_of: str, float_of: str) -> dict[str, str]:
     }
 
 
-# which helpers a helper calls
+# helper → the helpers that it calls
 USES = {
     **{f"at_wholeu64_{t}": (f"at_whole64_{t}",) for t in ("float32", "float64")},
     "at_round_f16": ("at_h2f", "at_f2h"),

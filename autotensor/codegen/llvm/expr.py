@@ -303,7 +303,8 @@ class ValueWriter(FunctionWriter):
             raise self.error(f"{op.value!r} is not defined for {t}.")
         if _is_number(a):
             a, b, x, y = b, a, y, x
-        if self.copies.get(x) == literal(-inf if op is Op.MAX else inf, t):  # what a reduction begins with
+        # the initial value of a reduction
+        if self.copies.get(x) == literal(-inf if op is Op.MAX else inf, t):
             return y
         return self.extremes.beyond(op, t, y, x) if _is_number(b) else self.extremes.of(op, t, x, y)
 

@@ -110,7 +110,7 @@ class FunctionWriter:
         self.block = "entry"  # label of the block being written
         self.declared: dict[str, str] = {}  # external functions and constants: name → its line
         self.known: dict[Any, str] = {}
-        # what private buffers hold that was stored in this block: (buffer, first element, type) → operand
+        # values stored to private buffers in this block: (buffer, first element, type) → operand
         self.held: dict[tuple[Any, int, DType], str] = {}
         self.copies: dict[str, str] = {}  # operand loaded from these → operand that was stored
         self.scopes: list[Scope] = []

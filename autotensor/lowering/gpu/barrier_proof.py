@@ -256,7 +256,7 @@ class _Prover:
         if turns > 1:
             if _always_meets(s.body):
                 before = {*self.since, *(a for group in self.groups for a in group)}
-                before |= {replace(a, flying=False) for a in before}  # those that will have arrived
+                before |= {replace(a, flying=False) for a in before}  # copies that will have arrived
                 self.stmt(s.body, replace(way, env={**way.env, var: way.value(var + 1)}))
                 there = compare(Cmp.LT, var + 1, const(self.sizes[var][0] + turns, var.type))
                 self.since = [a if a in before else a.where(var, there) for a in self.since]

@@ -36,7 +36,7 @@ class Boxes:
         self.kept: dict[Buffer, Buffer] = {}  # a stage's buffer → its small replacement
         self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
         self._bases: dict[Buffer, tuple[Expr, ...]] = {}
-        self.steps = dict(state.dag.carried)  # what scans read of the steps before → what these wrote
+        self.steps = dict(state.dag.carried)  # buffer that a scan reads → buffer that earlier steps wrote
         self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # the turn whose box is meant, where several are kept
 
     def keep(self, stage: Stage) -> None:
