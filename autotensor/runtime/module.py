@@ -70,15 +70,15 @@ class _Short:
 class Module(CompiledFunction):
     """A loaded artifact; see the module's docstring. Calls are re-entrant."""
 
-    _key = ""  # what it prepares is its own
+    _key = ""  # "": prepared arrays are its own
 
     def __init__(
         self, artifact: Artifact, threads: int | None = None, provider: str | None = None, key: str = ""
     ) -> None:
         """Load `artifact`. `threads` defaults to AUTOTENSOR_NUM_THREADS, OMP_NUM_THREADS, the usable cores.
 
-        key: a hash of code and values, under which other processes find what this one prepares, in the cache
-        folder; "": it is this module's own.
+        key: a hash of code and values, under which other processes find the arrays that this module prepares,
+        in the cache folder; "": they are this module's own.
         Raises ArtifactError if this machine cannot run it.
         """
         self._key = key
@@ -99,7 +99,7 @@ class Module(CompiledFunction):
         self._provider = threads.choose(name) if name else None
         threads.look_again()
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
-        self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
+        self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region only costs time
         read = {a.name for a in artifact.weights()}  # the others may lie anywhere, and are dropped
         self._take(artifact, {n: _aligned(v) if n in read else v for n, v in values.items()})
         self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
@@ -282,7 +282,7 @@ class Module(CompiledFunction):
     ) -> tuple[float, ...]:
         """Seconds of one run, `repeat` samples; `arrays` are inputs, outputs optional. Preparing is not
         timed."""
-        if hasattr(arrays, "shape"):  # its rows would be taken for the arguments
+        if hasattr(arrays, "shape"):  # one array: its rows would be taken for the arguments
             raise ArgumentError(f"{self.name}: time takes the arrays in a list.", fix="f.time([a, b]).")
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)

@@ -1,4 +1,4 @@
-"""Where times hold: a machine, what code is made for, and of a card's target the card.
+"""The place for which times are valid: a machine, a target, and for a card's target the card.
 
     here(target) ──▶ Place ──▶ task(workload key) ──▶ what the tuning log files trials under
 

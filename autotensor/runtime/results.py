@@ -24,10 +24,10 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 LEAST = 128 * 1024  # bytes; the C library keeps smaller ones itself
-MOST = 32 * 1024 * 1024  # bytes that are kept idle of one size
+MOST = 32 * 1024 * 1024  # idle bytes that are kept for one size
 _PAGE = 4096
-_SIZES = 8  # that are kept; then all are forgotten
-_BLOCKS = 4  # of one size
+_SIZES = 8  # sizes that are kept; beyond so many all are forgotten
+_BLOCKS = 4  # blocks that are kept for one size
 
 _Block = ctypes.Array[ctypes.c_char]
 

@@ -6,7 +6,7 @@
     with timing_lock(beside=True), compiling(spare=True)     the two together: on cores that are not timed on
     with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
 
-Who waits through a whole run counts its waits: `search/measuring/timing_turns.py`.
+A whole run limits its waits in total: `search/measuring/timing_turns.py`.
 
 The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that. Whoever waits to time
 holds a second lock meanwhile, which compilers pass through: however many they are, timing gets its turn.
@@ -28,7 +28,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 
 _POLL_SECONDS = 0.02
-MOST_WAIT_S = 300.0  # for one turn: no timing takes so long, but its process may have been stopped
+MOST_WAIT_S = 300.0  # longest wait for one turn: no timing takes so long, but its process may be stopped
 
 
 class BusyError(MeasureError):

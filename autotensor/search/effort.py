@@ -18,11 +18,11 @@ from dataclasses import dataclass
 class Effort:
     """The limits of one effort."""
 
-    coverage: float  # of the whole time; the lightest tasks beyond it are left as they are
-    batches: int | None  # of one task, at most
+    coverage: float  # share of the whole time; the lightest tasks beyond it are not tuned
+    batches: int | None  # most batches of one task
     least_gain: float  # share of the whole time that a batch must promise to save
-    race_s: float  # timing of one final race; building and checking come on top
-    limit_s: float | None  # of the whole run, where no deadline is given
+    race_s: float  # seconds of timing in one final race; building and checking are extra
+    limit_s: float | None  # seconds of the whole run, if no deadline is given
 
 
 EFFORTS = {
@@ -38,7 +38,7 @@ BATCHES_SPENT = "its batches of effort quick are spent"
 
 
 def percent(share: float) -> str:
-    """A share as people write it.
+    """A share as a percentage.
 
     >>> percent(0.01), percent(0.0005), percent(0.125)
     ('1 %', '0.05 %', '12.5 %')
@@ -47,7 +47,7 @@ def percent(share: float) -> str:
 
 
 def too_little(least_gain: float) -> str:
-    """Why a run ends whose tasks all promise less.
+    """The reason why a run ends if all its tasks promise less.
 
     >>> too_little(0.01)
     'no task promises to save 1 % of the whole time per batch any more'

@@ -11,7 +11,7 @@ from autotensor.search.task import Candidate, Task
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
-    """A batch of one task was measured. `seconds` has None where `statuses` says why there is none."""
+    """A batch of one task was measured. `seconds` has None for failures, whose reasons are in `statuses`."""
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -19,7 +19,7 @@ class RoundDone:
     statuses: tuple[str, ...]
     best_s: float
     default_s: float | None
-    trials: int  # of the whole run, so far; what was rejected is not counted
+    trials: int  # trials of the whole run so far, without rejected candidates
     budget: int
     failures: int
     elapsed_s: float
@@ -51,9 +51,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Another process works on the same run; this one goes on when that has ended."""
+    """Another process works on the same run; this process continues when the other has ended."""
 
-    other: str  # which, for people
+    other: str  # a readable name of the other process
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Raced:
     """A task's best candidates and its default were measured again together; the times are of that race."""
 
     task: Task
-    seconds: float  # of the winner
+    seconds: float  # the winner's time
     default_s: float | None  # None: the default does not work
     default_won: bool
 
@@ -71,8 +71,8 @@ class ModelSaved:
     """The file at `path` is a whole model that can be run, with the best schedules so far."""
 
     path: Path
-    first: bool  # of this run
-    written: bool = True  # False: it was there and holds just that
+    first: bool  # whether it is the first of this run
+    written: bool = True  # False: the file already held this model
 
 
 Event = RoundDone | Improved | TaskDone | Resumed | Waiting | Raced | ModelSaved

@@ -47,7 +47,7 @@ OUTCOME = (
 )
 NEEDED = ("sketch", "decisions")
 PRIOR = "prior_s"
-ROWS = 100_000  # of the log at a time: describing a sketch costs as much for one row as for hundreds
+ROWS = 100_000  # rows that are read at once: describing a sketch costs as much for one row as for hundreds
 
 
 def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None = None) -> Frame:
@@ -83,7 +83,7 @@ def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.
 def _alike(
     trials: list[dict[str, Any]], space: _Space
 ) -> Iterator[tuple[tuple[str, str, str, str], list[dict[str, Any]]]]:
-    """Trials of one sketch on machines of equal rates: what is described at once."""
+    """Trials of one sketch on machines with equal rates, which are described together."""
 
     def place(t: dict[str, Any]) -> tuple[str, str, str, str]:
         return t["workload"], t["target"], t["sketch"] or "", space.rates_of(t["machine"], t["target"])

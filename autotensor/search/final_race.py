@@ -27,14 +27,14 @@ from autotensor.search.task import Task
 from tuning_db import RACES, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
-CHALLENGERS = 5  # besides the default; of 200 trials a dozen lie within the noise of the best
-TIMING_S = 1.0  # of one race; building and checking take about as long
+CHALLENGERS = 5  # contestants besides the default; of 200 trials a dozen are as fast as the best within noise
+TIMING_S = 1.0  # seconds of timing in one race; building and checking take about as long
 LEAST_SAMPLE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """How a race ended; the winner is the default unless a challenger was faster beyond the noise."""
+    """The outcome of a race; the winner is the default unless a challenger was faster beyond the noise."""
 
     winner: TrialRecord
     seconds: float
@@ -50,7 +50,8 @@ def final_race(
     timing_s: float = TIMING_S,
     metric: Metric = median_s,
 ) -> Final | None:
-    """Races a task's best, if that has not been done. None when there is nothing to choose from."""
+    """Races a task's best candidates, unless they were already raced. None if there is nothing to choose
+    from."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
     mine = journal.store.trials(*place[:2], session=journal.session.id)
     known = known_best(journal.store, place, default_hash, metric)
@@ -111,8 +112,8 @@ def met(
     store: TrialStore,
     metric: Metric,
 ) -> frozenset[str]:
-    """Which of these traces need not race: those of the last race of a task on a machine; by medians, of any
-    race, since a trace that is not in the last one had lost before."""
+    """The traces, among these, that need not race again: those of the task's last race on a machine. With the
+    median as metric those of any race, because a trace that is missing from the last race had lost before."""
     if metric is not median_s:
         return frozenset(r.trace_hash for r in last)
     return store.met(workload_key, target_key, machine, asked, RACES)
@@ -121,7 +122,8 @@ def met(
 def known_best(
     store: TrialStore, place: tuple[str, str, str], default_hash: str, metric: Metric
 ) -> Sequence[TrialRecord]:
-    """The log's best. By another metric, also the winner of the last race, which is best by medians."""
+    """The log's best trials. With a metric other than the median, also the winner of the last race, which is
+    best by medians."""
     best = best_by(metric, store, place)
     if metric is median_s:
         return best
@@ -134,7 +136,8 @@ def entrants(
     known: Sequence[TrialRecord],
     metric: Metric = median_s,
 ) -> tuple[TrialRecord, ...]:
-    """The verified ones that meet: the best of a run's trials of a task, its default, the best of the log."""
+    """The verified trials that are raced: the best of a run's trials of a task, its default, the best of the
+    log."""
     mine = sorted((t for t in run if t.verified), key=lambda t: (metric(t), t.id or 0))
     return distinct_traces(
         (*contestants(mine, default_hash, CHALLENGERS + 1), *known), CHALLENGERS + 1 + len(known)

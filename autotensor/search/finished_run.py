@@ -3,7 +3,7 @@
     tasks, options ──session of this run, ended for good──▶ rows and last races ──▶ TuneReport
                    └─ anything is open, new or other than then ──▶ None: search
 
-What the search would have done without asking for a single trial, without building a single tuner.
+The report is the same as the search would give after measuring nothing, but no tuner is built.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def known_run(
     residency: str = "graph",
     code: str = "",
 ) -> TuneReport | None:
-    """The report of a run of which nothing is left to do; None when there is.
+    """The report of a run with nothing left to do; None if something is left.
 
     defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
     code: as in `TuningRun`.
@@ -84,7 +84,7 @@ def _report(
     reason: str,
     metric: Metric,
 ) -> TaskReport | None:
-    """How a task went; None when something is left to do."""
+    """The report of a task; None when something is left to do."""
     if not rows:
         left = reason == EFFORT_SPENT
         return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None

@@ -51,8 +51,8 @@ from tuning_db.records import Sketch as SketchRecord
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
-MOST_LAUNCHES = 3  # of a candidate; after that many it is assumed to be the one that ends the run
-ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
+MOST_LAUNCHES = 3  # launches of a candidate; after so many it is assumed to be the one that ends the run
+ALL_FINISHED = "all tasks are finished"  # reason for ending with trials left
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Proposed:
     """The candidates of one round of a task."""
 
     task: Task
-    index: int  # of the round
+    index: int  # index of the round
     candidates: Sequence[Candidate]
 
 
@@ -73,9 +73,9 @@ class Journal:
     environment: str
     seeds: tuple[int, ...]
     residency: str
-    ended_before: str = ""  # why the run that is continued ended, if it did
+    ended_before: str = ""  # why the continued run ended, if it ended
     witness: Witness = NOBODY  # this process
-    _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text it wrote to the log
+    _texts: set[str] = field(default_factory=set)  # hashes of sketches that it wrote
     _others: dict[Who, Witness] = field(default_factory=dict)  # that it wrote to the log
     races: Races = field(init=False)
     repeats: Races = field(init=False)  # the same races, held once more on other machines of the class
@@ -288,7 +288,7 @@ def what_is_asked(run: TuningRun, key: str) -> Run:
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
-    """Names a run by tasks, target, options and seed; the number of trials is not part of it."""
+    """A run's key, from tasks, target, options and seed; the number of trials is not part of it."""
     weights = sorted((t.workload.key, t.weight) for t in tasks)
     text = json.dumps([weights, target_key, sorted(options.items()), seed])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

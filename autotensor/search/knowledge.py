@@ -28,7 +28,7 @@ from schedules.prior.rates import Rates, as_timed
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-MOST_ROWS = 4000  # the newest
+MOST_ROWS = 4000  # at most so many rows, the newest
 
 
 @dataclass(frozen=True, slots=True)

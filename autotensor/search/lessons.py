@@ -3,9 +3,9 @@
     rows of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
           └─ the same rows, rates and sources as before ──────────────────▲ read
 
-A lesson holds the rows that the model would have been given; the model itself is fitted as without it. Its
-key holds the trials and their times: a new trial of the workload makes a new lesson, those of other workloads
-leave it as it is.
+A lesson holds the rows that the model would have been given; the model is fitted as if there were no lesson.
+Its key holds the trials and their times: a new trial of the workload makes a new lesson, those of other
+workloads leave it as it is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def teach(
     metric: Metric,
     known: Policy | None = None,
 ) -> int:
-    """Teaches a model the trials of a workload; gives how many it understood. known: whose sketches count."""
+    """Teaches a model the trials of a workload; gives the number of usable trials. known: the tuners whose
+    sketches are used."""
     cache = default_cache()
     sketches = None if known is None else known.sketches
     hashes = "" if sketches is None else " ".join(s.hash for s in sketches)

@@ -77,11 +77,11 @@ from schedules.generate import generate
 from schedules.prior.rates import Rates
 from tuning_db.records import TrialRecord
 
-RACE_S = 0.8  # roughly, what a final race takes besides its timing
-RACES_SHARE = 0.2  # of a deadline: at most this much is kept for the final races
+RACE_S = 0.8  # rough seconds of a final race besides its timing
+RACES_SHARE = 0.2  # greatest share of the deadline that is kept for the final races
 # in a fleet: batches of a task that are proposed at once, at most; and rounds of a task that remain, at least
 MOST_TOGETHER, LEAST_ROUNDS = 4, 8
-LEAST_RACE_S = 0.2  # of timing: a shorter race decides nothing
+LEAST_RACE_S = 0.2  # least seconds of timing: a shorter race decides nothing
 
 
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
@@ -149,7 +149,7 @@ class _Loop:
         """Ends the tasks that the effort leaves out: together they take a small share of the model's time."""
         expected = [(r.expected_s(), r) for r in self.runs]
         left_s = (1.0 - self.options.means.coverage) * sum(s for s, _ in expected)
-        for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest is never left
+        for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest task is never left out
             left_s -= seconds
             if left_s < 0.0:
                 return
@@ -191,7 +191,7 @@ class _Loop:
             run.tuner.suggest(known.seeds(run.tuner))
 
     def _over(self) -> str:
-        """Why the whole run ends; "" while it goes on."""
+        """The reason why the whole run ends; "" while it continues."""
         if self.trials >= self.options.trials:
             return SPENT
         if self.late or self._left_s() <= 0.0:
@@ -199,29 +199,30 @@ class _Loop:
         return "it was stopped" if self.stopped() else ""
 
     def _left_s(self) -> float:
-        """Seconds until the deadline, without those kept for the final races to come."""
+        """Seconds until the deadline, without the seconds that are kept for the coming final races."""
         each = RACE_S + self.options.means.race_s
         open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
         return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
 
     def _reason(self, run: Course) -> str:
-        """Why a task gets no more trials; "" while it may have some."""
+        """The reason why a task gets no more trials; "" while it may have some."""
         batches = self.options.means.batches
         if not run.ended and batches is not None and run.batches >= batches:
             return BATCHES_SPENT
         return run.ended or stop_reason(run.standing(), self._least_s()) or ""
 
     def _why_finished(self) -> str:
-        """Why no task is left."""
+        """The reason why no task is left."""
         reasons = {self._reason(r) for r in self.runs}
-        if FINISHED_BEFORE in reasons:  # by this effort: a greater one goes on
+        if FINISHED_BEFORE in reasons:  # finished by this effort only: a greater effort continues
             return self.journal.ended_before
         if reasons & {COVERED, BATCHES_SPENT}:
             return EFFORT_SPENT
         return too_little(self.options.least_gain) if TOO_LITTLE in reasons else ALL_FINISHED
 
     def _least_s(self) -> float:
-        """Seconds that the next batch must be expected to save; negative: no task ends for this reason."""
+        """The least seconds that the next batch must be expected to save; negative: no task ends for this
+        reason."""
         if not self.options.patience:
             return -1.0
         return self.options.least_gain * sum(map(Course.expected_s, self.runs))
@@ -251,7 +252,7 @@ class _Loop:
         return self.options.trials - self.trials - self.flights.trials
 
     def _finish_tasks(self) -> None:
-        """Says which tasks are finished, and races them."""
+        """Reports the finished tasks, and races them."""
         for run in self.runs:
             if self._flies(run):
                 continue
@@ -318,7 +319,7 @@ class _Loop:
             self._learn(run, before, rows)
             run.outlook = run.tuner.outlook(self.options.batch)
         now = time.perf_counter()
-        took = now - max(flight.began, self.landed)  # until then the measurer had another batch
+        took = now - max(flight.began, self.landed)  # before that the measurer had another batch
         self.landed = now
         self.pace.count(first=run.batches == 1, trials=len(batch), seconds=took)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
@@ -367,7 +368,7 @@ class _Loop:
         if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return
         run.raced = True
-        self.flights.depart()  # others are measured meanwhile
+        self.flights.depart()  # other batches are measured meanwhile
         default = run.tuner.default().trace.hash
         try:
             with self.watch("race"):
@@ -404,7 +405,7 @@ class _Loop:
         return ran
 
     def _flying(self, rounds: Sequence[tuple[Course, Sequence[TrialRecord]]]) -> int:
-        """How many of the last rounds may have been in flight when the run was killed."""
+        """The number of last rounds that may have been in flight when the run was killed."""
         tasks: list[Course] = []
         for run, _ in reversed(rounds):
             if len(tasks) + 1 >= self.depth or any(run is t for t in tasks):
@@ -423,7 +424,7 @@ class _Loop:
             and rows[0].trace_hash == run.tuner.default().trace.hash
             and self.journal.ended_before in final_reasons(self.options)
         ):
-            run.ended = FINISHED_BEFORE  # by the same rules; other rates do not reopen it
+            run.ended = FINISHED_BEFORE  # finished by the same rules; new rates do not reopen it
 
     def _report(self, run: Course) -> TaskReport:
         best = run.tuner.best_seconds
@@ -443,7 +444,7 @@ class _Loop:
 
 
 def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> CostModel:
-    """A cost model by name or factory. Raises InputError for one that cannot predict and learn.
+    """A cost model by name or factory. Raises InputError for a model that cannot predict and learn.
 
     target: the model may begin with the ensemble that is shipped for it; None: it begins empty.
     """

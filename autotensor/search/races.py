@@ -18,7 +18,8 @@ from tuning_db.values import now
 
 
 def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tuple[TrialRecord, ...]:
-    """The first of these, the default, then the others in their order, each trace once, `most` of them.
+    """At most `most` contestants: the first of these, the default, then the others in their order, each trace
+    once.
 
     The default comes early, so that no race ends without it.
     """
@@ -53,7 +54,7 @@ class Races:
         return raced
 
     def end(self, reason: str) -> None:
-        """The last race was held."""
+        """Ends the session after the last race."""
         if self.session is not None:
             self.store.end_session(self.session.id, reason)
 

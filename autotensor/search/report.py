@@ -20,7 +20,7 @@ LATE = "the deadline is reached"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskReport:
-    """How one task went. With `raced`, both times are of the final race, taken side by side."""
+    """The result of one task. With `raced`, both times are of the final race, taken side by side."""
 
     task: Task
     default_s: float | None
@@ -28,7 +28,7 @@ class TaskReport:
     best: Candidate | None
     trials: int
     failures: int
-    reason: str  # why it got no more trials
+    reason: str  # why the task got no more trials
     raced: bool = False
     rejected: int = 0  # refused by their machine code, in addition to the trials
 
@@ -43,7 +43,7 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneReport(ShownInNotebooks):
-    """How a run went. Prints as a line per task and one about the run."""
+    """The result of a run. Prints as a line per task and one about the run."""
 
     tasks: tuple[TaskReport, ...]
     trials: int

@@ -28,9 +28,9 @@ class TuningRun:
     deadline: Deadline  # when all of it must be over, races included
     listener: Listener = silent
     model: str = ""  # what people call the whole; "": a computation by itself
-    model_hash: str = ""  # of its graph
+    model_hash: str = ""  # hash of the model's graph
     residency: Residency = "graph"  # where a kernel finds its weights
-    seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
+    seeds: tuple[int, ...] = (0, 1)  # seeds of the random inputs on which answers are checked
     stopped: Callable[[], bool] = lambda: False  # called between batches; True ends the run (Ctrl-C)
     place: Place | None = None  # where the measurer measures; None: here
     # key of a fleet's sources: with others it is another run, for which the rows of this one are seeds

@@ -13,7 +13,8 @@ from schedules.shipped import fits
 
 
 def final_reasons(options: TuneOptions) -> frozenset[str]:
-    """Why a run may have ended that has nothing left to do for such options, whatever their trials."""
+    """The reasons for which a run with these options ends with nothing left to do, whatever the number of
+    trials."""
     quick = [EFFORT_SPENT] if options.means.batches is not None else []
     return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
 

@@ -41,7 +41,7 @@ READY = "ready"
 OUTPUT_LIMIT_BYTES = 1 << 20
 REPLY_LIMIT_BYTES = 64 << 20
 _TAIL_BYTES = 8 << 10
-_EXIT_SECONDS = 1.0  # from closing its pipe to being dead, before we kill
+_EXIT_SECONDS = 1.0  # time for ending by itself after its pipe is closed, before we kill it
 _CHUNK = 1 << 16
 
 
@@ -107,12 +107,12 @@ class Child:
         self.output_limit = output_limit
         self.start_timeout_s = start_timeout_s
         self.starts = 0
-        self._cores: Collection[int] | None = None  # that it may run on; None: all of ours
+        self._cores: Collection[int] | None = None  # cores that it may run on; None: all of ours
         self._running: _Running | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._tail = b""
         self._printed = 0  # bytes of output since the request began
-        self._unread = b""  # of the reply pipe
+        self._unread = b""  # read from the reply pipe, not yet used
 
     @property
     def pid(self) -> int | None:

@@ -1,6 +1,7 @@
-"""Which schedulers may be spoken to: those that know their callers by certificates, and this machine's own.
+"""The schedulers that may be used: those that identify their callers by certificates, and this machine's own.
 
-Whoever reaches a scheduler runs Python on all its workers, so a plain one is for the loopback alone.
+Anybody who reaches a scheduler can run Python on all its workers, so a plain scheduler may only be on the
+loopback.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def checked_address(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as an address has it, is this machine and reached from nowhere else.
+    """Whether the host of an address is this machine, and cannot be reached from any other.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("10.0.0.4")
     (True, True, True, False)

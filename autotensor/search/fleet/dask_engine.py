@@ -84,7 +84,7 @@ class DaskEngine:
 
 
 def named(function: Callable[..., Any], *args: Any) -> tuple[str, Any]:
-    """On a worker: its name, and what the function gives."""
+    """Runs on a worker: gives its name, and the function's result."""
     from distributed import get_worker
 
     return str(get_worker().name), function(*args)
@@ -95,7 +95,7 @@ async def _offer_no_longer(tag: str, dask_worker: Any) -> None:
 
 
 def _hand_on(done: Any, answer: Future[tuple[str, Any]]) -> None:
-    """From dask's future to Python's, with errors that say what may be done."""
+    """Passes the result of dask's future to Python's, with errors that contain advice."""
     from distributed import KilledWorker
 
     if not answer.set_running_or_notify_cancel():

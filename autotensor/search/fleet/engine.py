@@ -12,29 +12,30 @@ from autotensor.search.measuring.measure_request import Who
 
 
 class WorkerLost(MeasureError):
-    """The workers that had a batch were killed, one after the other; the batch may go to others."""
+    """The workers that had a batch were killed, one after the other; the batch may be sent to other
+    workers."""
 
 
 class Engine(Protocol):
     """Runs functions on workers, one at a time on each."""
 
     def submit(self, function: Callable[..., Any], *args: Any, tag: str) -> Future[tuple[str, Any]]:
-        """Runs it on some worker that offers the tag; gives the worker's name, and what the function gave.
-
-        The future raises WorkerLost, or what the function raised, or MeasureError for a lost scheduler.
+        """Runs the function on a worker that offers the tag; gives the worker's name, and the function's
+        result. The future raises WorkerLost, the function's error, or MeasureError for a lost scheduler.
         """
         ...
 
     def workers(self) -> Mapping[str, frozenset[str]]:
-        """The tags that each worker offers now, by its name, which outlives a restart."""
+        """The tags that each worker offers now, by the worker's name, which stays the same after a
+        restart."""
         ...
 
     def described(self) -> Mapping[str, tuple[MachineClass, Who]]:
-        """Who the workers are, by name."""
+        """The identities of the workers, by name."""
         ...
 
     def withdraw(self, worker: str, tag: str) -> None:
-        """The worker offers the tag no longer."""
+        """Makes the worker stop offering the tag."""
         ...
 
     def close(self) -> None: ...

@@ -4,7 +4,7 @@
                ▲                                                        │
                └────── its workers were killed, mistagged or off ◀──────┘
 
-A batch is measured whole on one worker, since its times are compared; its answer is told once or not at all.
+A batch is measured whole on one worker, since its times are compared; its answer is passed on once or never.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from autotensor.search.fleet.on_worker import Answer, Batch, measure
 from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, OutOfTime
 from autotensor.te.workload import Workload
 
-BATCH = 8  # traces of a batch
-MOST_SENDS = 10  # of a batch, each to workers that were killed, mistagged or off
-PATIENCE_S = 120.0  # without any worker that could take a batch
+BATCH = 8  # traces in a batch
+MOST_SENDS = 10  # times that a batch is sent, if its workers were killed, mistagged or off
+PATIENCE_S = 120.0  # seconds without any worker that could take a batch
 LOOK_EVERY_S = 2.0
 
 
@@ -42,7 +42,7 @@ class _Asked:
     tag: str
     answer: Future[list[MeasureResult]]
     sends: int = 0
-    alone_since: float | None = None  # when no worker offered its tag, of time.monotonic
+    alone_since: float | None = None  # time.monotonic when no worker offered its tag
     sent: Future[tuple[str, Answer]] | None = None
 
 
@@ -72,7 +72,7 @@ class FleetMeasurer:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._open: set[_Asked] = set()
-        self._raced_by: dict[str, str] = {}  # worker of a workload's latest race
+        self._raced_by: dict[str, str] = {}  # workload → worker of its latest race
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look_after, name="autotensor fleet", daemon=True)
         self._watch.start()
@@ -167,7 +167,7 @@ class FleetMeasurer:
             asked.answer.set_result([replace(r, who=answer.who) for r in answer.results])
 
     def _refused(self, worker: str, answer: Answer) -> str:
-        """Why an answer is none of the class; "" if it is."""
+        """The reason why an answer is not from the class; "" if it is."""
         if answer.tag != self.machine_class.tag:
             return f"is of class {answer.tag}, not of {self.machine_class.tag} as it says"
         if answer.sentinel_s is None:

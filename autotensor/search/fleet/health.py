@@ -1,4 +1,4 @@
-"""Which workers of a class are not as fast as the class: what their sentinels say.
+"""Finds workers that are not as fast as their class, by the times of their sentinel kernels.
 
     each worker's latest sentinel ──against the middle of the others'──▶ off by 3 % or more: named
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 OFF = 0.03
-JUDGES = 2  # others that a worker is compared with, at least
+JUDGES = 2  # least number of others with which a worker is compared
 
 
 @dataclass(slots=True)
@@ -21,8 +21,8 @@ class Health:
     latest: dict[str, float] = field(default_factory=dict)
 
     def hear(self, worker: str, seconds: float) -> float | None:
-        """Notes a sentinel. None if the worker keeps with its class, or too few others are known; else by how
-        much it is off, as a share (negative: faster); it is forgotten then.
+        """Notes a sentinel. None if the worker is as fast as its class, or too few others are known; else its
+        difference as a share (negative: faster), and the worker is forgotten.
 
         >>> health = Health()
         >>> [health.hear(w, s) for w, s in (("a", 1.0), ("b", 1.01), ("c", 1.05))]

@@ -21,8 +21,8 @@ class MachineClass:
     """Machines with one processor model, one number of threads and one version of the code."""
 
     machine: HostMachine
-    target: Target  # the processor with the threads that workers of the class give
-    code: str  # key of the sources: others compile other kernels
+    target: Target  # the processor, with the number of threads that workers of the class use
+    code: str  # key of the sources: other sources compile other kernels
 
     @property
     def tag(self) -> str:
@@ -37,7 +37,7 @@ class MachineClass:
 
 
 def class_here(threads: int | None = None) -> MachineClass:
-    """The class of this machine. threads: those of a kernel; None: all that this process may use."""
+    """The class of this machine. threads: threads of a kernel; None: all that this process may use."""
     target = host()
     return MachineClass(host_machine(), target.with_threads(threads or target.num_cores), code_here().key)
 

@@ -23,9 +23,9 @@ from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.te.workload import Workload
 
-THREADS = "AUTOTENSOR_FLEET_THREADS"  # in a worker's environment: threads of a kernel
-SENTINEL_EVERY = 20  # batches of a worker, from its first one on
-SENTINEL = 1  # which of `sample_kernels`: arithmetic, some hundred us
+THREADS = "AUTOTENSOR_FLEET_THREADS"  # variable of a worker's environment: threads of a kernel
+SENTINEL_EVERY = 20  # batches of a worker between two sentinels; the first batch has one
+SENTINEL = 1  # index in `sample_kernels`: arithmetic, some hundred us
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Batch:
 class Answer:
     """A worker's answer; `error` and no results when nothing could be measured."""
 
-    tag: str  # of the class that the worker is of, whatever it offered
+    tag: str  # the tag of the worker's real class, whatever tags it offered
     who: Who
     results: tuple[MeasureResult, ...] = ()
     error: str = ""
-    late: bool = False  # the reference was given up
-    sentinel_s: float | None = None  # of one call
+    late: bool = False  # whether the reference was given up
+    sentinel_s: float | None = None  # seconds of one call of the sentinel
 
 
 class _Bench:
@@ -77,7 +77,7 @@ class _Bench:
         return self.measurer
 
 
-_bench = _Bench()  # of this process
+_bench = _Bench()  # the bench of this process
 
 
 def describe() -> tuple[MachineClass, Who]:

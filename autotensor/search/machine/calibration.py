@@ -1,4 +1,4 @@
-"""Calibration: what this machine can do, measured once and kept in the log by fingerprint.
+"""Calibration: the rates of this machine, measured once and kept in the log by fingerprint.
 
     rates = calibrated(store, target)      measures in a few seconds if the log does not know it yet
     measure(target, (1, 2, 4))             names → (value, unit), for several teams
@@ -10,8 +10,8 @@
     region.t2                seconds of a fork and join
     kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
 
-`probes.py` says how this stands others on the machine; `disturbed` is the share of runs that they disturbed.
-A team's figure that they spoilt is left out, and measured at a later occasion.
+`probes.py` says how other programs on the machine are tolerated; `disturbed` is the share of runs that they
+disturbed. A team's figure that they spoilt is left out, and measured on a later occasion.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from tuning_db import TrialStore
 from tuning_db.records import Calibration
 from tuning_db.values import now
 
-Values = dict[str, tuple[float, str]]  # by name, with units
-Said = Callable[[int, int], None]  # how many of all micro-kernels are measured
+Values = dict[str, tuple[float, str]]  # name → (value, unit)
+Said = Callable[[int, int], None]  # called with the numbers of measured and of all micro-kernels
 
-BEYOND = 4  # times the last cache: an array that only memory can hold
+BEYOND = 4  # multiple of the last cache's size: an array that only memory can hold
 MOST_BYTES = 1 << 30
-WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads the next
-BUSY = 0.25  # cores that others used on average, from which on it is worth saying
-CROWDED = 0.5  # of the cores used by others, from which on a short look is at one core only
-RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
-SPOILT = 0.25  # share of disturbed runs from which on rates are provisional: measured again, and said
+WINDOW = 8 << 20  # bytes of that array in one run, for all threads together; the next run reads on
+BUSY = 0.25  # others' mean use of cores, from which on it is reported
+CROWDED = 0.5  # share of the cores in use by others, from which on a short look measures one core only
+RETRY_S = 900.0  # least time before a figure that a busy machine prevented is tried again
+SPOILT = 0.25  # share of disturbed runs from which on rates are provisional: reported, measured again
 FMA_STEPS = 5_000
-BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
+BRIEF_ROUNDS = 4  # rounds of a short look; three calm ones make a rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class Probe:
         return 1.0 / measured.value if self.unit == "s" else measured.value
 
 
-DOT = "dot."  # begins the names of dot instructions' rates
+DOT = "dot."  # beginning of the names of dot instructions' rates
 
 
 def team_sizes(cores: int) -> tuple[int, ...]:
-    """1, 2, 4, … and all."""
+    """Numbers of threads: 1, 2, 4, … and all."""
     sizes = [1]
     while sizes[-1] * 2 < cores:
         sizes.append(sizes[-1] * 2)
@@ -99,10 +99,10 @@ def measure(
 ) -> Values:
     """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
 
-    teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
-    to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
-    brief: a short look, for callers without such time; disturbed samples are not retaken.
-    patience: until when others may time before us.
+    teams: numbers of threads; the figures of one core are always measured. Takes about two seconds for two
+    teams, up to `probes.BUDGET_S` more where others keep the cores busy. It does not wait for others, but
+    reports them. brief: a short look, for callers without such time; disturbed samples are not retaken.
+    patience: the time until which others may time first.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
@@ -171,7 +171,8 @@ def _arena(last_cache: int) -> Array:
 
 
 def _consistent(found: Values) -> Values:
-    """Less what a busy machine got wrong: a team is never slower than one thread, and takes time to meet."""
+    """The values without errors of a busy machine: a team is never slower than one thread, and its region
+    takes time."""
     out = {n: v for n, v in found.items() if not n.startswith("region.") or v[0] >= LEAST_REGION_S}
     for name, (value, unit) in out.items():
         base, _, last = name.rpartition(".")
@@ -197,18 +198,18 @@ def calibrated(
 ) -> Rates:
     """Rates from the log for the target's number of threads, measured first when they are missing.
 
-    again: measure all of it anew. Disturbed figures are measured again later, and replaced if that is
-    disturbed less. teams: numbers of threads to have besides. kernels: micro-kernels too,
-    which take about ten seconds once; without them the prior has its formula. brief: missing rates are taken
-    from a short look, which is not kept; of one core only where others use half of them, for teams wait long
-    there and would not be trusted. patience: until when others on the machine may time before us.
+    again: measure everything anew. Disturbed figures are measured again later, and replaced if that is
+    disturbed less. teams: further numbers of threads. kernels: also the micro-kernels, which take about ten
+    seconds once; without them the prior has its formula. brief: missing rates are taken from a short look,
+    which is not kept; of one core only where others use half of them, because teams wait long there and would
+    not be trusted. patience: the time until which others on the machine may time first.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
     values, missing, open_ = _known(store, target, wanted)
     if not (again or missing or (kernels and open_)):
-        return rates_of(values, target)  # whoever has the machine: nothing is measured
+        return rates_of(values, target)  # nothing is measured, so no lock is needed
     with timing_by(patience):
-        values, missing, open_ = _known(store, target, wanted)  # who had it before may have measured the same
+        values, missing, open_ = _known(store, target, wanted)  # the last holder may have measured the same
         if again or missing:
             crowded = brief and busy_cores() > CROWDED * usable_cores()
             found = measure(target, (1,) if crowded else wanted, brief, patience)
@@ -221,14 +222,15 @@ def calibrated(
 def _known(
     store: TrialStore | None, target: Target, teams: Sequence[int]
 ) -> tuple[dict[str, float], bool, bool]:
-    """Values of the log by name; whether rates are missing, whether micro-kernels are."""
+    """The log's values by name; whether rates are missing; whether micro-kernels are missing."""
     known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
     values = {name: c.value for name, c in known.items()}
     return values, _missing(known, teams), not kernels_of(values, target).steps
 
 
 def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
-    """Whether something must be measured: always for one core, for teams not again and again."""
+    """Whether figures must be measured: always if one core's are missing; a team's are not tried again and
+    again."""
     if any(n not in known for n in ("clock", "flops.core", "bandwidth.memory.core")):
         return True
     names = [f"{n}.t{t}" for t in teams if t > 1 for n in ("flops", "bandwidth.memory", "region")]
@@ -292,7 +294,7 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
 
 
 def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
-    """Writes the values to the log, if there is one and its own are not better; gives plain values."""
+    """Writes the values to the log, if there is a log and its values are not better; gives plain values."""
     values = {name: value for name, (value, _) in measured.items()}
     if store is None:
         return values

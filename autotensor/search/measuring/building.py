@@ -30,8 +30,8 @@ from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
 WORKER = "autotensor.search.measuring.worker"
-KEPT_BYTES = 64 << 20  # of code that is kept; a candidate has 20 to 200 KB
-_BUILDS_PER_CHILD = 2000  # then a new one, whatever may have piled up
+KEPT_BYTES = 64 << 20  # bytes of code that are kept; a candidate has 20 to 200 KB
+_BUILDS_PER_CHILD = 2000  # then a new child starts, whatever memory the old one has piled up
 _NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
 
 
@@ -89,12 +89,12 @@ class BuildPool:
         turns: Turns | None = None,
         cores: Cores | None = None,
     ) -> None:
-        """turns: of the run; others who time something are waited for, within its patience. cores: those
-        that this process times on, and those that may compile meanwhile; None: none may."""
+        """turns: the run's waits for others that time something. cores: the cores on which this process
+        times, and those that may compile meanwhile; None: none may."""
         self.target, self.options = target, options
         self._turns = turns or Turns()
         self._cores = cores
-        self._guard = threading.Lock()  # of the next three
+        self._guard = threading.Lock()  # guards the next three
         self._timing = False  # this process times something
         self._machine = ExitStack()  # has the lock of the whole machine, while all cores compile
         count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
@@ -110,8 +110,8 @@ class BuildPool:
         self._kept_bytes = 0
 
     def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
-        """One per trace, in order. Raises MeasureError when no child can be started, OutOfTime when the
-        deadline came while others timed something."""
+        """One result per trace, in order. Raises MeasureError when no child can be started, OutOfTime when
+        the deadline passes while others time something."""
         known = {t.hash: b for t in traces if (b := self._recalled(workload, t))}
         new = [t for t in traces if t.hash not in known]
         built = dict(
@@ -145,7 +145,7 @@ class BuildPool:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside the block what compiles is on spare cores, if there are any: this process times."""
+        """Inside the block this process times, and children compile on spare cores, if there are any."""
         with self._guard:
             self._timing = True
             self._stay_aside()

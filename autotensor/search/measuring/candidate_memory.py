@@ -17,9 +17,9 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 FENCE_BYTES = 256
-STRETCH = 1 << 16  # elements looked at at once: results for them stay in a core's own cache
+STRETCH = 1 << 16  # elements that are compared at once: their results stay in a core's own cache
 _WRITTEN, _READ = 0xA5, 0xFF
-_TRAP_INT = 0xA5  # also for bools, which then are neither
+_TRAP_INT = 0xA5  # also for bools, which are then neither True nor False
 _BYTE = np.dtype(np.uint8)
 
 
@@ -30,7 +30,7 @@ class Need:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    read_only: bool = False  # for the kernel
+    read_only: bool = False  # whether the kernel only reads it
 
     @property
     def bytes(self) -> int:
@@ -43,9 +43,9 @@ class Fenced:
 
     name: str
     array: Array
-    before: Array  # bytes of the fences
+    before: Array  # the fences' bytes
     after: Array
-    byte: int  # that they hold
+    byte: int  # the value of these bytes
 
     @property
     def address(self) -> int:
@@ -61,7 +61,7 @@ class Fenced:
         self.after[...] = self.byte
 
     def complaint(self) -> str:
-        """Where somebody wrote outside the array; empty when the fences are whole."""
+        """The place of a write outside the array, as text; empty when the fences are intact."""
         if (hit := np.flatnonzero(self.before != self.byte)).size:
             return f"it wrote up to {len(self.before) - int(hit[0])} bytes before the start of {self.name!r}"
         if (hit := np.flatnonzero(self.after != self.byte)).size:
@@ -78,7 +78,7 @@ class Slab:
     def place(self, needs: Sequence[Need], shift: int = 0) -> list[Fenced]:
         """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined.
 
-        Ends the life of those placed before.
+        The arrays placed before become invalid.
         """
         room = [room_of(n, shift) for n in needs]
         self.reserve(sum(room))

@@ -48,7 +48,7 @@ KINDS = ("normal", "positive", "integer")
 LEAST_POSITIVE = 0.1
 LARGE_BYTES = 64 << 20
 PERIOD = 1_000_003  # elements after which large constants repeat: a prime, so that no two rows are equal
-MISMATCHES = 1e-3  # share of the results of an argmax, a rounding … of floats that may fall on the other side
+MISMATCHES = 1e-3  # share of results of an argmax, a rounding … of floats that may differ
 
 
 def make_inputs(
@@ -56,7 +56,7 @@ def make_inputs(
 ) -> dict[str, Array]:
     """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms.
 
-    known: inputs that are there already.
+    known: inputs that exist already.
     """
     arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal", without=known)
     arrays.update(known)
@@ -117,7 +117,7 @@ class Verdict:
 
     @property
     def ratio(self) -> float:
-        """How bad, comparable between outputs."""
+        """The error as a multiple of the allowed one, comparable between outputs."""
         return self.error / self.allowed if self.allowed else 0.0 if self.error == 0.0 else math.inf
 
 
@@ -130,7 +130,7 @@ def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, 
     }
 
 
-MOST_POINTS = 1 << 22  # evaluated with NumPy for the sizes of terms: a second at most
+MOST_POINTS = 1 << 22  # most points that NumPy evaluates for the sizes of terms: a second at most
 
 
 def sizes_of_terms(dag: ComputeDAG, inputs: Mapping[str, Array]) -> dict[str, float]:
@@ -218,7 +218,7 @@ class _Tally:
 
     seen: int = 0
     count: int = 0
-    first: int = 0  # index of the first that differs
+    first: int = 0  # index of the first element that differs
 
     def add(self, differ: Array) -> None:
         found = int(np.count_nonzero(differ))
@@ -264,7 +264,7 @@ def _widened(got: Array, want: Array, wide: np.dtype[Any]) -> Iterator[tuple[Arr
 
 
 def _where(chosen: Array, values: Array) -> Array:
-    """The chosen values; themselves, not a copy, when it is all of them."""
+    """The chosen values; without a copy if all are chosen."""
     return values if chosen.all() else values[chosen]
 
 

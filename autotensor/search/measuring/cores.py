@@ -1,4 +1,5 @@
-"""Which cores a kernel is timed on, and which may compile meanwhile, where the machine has cores to spare.
+"""The cores on which a kernel is timed, and the cores that may compile meanwhile, if the machine has cores to
+spare.
 
     divide(range(8), {0: {0, 4}, …}, threads=2, usable=8) ──▶ Cores(timed={2, 3}, spare={0, 1, 4, 5})
 
@@ -28,10 +29,10 @@ from autotensor.runtime.timing_lock import timing_by
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-MOST_SLOWED = 1.02  # times its time alone: samples of one kernel differ by so much anyway
-_WAIT_S = 10.0  # until no process times
-_PAIRS = 11  # of samples, alone and next to work on the spare cores
-_WORK_BYTES = 1 << 18  # that are compressed in one sample; some milliseconds
+MOST_SLOWED = 1.02  # factor on its time alone: samples of one kernel differ by so much anyway
+_WAIT_S = 10.0  # longest wait until no process times
+_PAIRS = 11  # pairs of samples, alone and next to work on the spare cores
+_WORK_BYTES = 1 << 18  # bytes that are compressed in one sample; some milliseconds
 _MOST_WORKERS = 16  # more threads would wait for the interpreter
 
 
@@ -44,8 +45,8 @@ class Cores:
 
 
 def cores_for(target: Target) -> Cores | None:
-    """How this process's cores are divided while code of a target is timed; None: none is to spare, or the
-    system does not let us say where a process runs."""
+    """How this process's cores are divided while code of a target is timed; None: no core is to spare, or the
+    system does not let us choose where a process runs."""
     if not hasattr(os, "sched_setaffinity") or target.kind not in ("llvm", "cuda"):
         return None  # OpenCL's devices may be these cores
     allowed = os.sched_getaffinity(0)
@@ -85,7 +86,7 @@ def slowed(cores: Cores) -> float:
     workers = sorted(cores.spare)[:_MOST_WORKERS]
 
     def beside(core: int) -> None:
-        os.sched_setaffinity(0, {core})  # of this thread alone
+        os.sched_setaffinity(0, {core})  # for this thread only
         while not over.is_set():
             busy.wait()
             while busy.is_set() and not over.is_set():
@@ -121,7 +122,7 @@ def _compressing_s(work: bytes) -> float:
 
 
 def _siblings(core: int) -> frozenset[int]:
-    """Those that share the units of a core; only itself where the system does not say.
+    """The cores that share units with a core; only the core itself if the system does not say.
 
     Source: the kernel's cpulist format, "0,4" or "0-1".
     """

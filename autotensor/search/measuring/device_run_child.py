@@ -30,9 +30,9 @@ from autotensor.search.measuring.native_loop import native_loop
 from autotensor.search.measuring.run_child import Bench
 from autotensor.search.measuring.running_mark import Mark
 
-LEAST_PREPARE_S = 10.0  # that `prepare` may take on top of the limit of a run
-_WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
-_LONG_ENOUGH = 0.75  # of min_seconds
+LEAST_PREPARE_S = 10.0  # seconds that `prepare` may take in addition to the limit of a run
+_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls warm up by themselves
+_LONG_ENOUGH = 0.75  # share of min_seconds
 _MOST_GROWTH = 100.0  # of the calls in a sample: one near the clock's resolution is not trusted further
 _TAKES = 4.0  # times the calls themselves, with the work before each
 
@@ -56,7 +56,7 @@ class DeviceBench(Bench):
         self._on_device: dict[int, DeviceCandidate] = {}
 
     def load(self, number: int, artifact: Artifact, tolerance: float | None) -> int:
-        """Take a candidate; the bytes of constants that its calls read."""
+        """Take a candidate; gives the bytes of constants that its calls read."""
         self._device = device_of(artifact.target)
         launches(artifact, "run")  # complains now rather than later
         bounds = output_bounds(self.task.workload.dag, tolerance)
@@ -70,7 +70,7 @@ class DeviceBench(Bench):
     # -- checking -----------------------------------------------------------------------------------------
 
     def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
-        """Run once, between fences and traps; the verdict, and the seconds that the run took.
+        """Run once, between fences and traps; gives the verdict, and the seconds that the run took.
 
         limit_s: this process ends if the run takes longer. inexact: as in `Bench.check`.
         """

@@ -21,14 +21,14 @@ import numpy as np
 from autotensor.runtime.arrays import Array, address
 from autotensor.search.measuring.candidate_memory import Fenced, Need, Slab, lay, room_of, same_bytes
 
-PROTECTED_BYTES = 1 << 20  # from here on; smaller ones are compared in less than 0.1 ms
+PROTECTED_BYTES = 1 << 20  # least bytes of a protected array; smaller ones are compared in less than 0.1 ms
 _READ_ONLY = 1  # PROT_READ
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Held:
-    """Arrays by name; whoever makes it fills them before `seal`."""
+    """Arrays by name; the caller fills them before `seal`."""
 
     def __init__(self, needs: Sequence[Need], shift: int = 0, changed: str = "it changed its input") -> None:
         """shift: elements by which they are off alignment. changed: the complaint, before an array's name."""
@@ -58,7 +58,7 @@ class Held:
             f.trap()
 
     def broken(self) -> str:
-        """The first fence that was written into; "" when all are whole."""
+        """The first fence that was written to; "" when all are intact."""
         return next((c for f in self.fenced.values() if (c := f.complaint())), "")
 
     def seal(self) -> None:

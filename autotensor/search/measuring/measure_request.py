@@ -32,7 +32,7 @@ class OutOfTime(MeasureError):
     """The deadline came before the work was done; the workload itself is not at fault."""
 
 
-LEAST_SAMPLES = 3  # with fewer it is not a trial
+LEAST_SAMPLES = 3  # with fewer samples it is not a trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class MeasureOptions:
     repeat: int = 4  # samples of each candidate that is not slower than another: race_rule.py
     min_seconds: float = 0.002  # least duration of a sample
     build_timeout_s: float = 20.0
-    run_timeout_s: float = 10.0  # of one sample, or of one run while checking
-    oracle_timeout_s: float = 300.0  # of the unscheduled program on one set of inputs
+    run_timeout_s: float = 10.0  # limit of one sample, or of one run while checking
+    oracle_timeout_s: float = 300.0  # limit of the unscheduled program on one set of inputs
     # of the random inputs; one of small integers is added where that is exact
     seeds: tuple[int, ...] = (0, 1)
     memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
@@ -82,13 +82,13 @@ class MeasureResult:
     """The outcome for one candidate."""
 
     status: Status
-    seconds: tuple[float, ...] = ()  # of one call, one per sample, in order; empty unless status is OK
+    seconds: tuple[float, ...] = ()  # per call, by sample; empty unless status is OK
     build_seconds: float | None = None  # replaying, lowering and compiling; None: it was not built
     error: str | None = None  # why it failed, in full
-    source_sha: str | None = None  # of the object code
+    source_sha: str | None = None  # hash of the object code
     # of its answers, relative (see checks.compare); None: no answer was checked
     max_error: float | None = None
-    tolerance: float | None = None  # in the same unit
+    tolerance: float | None = None  # the allowed error, in the same unit
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
     reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed next to each sample
     prepared_bytes: int = 0  # of constants that each call reads
@@ -139,7 +139,7 @@ class AtOnce(ABC):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> list[MeasureResult]:
-        """The result of the future of `submit`, or its error."""
+        """The result of the future that `submit` gives, or its error."""
 
     def submit(
         self,

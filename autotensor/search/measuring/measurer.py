@@ -53,10 +53,10 @@ class Spent:
     """Wall seconds by phase since the measurer was made."""
 
     build: float = 0.0
-    wait: float = 0.0  # for the timing lock
+    wait: float = 0.0  # waiting for the timing lock
     run: float = 0.0
-    check: float = 0.0  # of `run`
-    sample: float = 0.0  # of `run`
+    check: float = 0.0  # the part of `run` for checking
+    sample: float = 0.0  # the part of `run` for sampling
     trials: int = 0
 
 
@@ -119,7 +119,7 @@ class LocalMeasurer(AtOnce):
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="autotensor-time")
         self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
         self._widened: dict[str, Workload] = {}  # computations in float64
-        self._best: dict[str, float] = {}  # seconds, by workload
+        self._best: dict[str, float] = {}  # best seconds by workload
 
     def measure(
         self,
@@ -169,13 +169,13 @@ class LocalMeasurer(AtOnce):
         tolerance: float | None = None,
         repeat: int | None = None,
     ) -> list[MeasureResult]:
-        """The same for code that is compiled already; its arguments have the workload's canonical names."""
+        """Measures code that is compiled already; its arguments have the workload's canonical names."""
         built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
         oracle = self._oracle(workload, [tolerance])
         return self._run(workload, oracle, built, [tolerance] * len(built), repeat)
 
     def pids(self) -> tuple[int, ...]:
-        """The children that live now."""
+        """Process ids of the children that live now."""
         return (*self._pool.pids(), *self._race.pids())
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
     code_here()      version, commit, changes that no commit holds, hash of the sources
     command_here()   what was typed, without passwords
 
-Nothing here fails: what a system does not tell is "".
+Nothing here fails: a fact that the system does not tell is "".
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CodeHere:
 
 @lru_cache(maxsize=1)
 def host_here() -> HostHere:
-    """The identity is a hash of the system's own machine id, which is private; without one, a hash of the
-    network card's address."""
+    """This computer. The identity is a hash of the system's own machine id, which is private; without one, a
+    hash of the network card's address."""
     name = platform.node()
     for file in MACHINE_IDS:
         try:
@@ -69,7 +69,7 @@ def _hashed(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def code_here() -> CodeHere:
-    """Read once a process; the sources take 30 ms."""
+    """The code of this process, read once; hashing the sources takes 30 ms."""
     try:
         version = metadata.version("autotensor")
     except metadata.PackageNotFoundError:

@@ -25,11 +25,11 @@ from statistics import median
 from autotensor.base.paired_times import paired
 from autotensor.search.measuring.measure_request import LEAST_SAMPLES
 
-FINAL_SAMPLES = (5, 15)  # of each contestant of a final race, at least and at most
-SLOW = 3.0  # times the best: slower, however noisy the machine
-LEAST = 0.01  # of the leader's time
-LIKELY = 0.02  # of the leader's time: what differs by less may as well be the leader
-LEAST_APART = 0.10  # of the incumbent's, which was timed in another batch
+FINAL_SAMPLES = (5, 15)  # least and greatest number of samples of each contestant in a final race
+SLOW = 3.0  # multiple of the best time that is slower, however noisy the machine is
+LEAST = 0.01  # share of the leader's time
+LIKELY = 0.02  # share of the leader's time: a candidate that differs by less may be the leader
+LEAST_APART = 0.10  # share of the incumbent's time, which is from another batch
 
 
 def racing(

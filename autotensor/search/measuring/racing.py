@@ -42,14 +42,14 @@ from tuning_db.records import Status
 
 Question = tuple[str, int, bool]  # kind, seed, exact
 
-SURELY_SLOW = 4.0  # times the best, judged from runs with cold caches: such a candidate is not timed further
-HOPELESS = 100.0  # times the best: a run that takes longer, and more than a second, is ended
+SURELY_SLOW = 4.0  # multiple of the best, in runs with cold caches: such a candidate is not timed further
+HOPELESS = 100.0  # multiple of the best: a run that takes longer, and more than a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
 _FRESH: Question = ("normal", 7919, False)  # a seed that checks before timing do not use
 _GRACE_S = 1.0  # for the child's work around a run: filling and comparing arrays
-RETAKES = 3  # of a round, if the reference kernel shows before it that others use the cores
-DISTURBED = 1.5  # times its best: clocks alone vary less
+RETAKES = 3  # retakes of a round, if the reference kernel shows before it that others use the cores
+DISTURBED = 1.5  # multiple of its best time: clocks alone vary less
 _REST_S = 0.05
 CUDA_ADDRESSES = 1 << 46  # bytes that a child may address: a driver maps all cards and all memory at once
 _LOAD_TIMEOUT_S = 60.0
@@ -70,7 +70,7 @@ class Entrant:
     checks: list[float] = field(default_factory=list)  # seconds of the runs that checked it
     samples: list[float] = field(default_factory=list)
     references: list[float] = field(default_factory=list)
-    calls: int = 0  # in one sample; 0: not known yet
+    calls: int = 0  # calls in one sample; 0: not known yet
     max_error: float | None = None
     allowed: float | None = None
     prepared_bytes: int = 0
@@ -325,7 +325,8 @@ class Race:
                 e.references = [reference] * len(e.samples)
 
     def _surely_slow(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> list[Entrant]:
-        """Those whose checks say enough: three runs each, with cold caches, and none near the best."""
+        """The candidates that are slow by their checks alone: three runs each, with cold caches, and none
+        near the best."""
         alive = [e for e in entrants if e.alive]
         best = min([*(min(e.checks) for e in alive), *([incumbent_s] if incumbent_s else [])], default=0.0)
         limit = max(SURELY_SLOW * best, self.options.min_seconds)
@@ -334,7 +335,7 @@ class Race:
         return [e for e in alive if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > limit]
 
     def _unfinished(self, entered: Sequence[Entrant], incumbent_s: float | None) -> list[Entrant]:
-        """Those that need another sample."""
+        """The candidates that need another sample."""
         alive = [e for e in entered if e.alive]
         if not self.options.racing:
             return [e for e in alive if len(e.samples) < self._repeat]
@@ -396,7 +397,7 @@ class Race:
         return True
 
     def _revive(self) -> None:
-        """After a death: a new child with the task and the questions."""
+        """Starts a new child after a death, with the task and the questions."""
         if self._child.pid is None:
             self._run_task(tuple(self._questions))
 

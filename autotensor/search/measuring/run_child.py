@@ -52,10 +52,10 @@ from autotensor.search.measuring.running_mark import Mark
 from autotensor.search.measuring.timing import Sampler
 from autotensor.te.workload import Workload
 
-ORACLE_FORMAT = "2"  # of cached answers; another when inputs are made in another way
+ORACLE_FORMAT = "2"  # format of cached answers; it changes when inputs are made in another way
 _CACHED_BYTES = 32 << 20  # larger answers are computed again rather than kept on disk
-_TASK_BYTES = 512 << 20  # of inputs and answers of earlier tasks that are kept in memory
-_PREPARED_BYTES = 1 << 30  # of this task's prepared constants
+_TASK_BYTES = 512 << 20  # bytes of inputs and answers of earlier tasks that are kept in memory
+_PREPARED_BYTES = 1 << 30  # bytes of this task's prepared constants that are kept
 _SHIFT_ELEMENTS = 1  # arrays are aligned to their element only, and every other question insists on it
 
 
@@ -65,7 +65,7 @@ class Question:
 
     held: Held  # inputs, constants too
     large: Held  # those that are the same in other questions
-    kind: str  # of the inputs; not always the requested one
+    kind: str  # kind of the inputs; not always the requested kind
     answers: dict[str, Array]
     shift: int
     exact: bool  # answers must be equal bit for bit
@@ -115,7 +115,7 @@ class Bench:
     def set_task(
         self, text: str, oracle: Artifact, wide: Artifact | None, nthreads: int, residency: Residency
     ) -> None:
-        """From now on candidates of this workload, in teams of `nthreads`."""
+        """Prepares for candidates of this workload, in teams of `nthreads`."""
         workload = Workload.from_text(text)
         self._threads, self._residency = nthreads, residency
         self.forget()
@@ -136,9 +136,9 @@ class Bench:
     # -- the oracle ---------------------------------------------------------------------------------------
 
     def answer_oracle(self, kind: str, seed: int, exact: bool, wide: bool = False) -> None:
-        """Inputs of a kind and seed, and what the unscheduled program makes of them, once per task.
+        """Makes inputs of a kind and seed, and the unscheduled program's answers to them, once per task.
 
-        wide: what it makes of them in float64, too. Where answers are `exact` they are that already.
+        wide: also its answers in float64. Where answers are `exact` they are that already.
         Raises MeasureError when no answer is finite, since then nothing could be checked.
         """
         task = self.task
@@ -227,7 +227,7 @@ class Bench:
     # -- candidates ---------------------------------------------------------------------------------------
 
     def load(self, number: int, artifact: Artifact, tolerance: float | None) -> int:
-        """Link a candidate's code; the bytes of constants that its calls read. Raises ArtifactError."""
+        """Link a candidate's code; gives the bytes of constants that its calls read. Raises ArtifactError."""
         candidate = LoadedCandidate.of(artifact, output_bounds(self.task.workload.dag, tolerance))
         self._candidates[number] = candidate
         return sum(a.bytes for a in candidate.rotating)
@@ -274,7 +274,7 @@ class Bench:
         self._sampler.forget()
 
     def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
-        """Run once, between fences and traps; the verdict, and the seconds that the run took.
+        """Run once, between fences and traps; gives the verdict, and the seconds that the run took.
 
         limit_s: this process ends if the run takes longer. inexact: its algorithm rounds differently; compare
         its floats with those of the float64 program.
@@ -387,7 +387,7 @@ def _judge_wide(
 
 
 def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
-    """The first that complains, else the one nearest to its tolerance."""
+    """The first verdict with a complaint, else the verdict nearest to its tolerance."""
     for name, v in verdicts.items():
         if v.complaint:
             return Verdict(v.error, v.allowed, f"output {name!r}: {v.complaint}")

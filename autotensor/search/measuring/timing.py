@@ -27,18 +27,18 @@ from autotensor.search.measuring.measure_request import Residency, rotation_copi
 from autotensor.search.measuring.native_loop import native_loop, touch_list
 from autotensor.search.measuring.running_mark import Mark
 
-_WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
-_LONG_ENOUGH = 0.75  # of min_seconds
-_TOO_SHORT = 0.3  # of min_seconds: the calls were counted while another program had the core
+_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls warm up by themselves
+_LONG_ENOUGH = 0.75  # share of min_seconds
+_TOO_SHORT = 0.3  # share of min_seconds: the calls were counted while another program had the core
 _WARM_UP = 3  # calls; of so many, one is hardly ever without a core to itself
-_PATIENCE = 20.0  # times min_seconds: a sample that takes so long is over, whatever its calls
+_PATIENCE = 20.0  # multiple of min_seconds: a sample that takes so long ends, whatever its number of calls
 _PIECE = 4  # calls under the first time limit; each later one has twice as many
 # of the calls in a sample: a first one near the clock's resolution is not trusted further
 _MOST_GROWTH = 100.0
 _TAKES = 4.0  # times the calls themselves, with the work before each
-_MANY_CALLS = 5  # of so many the median is right though one of them was interrupted
-_RETAKES = 2  # of a sample of fewer
-_RETAKEN_BELOW_S = 0.1  # longer ones are interrupted anyway, and cost too much
+_MANY_CALLS = 5  # with so many calls the median is right even if one was interrupted
+_RETAKES = 2  # retakes of a sample with fewer calls
+_RETAKEN_BELOW_S = 0.1  # longer samples are interrupted anyway, and cost too much
 _BLOCK = 1 << 18  # random floats, repeated: making 64 MB of them takes half a second
 _ROOM = 1.25  # candidates of a task need about as much; growing means page faults and new frames for all
 
@@ -52,7 +52,7 @@ class Sampler:
         self._holds: str | int | None = None  # random floats of a type, or one candidate's constants
 
     def forget(self) -> None:
-        """The candidates change; their numbers will be used again."""
+        """Forgets the candidates, because their numbers will be used again."""
         if isinstance(self._holds, int):
             self._holds = None
 
@@ -206,7 +206,8 @@ def _first(call: Callable[[int], Array], expected: float, min_seconds: float) ->
 
 
 def _calm(call: Callable[[int], Array], calls: int) -> float:
-    """The median of so many calls; of few, such that no core was taken away meanwhile, if possible."""
+    """The median of so many calls. If the calls are few, they are taken again, if possible, until no core was
+    taken away."""
     found: list[float] = []
     for _ in range(1 + _RETAKES):
         before = _switches()
@@ -220,5 +221,5 @@ def _calm(call: Callable[[int], Array], calls: int) -> float:
 
 
 def _switches() -> int:
-    """How often a thread of this process had to make room for somebody else's."""
+    """The number of times that a thread of this process lost its core to another process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

@@ -21,7 +21,7 @@ from autotensor.base import log
 from autotensor.runtime.timing_lock import MOST_WAIT_S, BusyError, compiling, timing_lock
 from autotensor.search.measuring.measure_request import OutOfTime
 
-WAIT_SHARE = 0.25  # of a deadline; two runs that alternate wait half the time each, and compile meanwhile
+WAIT_SHARE = 0.25  # share of the deadline; two runs that alternate wait half the time each
 QUIETLY_S = 10.0  # seconds of one wait before a message is printed
 
 Lock = Callable[[float | None], AbstractContextManager[None]]

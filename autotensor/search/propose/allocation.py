@@ -31,11 +31,11 @@ TRIAL_S, RUNS = 0.1, 100
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a task stands."""
+    """The state of a task."""
 
     task: Task
     best_s: float
-    bound_s: float  # nothing can be faster (roofline)
+    bound_s: float  # no schedule can be faster (roofline)
     batches: int
     last_gains: tuple[float, ...]  # relative improvement of every batch so far
     exhausted: bool
@@ -67,7 +67,7 @@ class Standing:
 
 
 def stop_reason(s: Standing, least_s: float) -> str | None:
-    """Why a task gets no more trials; None when it may have some.
+    """The reason why a task gets no more trials; None when it may have some.
 
     least_s: seconds of the whole model that its next batch must promise to save; negative: a small gain alone
     does not stop it.

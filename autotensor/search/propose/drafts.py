@@ -15,8 +15,8 @@ from autotensor.search.score.scoring import Scoring
 
 Floats = npt.NDArray[np.float64]
 
-PARENTS = 256  # of a sample, from which one more generation is bred
-CHILDREN = 8  # of each
+PARENTS = 256  # candidates of a sample from which one more generation is bred
+CHILDREN = 8  # children of each parent
 
 
 def draft(

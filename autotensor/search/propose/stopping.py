@@ -30,7 +30,7 @@ UNLIKELY = 0.1  # chance of that gain at which it stops
 QUIET_BATCHES = 3
 TAIL = 8  # number of fastest trials that are looked at: a batch
 FINEST = 1e-4  # least mean distance of times, as a logarithm: no clock is finer
-STEPS = 64  # of the integral over gains
+STEPS = 64  # steps of the integral over gains
 LARGEST = 0.7  # upper end of the integral, as a logarithm: half the time
 
 
@@ -43,7 +43,8 @@ class Outlook:
 
 
 def outlook(p: Prediction, told_s: Sequence[float], count: int) -> Outlook:
-    """The outlook after times `told_s`, in any order, for batches of `count`. p: of unmeasured candidates."""
+    """The outlook after times `told_s`, in any order, for batches of `count`. p: the prediction for
+    unmeasured candidates."""
     best_s = min(told_s)
     return Outlook(chance_of_more(told_s), expected_gain(p, best_s, count)) if len(p) else Outlook(0.0, 0.0)
 

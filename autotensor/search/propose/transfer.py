@@ -27,7 +27,7 @@ from autotensor.te.workload import Workload, greatest_in
 from tuning_db.records import Parent, TrialRecord, distinct_traces
 
 MOST = 4  # candidates from the log: half of a first batch
-OF_ONE = 2  # workload's best: the second is often the same but for one decision
+OF_ONE = 2  # best trials of one workload: the second is often the same but for one decision
 MADE_HERE, MADE_ELSEWHERE = "log", "transfer"
 REFITTED = "refitted"  # how such a candidate was made of its parent
 

@@ -69,13 +69,13 @@ class SearchOptions:
 
     # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
     draft: int = 8192
-    keep: int = 768  # of all drafts, the best by the prior, ranked by the model in every round
+    keep: int = 768  # best drafts by the prior, which the model ranks in every round
     spread: int = 256  # more drafts, drawn at random, against errors of the prior
     parents: int = 16  # best measured candidates that breed
     children: int = 192  # mutants and crossovers per round
     descents: int = 2  # best measured candidates from which single steps are taken
     transplants: int = 2  # candidates of a batch of the descent that carry decisions to other sketches
-    random_share: float = 0.1  # of a batch, drawn without the model
+    random_share: float = 0.1  # share of a batch that is drawn without the model
     first_share: float = 0.5  # the same, for the first batches in wide spaces: structures first, then chance
 
 
@@ -220,7 +220,8 @@ class Tuner(Policy):
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
     def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[Made]:
-        """One step away in one hole, each with the measured candidate from which the descent began."""
+        """The candidates one step away in one hole, each with the measured candidate from which the descent
+        began."""
         found: dict[Place, Made] = {}
         for n, row, began in places:
             for moved in neighbours(row, self._moves[n]):
@@ -309,7 +310,7 @@ class Tuner(Policy):
         self._predict_new()
 
     def _describe(self, places: Sequence[Found], made_by: str) -> list[Described]:
-        """Those that were not proposed yet, by sketch."""
+        """Describes the candidates that were not proposed yet, by sketch."""
         rows: dict[int, dict[Place, Ints]] = {}
         for n, row in places:
             place = (n, row.tobytes())
@@ -377,7 +378,7 @@ class Tuner(Policy):
         return self._is_open(d, row) and d.look(row) not in self._looks
 
     def _is_open(self, d: Described, row: int) -> bool:
-        """Whether it was not proposed."""
+        """Whether the candidate was not proposed."""
         return d.place(row) not in self._asked
 
     def _rest(
@@ -413,7 +414,7 @@ class Tuner(Policy):
 
 
 def together(pool: Sequence[Described]) -> tuple[Floats, Floats]:
-    """Features and prior of all."""
+    """The features and the prior of all candidates."""
     return np.concatenate([d.matrix for d in pool]), np.concatenate([d.prior for d in pool])
 
 

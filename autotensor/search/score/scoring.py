@@ -57,7 +57,7 @@ class Scoring:
         self._recorded: list[_Recorded] = []
 
     def prior(self, choices: Ints) -> Floats:
-        """Seconds of each."""
+        """Seconds of each candidate by the prior."""
         (seconds,) = self._of(choices).prior.evaluate(choices)
         return _full(seconds, len(choices))
 

@@ -31,9 +31,9 @@ class Course:
     failures: int = 0
     rejected: int = 0
     gains: list[float] = field(default_factory=list)
-    seconds: float = 0.0  # that its batches took
+    seconds: float = 0.0  # seconds that its batches took
     outlook: Outlook | None = None
-    ended: str = ""  # why it cannot go on, whatever its standing
+    ended: str = ""  # why it cannot continue, whatever its standing
     announced: bool = False
     final: Final | None = None
     raced: bool = False

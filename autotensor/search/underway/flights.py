@@ -21,7 +21,7 @@ from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.underway.course import Course, Flight, Known
 
 TOGETHER = 8  # batches in one transaction, at most
-SHARE = 4  # of the batches in flight, one in so many waits for others
+SHARE = 4  # one in so many batches in flight waits for others
 
 
 class Flights:
