@@ -41,4 +41,5 @@ def test_a_schedule_that_takes_numbers_is_left_to_them(monkeypatch: pytest.Monke
     monkeypatch.setattr(resolve, "default_trace", lambda dag, target: halves)
     fixed, open_ = (Workload.of(ComputeDAG.of(scaled(n))) for n in (96, te.var("n", range=(1, 96))))
     assert resolve.safe_default(fixed, parse("llvm")) == halves
-    assert resolve.safe_default(open_, parse("llvm")) == Trace()
+    found = resolve.safe_default(open_, parse("llvm"))
+    assert found not in (halves, Trace())  # the next sketch, which fits any extent
