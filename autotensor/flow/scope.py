@@ -1,6 +1,6 @@
 """The state of construction: the graph that nodes enter, names already taken, control dependencies.
 
-Nodes and sessions are mentioned here, and are nothing but objects: `nodes.py` and `session.py` build on this.
+Nodes and sessions are typed as Any here, because `nodes.py` and `session.py` import this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _watchers: ContextVar[tuple[list[Any], ...]] = ContextVar("autotensor_flow_watch
 
 
 def session() -> Any:
-    """The session whose `with` block this is. Raises GraphError when there is none."""
+    """The session of the current `with` block. Raises GraphError when there is none."""
     if (found := running.get()) is None:
         raise GraphError("there is no session here.", fix="Write `with flow.Session() as sess:` around it.")
     return found
@@ -82,7 +82,7 @@ def watching() -> Iterator[list[Any]]:
 
 
 def control() -> tuple[Any, ...]:
-    """The nodes that nodes made now must run after."""
+    """The nodes that must run before any node made now."""
     return _control.get()
 
 

@@ -5,7 +5,7 @@ has this form, in the worst case with itself as the only term. The sum equals th
 int64, the type of indices, is assumed never to overflow.
 
     affine(yo*8 + yi)            the form that lowering, strides and bounds read
-    a.divisor                    a number that surely divides it
+    a.divisor                    the greatest number known to divide the value
     to_expr(a, order=loops)      back to an expression, terms in a given order, constant last
     recombine(a)                 k*c*(x//c) + k*(x%c)  ->  k*x
     split_by(a, c)               a = c*quotient + rest

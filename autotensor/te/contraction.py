@@ -6,9 +6,9 @@
     X-part  n h w · i r s   ──▶ [n h w, i r s] ─┐
     W-part  · · · o i r s   ──▶ [i r s, o]     ─┴▶ [n h w, o]
 
-Every factor is evaluated over its own axes only, by the evaluator of expressions that everything else uses;
-just the multiplying and adding is left to the matrix product of NumPy. It adds in another order, so it is for
-float64, where that is far below what is looked for.
+Every factor is evaluated over its own axes only, by the same expression evaluator as everything else. Only
+the multiplying and adding is left to NumPy's matrix product. NumPy adds in another order, so this module is
+for float64 only: there the difference is far below the errors that tests look for.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Box = tuple[tuple[int, int], ...]  # for each axis: its first index, and one aft
 Grid = Mapping[Var, Array]
 Evaluator = Callable[[Grid, Expr], Array]
 
-FEW_POINTS = 1 << 16  # a stage with no more is as quickly computed point by point
+FEW_POINTS = 1 << 16  # stages with at most this many points are computed point by point just as fast
 LEAST_PRODUCT = 16  # rows × columns of a matrix product that is worth a call
 FACTOR_POINTS = 4 << 20  # points of a factor at a time: 32 MB in float64, and as much for each of its indices
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:
-    """The value that a sum of products adds to its identity, as float64; None for stages that are no such
+    """The value that a sum of products adds to its identity, as float64; None if the stage is not such a
     sum.
 
-    value: the values of an expression over a grid of axes, broadcast where it depends on fewer. Where a
-    product is left out by a condition, the other factors must be finite there; if one is not, None.
+    value: the values of an expression over a grid of axes, broadcast where it depends on fewer. If a
+    condition leaves out products, all factors must be finite; otherwise the result is None.
     """
     if not _is_sum(stage) or stage.points() <= FEW_POINTS:
         return None
@@ -71,7 +71,7 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
 
 
 def _with_groups_apart(stage: StageOp) -> StageOp:
-    """The stage with an axis in two where only its group is used, as in grouped convolutions.
+    """The stage, with an axis split in two if some factor uses only its group, as in grouped convolutions.
 
     X[…, o // 8 * 4 + i] · W[o, i, …]     ──▶     X[…, g * 4 + i] · W[g * 8 + o, i, …]
 
@@ -100,7 +100,7 @@ def _with_groups_apart(stage: StageOp) -> StageOp:
 
 
 def _group_size(axis: IterDef, bodies: Sequence[Expr]) -> int:
-    """The divisor of the axis, if it is one number and leaves no rest; 0 if it is not."""
+    """The one number that divides the axis in the bodies; 0 if there are several, or if it leaves a rest."""
     sizes = {
         node.b.value
         for body in bodies

@@ -1,4 +1,4 @@
-"""The answer to a question to the log: one table, as text, as JSON with a version, or as CSV."""
+"""Prints the result of a log query: one table, as text, as JSON with a version, or as CSV."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put_answer(
 ) -> None:
     """Print rows under their heads: `{"version": …, "rows": [{head: value}]}` as JSON, a line each as CSV.
 
-    shown: columns of the text table, each computed from a row; None: the rows unchanged.
+    shown: columns of the text table, each computed from a row; if None, the rows are shown unchanged.
     """
     if json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other; give one.")

@@ -1,8 +1,8 @@
 """The child processes that build and run candidates: `python -m …measuring.worker build|run [module …]`.
 
 Requests and answers are JSON objects, one per line (runtime/workers/children.py). A build child turns traces
-into artifacts; a run child holds a `Bench`. Modules named on the command line are imported first: they may
-register the user's own steps, algorithms or operators.
+into artifacts; a run child measures with a `Bench` (run_child.py, device_run_child.py). Modules named on the
+command line are imported first: they may register the user's own steps, algorithms or operators.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def builder() -> Callable[[Answer], Answer]:
 
 
 def runner() -> Callable[[Answer], Answer]:
-    """Answers {"do": name of a verb below, …}."""
+    """Handles requests {"do": command, …}; the cases of `run` list the commands."""
     from autotensor.search.measuring.device_run_child import DeviceBench
     from autotensor.search.measuring.native_loop import native_loop
     from autotensor.search.measuring.run_child import Bench

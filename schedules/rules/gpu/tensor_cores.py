@@ -1,12 +1,12 @@
 """Products of 16-bit floats on tensor cores: tiles of a block in shared memory, of a warp in registers.
 
-    blocks (b, m.0, n.0) ─ warps (m.1, n.1) ─ instructions (m.2, n.2) of 16 × 8, a lane of 32 each
+    blocks (b, m.0, n.0) ─ warps (m.1, n.1) ─ instructions (m.2, n.2) of 16 × 8, one by 32 lanes
       k.0 ─ copy rows[tile, k], columns[k, tile] turns ahead, all threads together ─ k.1 ─ mma.m16n8k16
 
-A stage counts as a product by its loops, not by its shape or name: batches, transposed operands and
-convolutions are products, by `flat_product`. The search decides how deep the copies are, and how many turns
-ahead they are made. Tensor cores cut off what their sums in float32 cannot hold (Fasi et al., "Numerical
-behavior of NVIDIA tensor cores", 2021), so strict numerics forbid them.
+`flat_product` recognises products by their loops, not by their shape or name: batches, transposed operands
+and convolutions are products, too. The search decides how deep the copies are, and how many turns ahead they
+are made. Tensor cores truncate their float32 sums instead of rounding them (Fasi et al., "Numerical behavior
+of NVIDIA tensor cores", 2021), so strict numerics forbid them.
 Source: CUTLASS (Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
 """
 
@@ -40,11 +40,11 @@ ROWS, COLUMNS = 16, 8  # rows and columns of one instruction
 CHUNK = 8  # elements that one access moves: 16 bytes
 WARPS = (1, 2, 4)  # along rows, and along columns
 TILES = (1, 2, 4, 8)  # instructions of a warp along rows, and along columns
-STEPS = (1, 2, 4)  # instructions deep that are copied at once
-TURNS = (3, 2)  # boxes that are kept; the likely best first
+STEPS = (1, 2, 4)  # depth of one copy, in instructions
+TURNS = (3, 2)  # number of buffers for copies; the likely best first
 ACCUMULATORS = 128  # accumulators of a thread: half of its registers
 SPARE_REGISTERS = 40  # registers of a thread besides accumulators and operands: addresses and counters
-LEAST = 16  # rows, columns and terms below which most of an instruction works for nothing
+LEAST = 16  # fewest rows, columns and terms; with fewer, most of an instruction is wasted
 READ, COPY = 128.0, 32.0  # bytes a cycle of one multiprocessor, from shared memory and from L2
 ENOUGH_WARPS = 4  # warps of a block: a multiprocessor has four units
 MEETING = 30.0  # cycles that a barrier takes

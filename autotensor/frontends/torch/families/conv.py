@@ -1,4 +1,7 @@
-"""Convolutions. Weights keep torch's layout: [Cout, Cin/groups, …]; transposed, [Cin, Cout/groups, …]."""
+"""Convolutions. Weights keep torch's layout: [Cout, Cin/groups, …].
+
+Those of transposed convolutions are [Cin, Cout/groups, …].
+"""
 
 from __future__ import annotations
 

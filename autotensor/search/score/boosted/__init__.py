@@ -1,1 +1,1 @@
-"""The learned cost model of the prior's error: XGBoost's trees, their ensemble and trust."""
+"""A learned model (XGBoost) that predicts the error of the prior, and how far to trust it."""
