@@ -266,6 +266,11 @@ class Apply(GraphNode):
         return OPERATORS.get(self.op).kind if isinstance(self.op, str) else self.op.kind
 
     @property
+    def is_elementwise(self) -> bool:
+        """Whether each element is made of the inputs' elements at its place, wherever that is."""
+        return self.kind is Kind.ELEMENTWISE and not self.has_attr("axis")
+
+    @property
     def results(self) -> int:
         """How many results the operator has."""
         return len(result_types(self.op, tuple(x.type for x in self.inputs), self.attrs))

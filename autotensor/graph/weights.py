@@ -9,7 +9,6 @@ add(z, cast(y, float32))                                another reader widens it
 from __future__ import annotations
 
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode
-from autotensor.operators import Kind
 
 PRODUCTS = ("dense", "matmul", "batch_matmul")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
@@ -23,8 +22,7 @@ def is_converted(node: GraphNode, most: int = MOST) -> bool:
     return most > 0 and (
         isinstance(node, Apply)
         and isinstance(node.op, str)
-        and node.kind is Kind.ELEMENTWISE
-        and not node.has_attr("axis")
+        and node.is_elementwise
         and all(isinstance(x, Constant) or is_converted(x, most - 1) for x in node.inputs)
     )
 

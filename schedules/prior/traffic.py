@@ -4,8 +4,8 @@ turn and from call to call.
     for i:            30 kB: the rows i to i + 4       each turn brings one new row, the others are there
       for j: …        400 bytes
 
-Of all levels whose bytes fit into a cache as a whole, the outermost counts: the cache keeps what this level
-touches. Whenever the level is entered again, bytes that it has not touched in the last turn are brought in.
+The level that counts for a cache is the outermost one whose bytes fit as a whole: the cache keeps them.
+Whenever the level is entered again, bytes that it has not touched in the last turn are brought in.
 Levels are the stage's loops; a fused loop counts as the loops that it was made from.
 """
 

@@ -22,8 +22,9 @@ from typing import Any
 
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
+from autotensor.codegen import register_sums
 from autotensor.codegen.dot_instructions import takes_tiles
-from autotensor.codegen.llvm import dots, integers, intrinsics
+from autotensor.codegen.llvm import dots, intrinsics, rounded_integers
 from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 from autotensor.codegen.llvm.tiles import TileRegisters
@@ -218,7 +219,7 @@ class ValueWriter(FunctionWriter):
                     c, kind = self.value(cond), cond.dtype
                 return self.op(f"select {ty(kind)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
             case Cast(_, a):
-                return integers.rounded(self, e) or self.cast(self.value(a), a.dtype, e.dtype)
+                return rounded_integers.rounded(self, e) or self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
                 return self._call(name, args[0].dtype, [self.value(a) for a in args])
             case Dot() if takes_tiles(e.instruction):
@@ -238,7 +239,10 @@ class ValueWriter(FunctionWriter):
             fused = self._fused(op, a, b) if t.kind == "float" else None
             return fused or self._float_binary(op, t, a, b)
         if op in _INT_OPS:
-            if op in (Op.ADD, Op.SUB) and (apart := integers.sum_apart(self, op, a, b)) is not None:
+            if (
+                op in (Op.ADD, Op.SUB)
+                and (apart := register_sums.sum_apart(self.reads, op, a, b)) is not None
+            ):
                 op, (a, b) = Op.ADD, apart
             x, y = self.value(a), self.value(b)
             if op is Op.ADD and _are_halves(a, b):
@@ -496,7 +500,7 @@ class ValueWriter(FunctionWriter):
             return self._float_to_int(self.cast(x, old, wide), wide, new)
         via, word, cond = stopover(new), ty(old), cond_type(old)
         if via.bits == old.bits == 32 and self.fills_register(old):
-            return self.cast(integers.truncated(self, x, old), via, new)
+            return self.cast(rounded_integers.truncated(self, x, old), via, new)
         end = 2.0 ** (via.bits - 1)
         size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")

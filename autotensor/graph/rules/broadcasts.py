@@ -15,7 +15,6 @@ import numpy as np
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.operators import Kind
 
 QUERIES = {"attention": 3, "self_attention": 1}  # operands ahead of the mask
 
@@ -27,7 +26,7 @@ def broadcasts_last(graph: Graph) -> Graph:
 @rule(Apply)
 def behind(node: Apply, uses: Uses) -> GraphNode | None:
     """f(broadcast_to(x), y) ──▶ f(x, y), broadcast if that is still needed"""
-    if node.kind is not Kind.ELEMENTWISE or node.has_attr("axis"):
+    if not node.is_elementwise:
         return None
     inputs = tuple(_source(x) for x in node.inputs)
     if inputs == node.inputs:

@@ -24,7 +24,6 @@ from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, consta
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.operators import Kind
 
 LAST = {"NCW": "NWC", "NCHW": "NHWC", "NCDHW": "NDHWC"}
 RANKS = (3, 4, 5)
@@ -127,7 +126,7 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
         whole = node.inputs if node.op == "concat" else node.inputs[:1]
         rest = node.inputs[len(whole) :]
         return node.given([*(forms.last(x) for x in whole), *(forms.written(x) for x in rest)], **changed)
-    if node.kind is Kind.ELEMENTWISE and not node.has_attr("axis"):
+    if node.is_elementwise:
         return node.given(
             forms.written(x) if n in node.tables else _operand(x, rank, forms)
             for n, x in enumerate(node.inputs)

@@ -51,7 +51,7 @@ def _each(value: int | tuple[int, ...]) -> tuple[int, ...]:
 @rule(Apply)
 def function_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
     """relu(reshape(y)) ──▶ reshape(relu(y)), where y ends in a dense layer"""
-    if node.kind is not Kind.ELEMENTWISE or len(node.inputs) != 1 or node.has_attr("axis"):
+    if not node.is_elementwise or len(node.inputs) != 1:
         return None
     y = _product_behind(node.inputs[0], uses)
     return None if y is None else reshape(node.given((y,)), node.shape)

@@ -139,7 +139,7 @@ def _is_plain(node: Apply) -> bool:
         isinstance(x, Constant) if n in node.tables else x.shape == node.shape or prod(x.shape) == 1
         for n, x in enumerate(node.inputs)
     )
-    return whole and node.kind is Kind.ELEMENTWISE and not node.has_attr("axis")
+    return whole and node.is_elementwise
 
 
 def _is_worth_it(f: Function) -> bool:

@@ -50,8 +50,7 @@ def view_behind(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _is_pointwise(node: Apply) -> bool:
-    known = isinstance(node.op, str) and node.kind is Kind.ELEMENTWISE
-    return known and node.results == 1 and not node.has_attr("axis")
+    return isinstance(node.op, str) and node.results == 1 and node.is_elementwise
 
 
 def _follows_product(x: GraphNode) -> bool:

@@ -1,30 +1,24 @@
-"""Integers in fewer instructions: conversions from float32 by x86's own instructions, and sums behind
-register tiles.
+"""Conversions from float32 to integers by x86's own instructions.
 
     int(x)                                             cvttps2dq
     int(round(x))                                      cvtps2dq, which rounds halves to even
     int8(min(max(round(x) + zero, low), high))         cvtps2dq(min(max(x, low - zero), high - zero)) + zero
-    (tile - s) + b                                     tile + (b - s)    s, b: from memory; tile: in registers
 
 The conversions give the least number where an integer has no room. The third line makes a byte from a sum:
 limits that are whole numbers may come before the rounding, and a zero point is added to the integer. NaN
-becomes the least number, whose lowest bits are 0. In the last line, the terms that are the same behind every
-row of a tile are added up once; sums of integers wrap around, so that any order gives the same bits.
+becomes the least number, whose lowest bits are 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from autotensor.base.dtype import DType, int16, int32
 from autotensor.codegen.llvm.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import cond_type, literal, ty
 from autotensor.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Op
-from autotensor.ir.func import Scope
 from autotensor.ir.semantics import stopover
-
-Term = tuple[Op, Expr]  # added or taken away
 
 # by lanes
 _TRUNCATE = {
@@ -47,7 +41,6 @@ class Operands(Protocol):
 
     def value(self, e: Expr) -> str: ...
     def cast(self, x: str, old: DType, new: DType) -> str: ...
-    def reads(self, e: Expr) -> frozenset[Any]: ...
     def fills_register(self, t: DType) -> bool: ...
     def op(self, text: str) -> str: ...
     def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str: ...
@@ -130,39 +123,3 @@ def _converted(w: Operands, by: dict[int, str], x: str, old: DType) -> str:
     via = int32.with_lanes(old.lanes)
     unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
     return w.call(by[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))
-
-
-# -- sums -------------------------------------------------------------------------------------------------
-
-
-def sum_apart(w: Operands, op: Op, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-    """A sum's one term in registers, and the sum of its other terms; None where that changes nothing."""
-    if not _in_registers(w, a) and not _in_registers(w, b):
-        return None
-    inner: list[Term] = []
-    outer: list[Term] = []
-    for sign, term in _terms(op, a, b):
-        (inner if _in_registers(w, term) else outer).append((sign, term))
-    outer.sort(key=lambda term: term[0] is Op.SUB)
-    if len(inner) != 1 or inner[0][0] is Op.SUB or len(outer) < 2 or outer[0][0] is Op.SUB:
-        return None
-    total = outer[0][1]
-    for sign, term in outer[1:]:
-        total = Binary(sign, total, term)
-    return inner[0][1], total
-
-
-def _in_registers(w: Operands, e: Expr) -> bool:
-    return any(buffer.scope is Scope.REGISTER for buffer in w.reads(e))
-
-
-def _terms(op: Op, a: Expr, b: Expr, sign: Op = Op.ADD) -> list[Term]:
-    found: list[Term] = []
-    for x, taken in ((a, sign is Op.SUB), (b, (op is Op.SUB) != (sign is Op.SUB))):
-        own = Op.SUB if taken else Op.ADD
-        match x:
-            case Binary(Op.ADD | Op.SUB as inner, c, d):
-                found += _terms(inner, c, d, own)
-            case _:
-                found.append((own, x))
-    return found
