@@ -1,1 +1,1 @@
-"""Pictures for people: progress, plots, timelines, standalone programs; costs and steps of a schedule."""
+"""Output for people: progress, plots, timelines, standalone programs, costs and steps of schedules."""

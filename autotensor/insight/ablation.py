@@ -1,10 +1,11 @@
-"""Ablation: what each step of a trace is worth, by measuring the schedule without it.
+"""Ablation: what each step of a trace contributes, found by measuring the schedule without that step.
 
     variants(dag, trace, sketch, decisions) ──▶ one variant a step ──ablate(…, measurer)──▶ times the time
 
-A step that the rest needs cannot just be left out: a `split` whose halves later steps name, say. Then the
-number that it decides is another one: the default's, or the smallest one where the schedule has the default's
-already; a split that no hole decides gets factors of 1. Variants are measured in one batch, side by side.
+Some steps cannot just be left out, because the rest needs them: a `split` whose loops are named by later
+steps, for example. Then the decision of the step changes instead: to the default's option, or to the smallest
+option if the schedule already has the default's. A split without a hole gets factors of 1. All variants are
+measured in one batch, side by side.
 """
 
 from __future__ import annotations
@@ -30,24 +31,26 @@ LEFT_OUT = "left out"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The schedule less one step; of several steps if one number stands in all of them."""
+    """The schedule without one step, or without several steps if leaving out any of them gives the same
+    schedule.
+    """
 
-    steps: tuple[int, ...]  # their numbers, from 1
+    steps: tuple[int, ...]  # the positions of the steps in the trace, from 1
     calls: tuple[str, ...]
-    how: str  # what was done: "left out", or which number it has instead
-    trace: Trace | None  # None: neither way gives a schedule
-    reason: str = ""  # why not
+    how: str  # what was done: "left out", or the option that the decision has instead
+    trace: Trace | None  # None: the step can neither be left out nor be changed
+    reason: str = ""  # why `trace` is None
 
 
 @dataclass(frozen=True, slots=True)
 class Ablated:
-    """A variant and how it did against the whole schedule."""
+    """A variant, and its time compared with the whole schedule's."""
 
     variant: Variant
-    status: str  # of its trial; "" where there is no schedule to measure
+    status: str  # status of its trial; "" if there is no schedule to measure
     seconds: float | None
-    times: Paired | None  # its time as a multiple of the whole schedule's, from runs side by side
-    reason: str  # why there is none
+    times: Paired | None  # the variant's time as a multiple of the whole schedule's, from runs side by side
+    reason: str  # why `times` is None
 
     @property
     def same(self) -> bool:
@@ -60,9 +63,9 @@ class Ablated:
 def variants(
     dag: ComputeDAG, trace: Trace, sketch: Sketch | None = None, decisions: Mapping[str, Option] | None = None
 ) -> tuple[Variant, ...]:
-    """One variant for each step of a trace, in order; steps with equal variants are in one.
+    """One variant for each step of a trace, in order. Steps whose variants are equal share one variant.
 
-    sketch: that the trace is filled from with these decisions; None where that is not known.
+    sketch: the sketch that gave the trace with these decisions; None if the sketch is not known.
     """
     found: dict[str, Variant] = {}
     for n, step in enumerate(trace.steps):
@@ -109,7 +112,7 @@ def _checked(dag: ComputeDAG, trace: Trace, how: str) -> Variant:
 
 
 def another(hole: Hole, chosen: Option) -> tuple[Option, str] | None:
-    """The option to compare a choice with, and what it is: the default's, else the smallest.
+    """The option to compare a choice with, and a name for it: the default's option, else the smallest one.
 
     >>> another(Hole("tile", ((8,), (4,), (1,)), (4,)), (8,))
     ((4,), "the default's")
@@ -123,7 +126,7 @@ def another(hole: Hole, chosen: Option) -> tuple[Option, str] | None:
 
 
 def refusal(dag: ComputeDAG, trace: Trace) -> str:
-    """Why a trace is not a schedule of a computation; "" if it is."""
+    """Why a trace is not a schedule of a computation; "" if the trace is one."""
     try:
         trace.replay(dag)
     except ScheduleError as e:
@@ -134,7 +137,8 @@ def refusal(dag: ComputeDAG, trace: Trace) -> str:
 def ablate(
     workload: Workload, trace: Trace, found: Sequence[Variant], measurer: Measurer
 ) -> tuple[MeasureResult, tuple[Ablated, ...]]:
-    """Measures a schedule and its variants side by side: the schedule's own result, and one of each variant.
+    """Measures a schedule and its variants side by side. Returns the schedule's result and one for each
+    variant.
 
     Raises MeasureError when nothing can be measured.
     """

@@ -1,7 +1,7 @@
-"""Where the prior sees a schedule's time go, and how near the machine's limits the measured time is.
+"""How the prior divides a schedule's time, and how near the machine's limits the measured time is.
 
-All in seconds, of the thread that has most to do. Arithmetic and traffic of a stage overlap in part, and
-small stages inside others overlap with these: the parts do not add up to the total.
+All times are in seconds, of the thread that has the most work. Arithmetic and traffic of a stage overlap in
+part, and small stages inside other stages overlap with these. So the parts do not add up to the total.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from schedules.prior.terms import Terms
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """The prior's terms of one stage."""
+    """The terms of the prior for one stage."""
 
     stage: str
     computing_s: float
-    behind_s: tuple[float, ...]  # bytes that come from behind L1, L2, L3 …
+    behind_s: tuple[float, ...]  # seconds for the bytes that come from beyond L1, L2, L3 …
     launch_s: float
-    imbalance: float  # 1.0: all threads have equally much to do
+    imbalance: float  # 1.0: all threads have the same amount of work
     total_s: float
 
 
@@ -35,10 +35,10 @@ class Costs:
     stages: tuple[StageCost, ...]  # the most expensive first
     predicted_s: float
     measured_s: float | None
-    bound_s: float  # nothing that the rules know can be faster
+    bound_s: float  # the prior's lower bound: no schedule of the known sketches should be faster
     bound_by: str  # "operations" or "weights"
     flops: float  # of the task, however a schedule computes it
-    peak: float | None  # FLOP/s of all threads as measured; None: never measured
+    peak: float | None  # measured FLOP/s of all threads; None: never measured
 
     @property
     def of_peak(self) -> float | None:

@@ -1,10 +1,10 @@
-"""A subject of an explanation: one schedule of one task, with its facts from the log.
+"""The subject of an explanation: one schedule of one task, with its facts from the log.
 
     of_trial(store, row)                  the schedule that a trial measured, on the machine that measured it
-    of_schedule(workload, target, …)      the schedule that is used for a task here, or its default
+    of_schedule(workload, target, …)      the schedule that this machine uses for a task, or the default
 
-The search scores a sketch's loops without lowering them. `seen` gives the same view of a subject; what
-today's rules do not make is seen as its trace says.
+The search scores a sketch's loops without lowering them. `seen` gives the same view of a subject. If today's
+rules do not make the schedule's sketch, `seen` shows the loops that the trace gives.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Subject:
     workload: Workload
     target: Target
     trace: Trace
-    origin: str  # what it is, for people: "trial 17", "the default schedule"
-    machine: str  # fingerprint of the one that the rates and the time are of
+    origin: str  # a description for people: "trial 17", "the default schedule"
+    machine: str  # fingerprint of the machine that has these rates and this time
     rates: Rates
-    sketches: tuple[Sketch, ...]  # of the task, by today's rules, and what is shipped
-    sketch: Sketch | None = None  # that the trace comes from; None: today's rules do not make it
+    sketches: tuple[Sketch, ...]  # the task's sketches, by today's rules, and the shipped ones
+    sketch: Sketch | None = None  # the sketch that gives the trace; None: today's rules do not make it
     decisions: Mapping[str, Option] = field(default_factory=dict)
-    trial: TrialRecord | None = None  # that measured it
+    trial: TrialRecord | None = None  # the trial that measured the schedule
 
     @property
     def here(self) -> bool:
-        """Whether it is about this machine."""
+        """Whether the subject is about this machine."""
         return self.machine == here(self.target).fingerprint
 
     @property
@@ -59,7 +59,7 @@ class Subject:
 
     @property
     def residency(self) -> Residency:
-        """State of the caches while it was measured: weights from memory, unless all was hot."""
+        """State of the caches during the measurement: weights come from memory, unless everything was hot."""
         return "hot" if self.rates.warm_weights else "graph"
 
 
@@ -87,7 +87,7 @@ def of_trial(store: TrialStore, row: TrialRecord, workload: Workload) -> Subject
 def of_schedule(
     workload: Workload, target: Target, store: TrialStore | None, *, default: bool = False
 ) -> Subject:
-    """The best known schedule of a task on this machine, or its default; with its trial, if it has one."""
+    """The best known schedule of a task on this machine, or its default, with its trial if it has one."""
     place = here(target)
     found = resolve(workload, target, None if default else store)
     if store is not None and found.trial is not None:
@@ -109,9 +109,10 @@ def of_schedule(
 
 
 def _warm(row: TrialRecord, workload: Workload, rates: Rates) -> bool:
-    """Whether a trial found its weights in the caches: all was hot, or the model around it left them there.
+    """Whether a trial found its weights in the caches: all was hot, or the model's kernels left them there.
 
-    The log does not say so; but a run that takes less time than reading them from memory did not read them.
+    The log does not record this. But a run that takes less time than reading the weights from memory did not
+    read them from memory.
     """
     residency = row.samples[0].residency if row.samples else "graph"
     weights = sum(b.bytes for b in workload.dag.inputs if b.name in workload.dag.constants)
@@ -120,7 +121,7 @@ def _warm(row: TrialRecord, workload: Workload, rates: Rates) -> bool:
 
 
 def _sketches(workload: Workload, target: Target) -> tuple[Sketch, ...]:
-    """As the search has them: by today's rules, and what is shipped."""
+    """The sketches that the search would have: those of today's rules, and the shipped ones."""
     return with_shipped(Task(workload, target), generate(workload.dag, target))[0]
 
 
@@ -154,7 +155,9 @@ def _fits(sketch: Sketch, decisions: Mapping[str, Option]) -> bool:
 
 
 def _unpacked(trace: Trace, workload: Workload) -> Trace:
-    """The trace without its repackings, where the rest stands without them: sketches are seen so, too."""
+    """The trace without its repackings, if the other steps work without them: sketches are seen like this,
+    too.
+    """
     plain = Trace(tuple(s for s in trace.steps if not isinstance(s, Layout)))
     try:
         plain.replay(workload.dag)

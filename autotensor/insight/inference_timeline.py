@@ -1,11 +1,11 @@
-"""A few inferences of a linked model as a timeline: its kernels, and under them each thread that worked.
+"""A few inferences of a linked model as a timeline: its kernels, and below them each thread that worked.
 
     kernels    [conv2d 7x7/2 ][max_pool][conv2d 3x3  ] …
     thread 0   [conv2d 7x7/2 ][max_pool][conv2d 3x3 ]
-    thread 1   [conv2d 7x7/2][max_pool ][conv2d 3x3  ]      what is missing at the end of a row is waiting
+    thread 1   [conv2d 7x7/2][max_pool ][conv2d 3x3  ]      a gap at the end of a row is waiting time
 
-Every kernel is launched in its place, as `kernel_times` does: each has a region of its own, so gaps between
-kernels are a little longer than in the model's own call.
+Kernels are launched one by one in the model's order, as `kernel_times` does. Each kernel has a parallel
+region of its own, so gaps between kernels are a little longer than in a call of the model.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from autotensor.insight.timeline import Span, Timeline
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
 from autotensor.runtime.kernel_times import KernelClock, Spans
 
-INFERENCES = 3  # after one that warms up; drawn one after another
+INFERENCES = 3  # after one inference for warming up; drawn one after another
 
 
 def inference_timeline(
     clock: KernelClock | DeviceKernelClock, title: str, peak: float | None = None
 ) -> Timeline:
-    """peak: FLOP/s of all threads, as measured; None: not known."""
+    """peak: the measured FLOP/s of all threads; None if not known."""
     clock.spans()
     spans: list[Span] = []
     for number in range(1, INFERENCES + 1):
@@ -34,7 +34,7 @@ def inference_timeline(
             moved = [(n, began - origin + before_s, ended - origin + before_s) for n, began, ended in threads]
             spans += _of_kernel(kernel, moved, number, peak)
     names = ["kernels", *(f"thread {n}" for n in range(max((s.worker for s in spans), default=0)))]
-    if isinstance(clock, DeviceKernelClock):  # it has no threads that a host could tell of
+    if isinstance(clock, DeviceKernelClock):  # the host cannot see a device's threads
         spans, names = [s for s in spans if s.worker == 0], ["device"]
     return Timeline(tuple(spans), title, tuple(names))
 
@@ -42,7 +42,7 @@ def inference_timeline(
 def _of_kernel(
     kernel: Mapping[str, Any], threads: Spans, inference: int, peak: float | None
 ) -> Iterator[Span]:
-    """One span on the kernels' row, one on each thread's."""
+    """One span in the row of the kernels, and one in the row of each thread."""
     first, last = min(began for _, began, _ in threads), max(ended for _, _, ended in threads)
     about: dict[str, Any] = {"inference": inference, "workload": kernel["workload"]}
     rate = float(kernel["flops"]) / max(last - first, 1e-9)

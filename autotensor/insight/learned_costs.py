@@ -1,10 +1,11 @@
 """The cost model's prediction for a schedule: the contribution of each of its features to the predicted time.
 
     log ──▶ model, fitted to all trials of the subject's machine and target ──▶ seconds, and factors on it
-    seconds = prior × level of the task × factor of the first feature × … × what is added to all
+    seconds = prior × factor of the task × factor of the first feature × factor of the second feature × …
 
-The trial that is explained is among those that the model is fitted to, if it is one. The model is fitted to a
-part of the log, the task's own trials first, because describing all of it takes longer than people wait.
+If the explained schedule is a trial of the log, the model may be fitted to this trial too. The model is
+fitted to a part of the log, the task's own trials first, because describing all trials takes longer than
+people wait.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
 Trials = tuple[Workload, Sequence[TrialRecord]]
-TASKS = 16  # that the model is fitted to: two seconds of describing their trials (2 cores, 2026-11)
+# the model is fitted to so many tasks: describing their trials takes two seconds (2 cores, 2026-11)
+TASKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,18 @@ class Contribution:
 class Learned:
     """The prediction of a fitted model for one schedule."""
 
-    rows: int  # trials that it was fitted to
-    tasks: int  # of so many tasks
+    rows: int  # number of trials that the model was fitted to
+    tasks: int  # number of tasks that these trials belong to
     prior_s: float
     predicted_s: float
-    spread: float  # standard deviation of the logarithm of its prediction
-    task_factor: float  # by which the prior is off in this task, and whatever else all schedules share
-    contributions: tuple[Contribution, ...]  # of all features, the most important first
+    spread: float  # standard deviation of the logarithm of the prediction
+    # the factor that all schedules of this task share, for example because the prior is off there
+    task_factor: float
+    contributions: tuple[Contribution, ...]  # of all features, the most important one first
 
 
 def learned(s: Subject, p: LoopPicture, store: TrialStore | None) -> Learned | str:
-    """A sentence that says why, where the log has not enough for a model."""
+    """The prediction, or a sentence that says why the log has not enough trials for a model."""
     known = () if store is None else _nearest(known_trials(store, s.target, s.machine).found, s.workload.key)
     model = XGBModel()
     rows = Knowledge(known).teach(model, s.target, s.rates)
@@ -76,6 +79,6 @@ def learned(s: Subject, p: LoopPicture, store: TrialStore | None) -> Learned | s
 
 
 def _nearest(found: Sequence[Trials], key: str) -> tuple[Trials, ...]:
-    """The task's own trials, then those of the tasks that were measured last."""
+    """The task's own trials, then the trials of the tasks that were measured last."""
     newest = sorted(found, key=lambda f: (f[0].key != key, -max(r.id or 0 for r in f[1])))
     return tuple(newest[:TASKS])

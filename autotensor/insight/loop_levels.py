@@ -1,13 +1,14 @@
-"""Loop levels of a stage: what one run of each loop touches, which cache holds that, and what reuse it gives.
+"""Loop levels of a stage: what one run of each loop touches, which cache holds that, and how much it is
+reused.
 
     loop      runs   a0      a1     together   fits in
     i0          1    3.2 MB  147 kB   3.3 MB   L3           one run of i0 touches all of a0
       i1       28    115 kB  147 kB   262 kB   L2           …
 
-A cache keeps the operands of the outermost loop whose operands fit into it together. Whenever that loop
-begins again, they are loaded again, except those that it has touched the last time. These are the bytes
-whose time the prior predicts (`schedules/prior/traffic.py`), by the same functions; that takes fused loops
-apart, too.
+A cache keeps the operands of the outermost loop whose operands fit into the cache together. Whenever that
+loop begins again, its operands are loaded again, except for those that its previous run has touched. The
+prior predicts the time for these bytes (`schedules/prior/traffic.py`) with the same functions. The prior also
+divides a fused loop into the loops that it was made from.
 """
 
 from __future__ import annotations
@@ -33,25 +34,26 @@ BODY = "body"  # the level inside all loops
 
 @dataclass(frozen=True, slots=True)
 class LoopRow:
-    """One loop around the stage's body; last, the body itself."""
+    """One loop around the stage's body. The last row is the body itself."""
 
     loop: str
-    stage: str  # whose loop it is: a stage that is computed inside another has the other's loops around it
-    extent: int  # 0: of the body
+    # the stage that the loop belongs to: a stage computed inside another one has loops of that one around it
+    stage: str
+    extent: int  # 0 for the body
     mark: str
     runs: float  # how often it begins
-    bytes: tuple[float, ...]  # per operand, what one run touches
-    fits: str  # the nearest cache that holds all of these
+    bytes: tuple[float, ...]  # the bytes that one run touches, per operand
+    fits: str  # the nearest cache that holds all these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """One cache, and what goes into it while the stage runs once."""
+    """One cache, and the bytes that are loaded into it while the stage runs once."""
 
     cache: str
-    keeps: str  # the loop of which one run fits
-    brought: tuple[float, ...]  # bytes per operand
-    reuse: tuple[float, ...]  # how often the body uses an element while it is there
+    keeps: str  # the loop whose operands stay in the cache during one run
+    brought: tuple[float, ...]  # bytes loaded, per operand
+    reuse: tuple[float, ...]  # how often the body uses an element for each time that the element is loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def heaviest(p: LoopPicture) -> StagePicture:
 
 
 def level_table(s: StagePicture, target: Target) -> LevelTable:
-    """Loops of one iteration are left out: they change nothing."""
+    """The loops of a stage and the caches. Loops of one iteration are left out, they change nothing."""
     operands = [o for o, _ in moved(s)]
     sizes = np.asarray(
         [[b[0] for b in full_sizes(bytes_, 1)] for _, bytes_ in moved(s)]
@@ -103,7 +105,7 @@ def _caches(
     traffic = np.asarray(
         [[t[0] for t in brought(b[:, None], times, steady)] for b in sizes]
     )  # [operands, levels + 1]
-    # bytes the body asks for
+    # bytes that the body reads or writes
     uses = np.asarray([float(times[-1][0]) * o.buffer.dtype.bytes for o in operands])
     out = []
     for n, cache in enumerate(target.cache_bytes):
@@ -122,7 +124,7 @@ def _caches(
 
 
 def cache_of(count: float, target: Target) -> str:
-    """The nearest cache that holds so many bytes.
+    """The nearest cache that holds this number of bytes.
 
     >>> cache_of(1e9, Target("llvm")), cache_of(100.0, Target("llvm"))
     ('memory', 'L1')
@@ -134,7 +136,7 @@ def cache_of(count: float, target: Target) -> str:
 
 
 def names(operands: list[Operand]) -> tuple[str, ...]:
-    """Names of the operands; what is written says so, what is read twice is numbered."""
+    """Names of the operands. Written operands are marked as written; operands read twice are numbered."""
     plain = [f"{o.buffer.name} out" if o.write else o.buffer.name for o in operands]
     return tuple(
         name if plain.count(name) == 1 else f"{name} #{plain[: n + 1].count(name)}"

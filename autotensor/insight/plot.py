@@ -1,7 +1,7 @@
-"""Pictures of a search as PNG files: how the best time fell, and measured against predicted times.
+"""Pictures of a search as PNG files: how the best time fell, and measured times against predicted ones.
 
-    draw_task(history, path)        every trial of a task, coloured by who made it, and the best so far
-    draw_model(histories, path)     the time of a model's kernels together, and the predictions of all
+    draw_task(history, path)        every trial of a task, coloured by its maker, and the best time so far
+    draw_model(histories, path)     the total time of a model's kernels, and the predictions of all trials
 
 matplotlib is optional (`pip install "autotensor[plot]"`) and imported only here.
 """
@@ -18,16 +18,16 @@ from autotensor.insight.search_history import Fall, History, best_so_far, rank_c
 
 SIZE = (11.0, 5.0)  # inches
 DPI = 120
-NARROW = 4.0  # times the least: an axis that spans less is linear
-NEAR = 2.5  # and a logarithmic one that spans less needs more ticks
+NARROW = 4.0  # an axis is linear if its largest value is less than so many times the smallest
+NEAR = 2.5  # a logarithmic axis that spans a smaller factor needs more ticks
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f",
 )  # distinct with any kind of colour blindness (Okabe and Ito)  # fmt: skip
-MILLISECONDS = 0.01  # from so many seconds on
+MILLISECONDS = 0.01  # times of at least so many seconds are shown in ms
 
 
 def draw_task(t: History, path: Path) -> None:
-    """Raises InputError without matplotlib, OSError when the file cannot be written."""
+    """Draws one task. Raises InputError without matplotlib, OSError when the file cannot be written."""
     figure, (left, right) = _figure(t.name)
     unit, scale = _unit([p.seconds for p in t.measured if p.seconds is not None])
     colours = _colours([p.made_by for p in t.points])
@@ -51,7 +51,7 @@ def draw_task(t: History, path: Path) -> None:
 
 
 def draw_model(name: str, tasks: Sequence[History], found: Fall, path: Path) -> None:
-    """Raises InputError without matplotlib, OSError when the file cannot be written."""
+    """Draws one model. Raises InputError without matplotlib, OSError when the file cannot be written."""
     figure, (left, right) = _figure(name)
     unit, scale = _unit([found.start_s])
     numbers = [0, *found.trials, found.count]
@@ -86,12 +86,12 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _colours(makers: Sequence[str]) -> dict[str, str]:
-    """A colour for everyone who made a candidate, in order of appearance."""
+    """A colour for each maker of candidates, in order of appearance."""
     return {m: COLOURS[n % len(COLOURS)] for n, m in enumerate(dict.fromkeys(makers))}
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:
-    """Name of the unit that fits, and how many of it are in a second."""
+    """Name of the unit that fits, and the number of these units in a second."""
     return ("ms", 1e3) if seconds and min(seconds) >= MILLISECONDS else ("µs", 1e6)
 
 
@@ -111,7 +111,7 @@ def _lines(axes: Any, default_s: float | None, bound_s: float | None, unit: str,
 
 
 def _time_axis(axes: Any, unit: str, values: Sequence[float]) -> None:
-    """Logarithmic where the times span much; and the legend below."""
+    """The axis of times, logarithmic if the times differ much. Puts the legend below."""
     axes.set_ylabel(f"time, {unit}")
     if values and max(values) > NARROW * min(values):
         axes.set_yscale("log")
@@ -121,7 +121,7 @@ def _time_axis(axes: Any, unit: str, values: Sequence[float]) -> None:
 
 
 def _ticks(axis: Any, span: float) -> None:
-    """Numbers as people write them, few enough to be apart."""
+    """Ticks with plain numbers, few enough that they do not overlap."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     many = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -132,7 +132,7 @@ def _ticks(axis: Any, span: float) -> None:
 
 
 def _calibration(axes: Any, tasks: Sequence[History], colour: Any) -> None:
-    """Predicted against measured time of every trial that has a prediction."""
+    """Predicted against measured times of all trials that have a prediction."""
     trials = [p for t in tasks for p in t.measured]
     pairs = [(p.seconds, p.predicted_s) for p in trials if p.seconds and p.predicted_s is not None]
     axes.set_xlabel("measured, µs")

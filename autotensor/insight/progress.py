@@ -1,4 +1,5 @@
-"""The progress of a tuning run: a bar on a terminal, plain lines elsewhere. Listens to the search's events.
+"""The progress of a tuning run: a bar on a terminal, plain lines elsewhere. It listens to the search's
+events.
 
     with Progress(trials, deadline_s) as p:
         tune(…, listener=p.hear)

@@ -1,9 +1,10 @@
-"""The history of a search, from the log: how the best time fell, and how well times were predicted.
+"""The history of a search, from the log: how the best time fell, and how good the predictions were.
 
-    history(store, workload, place) ──▶ points in order of measuring
+    history(store, workload, place) ──▶ points in the order of measurement
     best_so_far([3.0, None, 2.0]) ──▶ [3.0, 3.0, 2.0]
 
-Races, which measure known candidates again, and candidates that were rejected unrun are left out.
+Two kinds of rows are left out: races, which measure known candidates again, and candidates that were rejected
+without a run.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from tuning_db.records import Status
 
 Floats = npt.NDArray[np.float64]
 UNNAMED = "unknown"
-FEWEST = 5  # predicted trials of a task, for a rank correlation to mean anything
+FEWEST = 5  # a rank correlation needs at least so many predicted trials of a task
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One trial."""
 
-    trial: int  # its number in the log
-    seconds: float | None  # None: it failed
+    trial: int  # the trial's number in the log
+    seconds: float | None  # None: the trial failed
     predicted_s: float | None  # None: there was no prediction
     made_by: str
 
@@ -46,8 +47,8 @@ class History:
     name: str
     weight: float  # how often a model runs it
     points: tuple[Point, ...]
-    default_s: float | None  # the default's time among them
-    bound_s: float | None  # no schedule is faster; None: the machine was never calibrated
+    default_s: float | None  # the default's time, if the default is among the trials
+    bound_s: float | None  # the lower bound of all schedules' times; None: the machine was never calibrated
 
     @property
     def measured(self) -> tuple[Point, ...]:
@@ -57,7 +58,7 @@ class History:
 def history(
     store: TrialStore, workload: Workload, place: Place, name: str = "", weight: float = 1.0
 ) -> History:
-    """The points of a task in the log; empty without any."""
+    """The history of a task from the log; it has no points if the log has no trials of the task."""
     races = {s.id for s in store.sessions(RACES)}
     rows = [
         r
@@ -76,7 +77,7 @@ def history(
 
 
 def best_so_far(seconds: Sequence[float | None]) -> list[float | None]:
-    """The least of all times up to each one.
+    """For each position, the least of all times up to it.
 
     >>> best_so_far([None, 3.0, None, 2.0, 4.0])
     [None, 3.0, 3.0, 2.0, 2.0]
@@ -92,21 +93,21 @@ def best_so_far(seconds: Sequence[float | None]) -> list[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """How a model's time fell: after so many trials, its kernels together take so long."""
+    """How a model's time fell: the total time of its kernels after each trial that made the model faster."""
 
-    trials: tuple[int, ...]  # of those that made it faster, counted over all tasks
+    trials: tuple[int, ...]  # numbers of these trials, counted over all tasks
     seconds: tuple[float, ...]
     made_by: tuple[str, ...]
-    start_s: float  # untuned
+    start_s: float  # the time without tuning
     bound_s: float | None
-    count: int  # trials in all
+    count: int  # number of all trials
 
 
 def fall(tasks: Sequence[History]) -> Fall | None:
-    """The time of a model's kernels while its tasks were tuned; None unless all of them have a first time.
+    """The time of a model's kernels while its tasks were tuned; None unless every task has a first time.
 
-    Every task takes as long as its default, or its first time if that was never measured, until it has a
-    better one.
+    Until a task has a better time, it counts with the default's time, or with its first time if the default
+    was never measured.
     """
     best = {n: _first(t) for n, t in enumerate(tasks)}
     start = sum(t.weight * (best[n] or 0.0) for n, t in enumerate(tasks))
@@ -134,7 +135,9 @@ def _first(t: History) -> float | None:
 
 
 def rank_correlation(t: History) -> float | None:
-    """Spearman's, of predicted and measured times of one task; None where there are too few."""
+    """Spearman's correlation of predicted and measured times of one task; None if the task has too few
+    trials.
+    """
     pairs = [(p.predicted_s, p.seconds) for p in t.measured if p.predicted_s is not None]
     if len(pairs) < FEWEST:
         return None
@@ -142,7 +145,7 @@ def rank_correlation(t: History) -> float | None:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties sharing their ranks; None where one of them is constant.
+    """Spearman's rank correlation; ties share their ranks. None if `a` or `b` is constant.
 
     >>> spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
     0.5

@@ -1,8 +1,8 @@
-"""Kernel source as a program that runs by itself: the source, the launches, and a host in a page of Python.
+"""Kernel source as a program that runs without autotensor: the source, the launches, and host code in Python.
 
-    python harness_of.py      needs NumPy and pyopencl (or CuPy) only; prints each kernel's microseconds
+    python harness_of.py      needs only NumPy and pyopencl (or CuPy); prints each kernel's microseconds
 
-For reading, profiling, or trying a change by hand: nothing of autotensor is imported.
+It is meant for reading, profiling, or trying a change by hand. Nothing of autotensor is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text that keeps within a terminal's columns: how many there are, and where a line is folded."""
+"""Text that fits into a terminal's columns: the number of columns, and the folding of long lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 def columns(stream: TextIO) -> int | None:
-    """Columns to keep within: COLUMNS if it is set, else those of the terminal; None if `stream` is none."""
+    """Columns to keep within: COLUMNS if set, else those of the terminal; None if `stream` is no terminal."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdecimal() and int(stated) > 0:
         return int(stated)
@@ -16,14 +16,14 @@ def columns(stream: TextIO) -> int | None:
         return None
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
-    except (OSError, ValueError):  # it only says that it is a terminal
+    except (OSError, ValueError):  # the stream claims to be a terminal but has no size
         return None
 
 
 def fold(text: str, width: int | None, hang: int = 2) -> str:
-    """The text, with line breaks at blanks where a line would be wider than `width`; None: as it is.
+    """The text, with line breaks at blanks where a line would be wider than `width`; None changes nothing.
 
-    Lines that go on are indented as their first one, and by `hang` more. A word is never broken: paths and
+    Continued lines are indented like the first line, and by `hang` more. A word is never broken, so paths and
     commands stay whole.
 
     >>> print(fold("Place      log: /home/me/log.db, 12 trials", 24, hang=11))

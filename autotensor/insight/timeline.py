@@ -1,4 +1,4 @@
-"""Who did what when: spans of time on workers, as text and for a trace viewer.
+"""Who worked when: spans of time on workers, as text and as a file for a trace viewer.
 
 worker 0  AAAAAAAABBBBBBBBBB  DDDDDDDD
 worker 1          CCCCCCCCC
@@ -19,26 +19,26 @@ WIDTH = 64  # characters of a bar chart
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One piece of work; seconds since the beginning of the run."""
+    """One piece of work. Times are seconds since the beginning of the run."""
 
     name: str
     worker: int
     start_s: float
     end_s: float
-    details: Mapping[str, Any] = field(default_factory=dict)  # shown where the span is chosen
+    details: Mapping[str, Any] = field(default_factory=dict)  # shown when the user selects the span
 
     def overlaps(self, other: Span) -> bool:
-        """Whether both were at work at one moment."""
+        """Whether both spans were at work at the same moment."""
         return self.start_s < other.end_s and other.start_s < self.end_s
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline(ShownInNotebooks):
-    """The spans of one run, in order of their starts."""
+    """The spans of one run, in order of their start times."""
 
     spans: tuple[Span, ...]
     title: str = ""
-    workers: tuple[str, ...] = ()  # names, by number; (): worker 0, worker 1, …
+    workers: tuple[str, ...] = ()  # names by the worker's number; (): worker 0, worker 1, …
 
     @property
     def seconds(self) -> float:
@@ -46,7 +46,7 @@ class Timeline(ShownInNotebooks):
 
     @property
     def busy(self) -> float:
-        """The share of the workers' time that was work."""
+        """The share of the workers' time in which they worked."""
         workers = 1 + max((s.worker for s in self.spans), default=0)
         return sum(s.end_s - s.start_s for s in self.spans) / max(workers * self.seconds, 1e-12)
 
@@ -71,7 +71,7 @@ class Timeline(ShownInNotebooks):
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
-        """For ui.perfetto.dev and chrome://tracing, in the trace event format. Raises OSError."""
+        """Writes a file for ui.perfetto.dev and chrome://tracing, in trace event format. Raises OSError."""
         names = [_named("process_name", 0, self.title)] if self.title else []
         names += [_named("thread_name", n, name) for n, name in enumerate(self.workers)]
         names += [
@@ -96,5 +96,5 @@ def _by_name(span: Span) -> str:
 
 
 def side_by_side(spans: Sequence[Span]) -> tuple[tuple[str, str], ...]:
-    """Pairs of names that were at work at one moment."""
+    """Pairs of names of work that was done at the same moment."""
     return tuple((a.name, b.name) for n, a in enumerate(spans) for b in spans[n + 1 :] if a.overlaps(b))

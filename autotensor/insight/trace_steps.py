@@ -21,7 +21,7 @@ LEFT_OUT = "⋮"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a loop nest; `new`: the step before made it."""
+    """A line of a loop nest. `new` says that the step which led to this nest made the line."""
 
     text: str
     new: bool
@@ -33,7 +33,7 @@ class StepView:
 
     call: str
     lines: tuple[Line, ...]  # the whole nest
-    note: str = ""  # why there is none
+    note: str = ""  # why `lines` is empty
 
     @property
     def changed(self) -> bool:
@@ -45,7 +45,7 @@ class StepView:
 
 
 def step_views(dag: ComputeDAG, trace: Trace) -> tuple[StepView, ...]:
-    """The loops as written, and after every step. Cost: lowers the nest once a step.
+    """The loops as written, and the loops after every step. This lowers the nest once per step.
 
     Raises the first ScheduleError.
     """
@@ -56,7 +56,7 @@ def step_views(dag: ComputeDAG, trace: Trace) -> tuple[StepView, ...]:
         state = step.apply(state)
         try:
             after = nest_text(state)
-        except AutotensorError as e:  # a whole trace may be fine where its beginning cannot be lowered
+        except AutotensorError as e:  # a whole trace may be fine even if its beginning cannot be lowered
             views.append(StepView(step.call(), (), e.what))
             continue
         views.append(StepView(step.call(), compared(before, after)))
@@ -65,7 +65,7 @@ def step_views(dag: ComputeDAG, trace: Trace) -> tuple[StepView, ...]:
 
 
 def compared(before: str, after: str) -> tuple[Line, ...]:
-    """The lines of `after`; those that are not in `before`, in order, are new."""
+    """The lines of `after`. A line is new if the comparison matches it with no line of `before`."""
     old, new = before.splitlines(), after.splitlines()
     known: set[int] = set()
     for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
@@ -74,7 +74,7 @@ def compared(before: str, after: str) -> tuple[Line, ...]:
 
 
 def compact(lines: tuple[Line, ...]) -> list[Line]:
-    """New lines and the loops around them; where others were left out, one line that says so.
+    """New lines and the loops around them. One line marks each place where other lines were left out.
 
     >>> nest = [("for a:", 0), ("  x", 0), ("  y", 0), ("  for b:", 1), ("    z", 0)]
     >>> print("\\n".join(line.text for line in compact(tuple(Line(t, bool(n)) for t, n in nest))))

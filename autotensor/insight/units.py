@@ -19,7 +19,7 @@ def millis(seconds: float) -> str:
 
 
 def gflops(flops: float, seconds: float | None) -> str:
-    """Rate in GFLOP/s; a dash where there is nothing to count."""
+    """Rate in GFLOP/s; a dash if there are no operations to count."""
     if not seconds or not flops:
         return "-"
     rate = flops / seconds / 1e9
@@ -42,7 +42,7 @@ def size(count: float) -> str:
 
 
 def amount(count: float) -> str:
-    """How many, in three digits from a hundred thousand on.
+    """A count with few digits: three digits from a hundred thousand on.
 
     >>> amount(1.0), amount(2.54), amount(12345.0), amount(28.9e6)
     ('1', '2.5', '12,345', '28.9 M')

@@ -1,10 +1,10 @@
-"""A run that others work on, as its log shows it: what came since the last look, and how far it is.
+"""A run of other processes, as its log shows it: what is new since the last look, and how far the run is.
 
     watched = WatchedRun(store, run)
-    while watched.look(): …            reads new trials; False once no process works on it any more
-    watched.tasks, watched.rate …      where it stands
+    while watched.look(): …            reads new trials; False once no process works on the run
+    watched.tasks, watched.rate …      the state of the run
 
-It only reads; whoever tunes does not notice.
+WatchedRun only reads the log, so it does not disturb the processes that tune.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuning_db.exchange.tried import Tried, tried
 from tuning_db.records import Run, Session, SessionKind, Status
 from tuning_db.values import now
 
-RATE_S = 60.0  # over which the rate of trials is taken
+RATE_S = 60.0  # the rate of trials is taken over so many seconds
 
 
 @dataclass(slots=True)
@@ -34,17 +34,17 @@ class WatchedTask:
     trials: int = 0
     default_s: float | None = None
     best_s: float | None = None
-    made_by: str = ""  # the best
-    gained: int = 0  # number of the trial that was the last to gain something
+    made_by: str = ""  # maker of the best trial
+    gained: int = 0  # the position of the last trial that gained something
     measuring: bool = False
 
     @property
     def seconds(self) -> float:
-        """Seconds of an inference; 0 for a task that has no time yet."""
+        """Seconds of an inference; 0 if the task has no time yet."""
         return self.weight * (self.best_s or self.default_s or 0.0)
 
     def tell(self, t: Tried) -> bool:
-        """Notes a trial; whether it is faster than all before."""
+        """Counts a trial. Returns whether it is faster than all before."""
         self.trials += t.status is not Status.REJECTED
         if t.made_by == DEFAULT and self.default_s is None:
             self.default_s = t.median_s
@@ -56,7 +56,7 @@ class WatchedTask:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """`new` are the trials of the last look."""
+    """The state of a watched run. `new` holds the trials of the last look."""
 
     store: TrialStore
     run: Run
@@ -64,8 +64,9 @@ class WatchedRun:
     statuses: Counter[Status] = field(default_factory=Counter)
     new: Sequence[Tried] = ()
     searches: Sequence[Session] = ()
-    _last: int = 0  # trial that was read last
-    _came: deque[tuple[datetime, int]] = field(default_factory=deque)  # when how many came
+    _last: int = 0  # the last trial that was read
+    # times of the looks, with the number of new trials
+    _came: deque[tuple[datetime, int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         for t in self.run.tasks:
@@ -73,7 +74,7 @@ class WatchedRun:
             self.tasks[str(t["workload"])] = WatchedTask(name, float(t.get("weight", 1.0)))
 
     def look(self) -> bool:
-        """Reads what is new; whether somebody still works on it."""
+        """Reads what is new. Returns whether a process still works on the run."""
         self.searches = sessions_of(self.store, self.run, SessionKind.SEARCH)
         self.new = [t for s in self.searches for t in tried(self.store, s.id, self._last)]
         for t in self.new:
@@ -93,12 +94,12 @@ class WatchedRun:
 
     @property
     def running(self) -> bool:
-        """Whether one of its sessions has no end, and an owner with a valid lease."""
+        """Whether one of the run's sessions has no end, and an owner with a valid lease."""
         return any(s.ended is None and s.held(now()) for s in self.searches)
 
     @property
     def standing(self) -> str:
-        """The state of a run: it runs, why it ended, or that no process works on it."""
+        """The state of a run: running, the reason why it ended, or that no process works on it."""
         if self.running:
             return "running"
         last = self.searches[-1]
@@ -114,20 +115,20 @@ class WatchedRun:
 
     @property
     def elapsed_s(self) -> float:
-        """Since its last session began, until now or its end."""
+        """Seconds since the run's last session began, until now or until the session's end."""
         last = self.searches[-1]
         return ((last.ended or now()) - last.started).total_seconds()
 
     @property
     def rate(self) -> float | None:
-        """Trials a second while it was watched, at most for a minute; None at first."""
+        """Trials per second in the watched time, at most the last minute; None at first."""
         first, last = self._came[0][0], self._came[-1][0]
         seconds = (last - first).total_seconds()
         return sum(n for _, n in list(self._came)[1:]) / seconds if seconds > 0.0 else None
 
     @property
     def model_s(self) -> tuple[float, float] | None:
-        """All kernels together, with the defaults and now; None until every task has a time."""
+        """Seconds of all kernels together, with the defaults and now; None until every task has a time."""
         known = self.tasks.values()
         if not known or any(t.best_s is None for t in known):
             return None

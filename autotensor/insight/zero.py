@@ -1,9 +1,9 @@
-"""Memory of data-parallel training on each device, by the parts of its state that are divided: ZeRO's table.
+"""Memory of data-parallel training on each device, if parts of the training state are divided: ZeRO's table.
 
     Ψ parameters, mixed precision: 2 bytes of weights, 2 of gradients, K of optimiser state (12 for Adam)
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020,
-figure 1. Formulas only: nothing is run.
+figure 1. The table is computed from formulas alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STAGES = ("nothing", "optimiser state", "and gradients", "and parameters")
 
 @dataclass(frozen=True, slots=True)
 class ZeroTable:
-    """Bytes on each device, by the parts that are divided among all of them (STAGES)."""
+    """Bytes on each device. STAGES names the parts that are divided among all devices, row by row."""
 
     parameters: float
     devices: int
-    state_bytes: int  # of the optimiser, for each parameter
+    state_bytes: int  # bytes of optimiser state for each parameter
     bytes: tuple[float, float, float, float]
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class ZeroTable:
 
 
 def zero_table(parameters: float, devices: int, state_bytes: int = 12) -> ZeroTable:
-    """The four rows. Raises InputError for counts below 1.
+    """The four rows of the table. Raises InputError for counts below 1.
 
     >>> print(zero_table(7.5e9, 64).__str__().splitlines()[-1])
     GB:  120.0   31.4   16.6    1.9

@@ -1,1 +1,1 @@
-"""A run of the tuner as one page: figures of the log, sentences, charts. See `figures.py`."""
+"""The report of one tuning run as a page: figures from the log, sentences, charts. See `figures.py`."""

@@ -2,8 +2,8 @@
 
     Figures ──▶ {"times": [{"task": …, "before_s": …}], "convergence": […], …} ──charts.py──▶ pictures
 
-Ten thousand trials are not drawn one by one: of every task those stay that were faster than all before them,
-and of the others as many, evenly spread, as `MOST_POINTS` allows.
+Ten thousand trials are not drawn one by one. For each task, the chart keeps every trial that was faster than
+all before it. Of the other trials, it keeps as many as `MOST_POINTS` allows, evenly spread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from autotensor.insight.search_history import best_so_far
 
 Rows = list[dict[str, Any]]
 
-MOST_POINTS = 4000  # of all tasks together: canvas draws them in a tenth of a second
-MOST_SHARES = 12  # tasks with a name of their own
+MOST_POINTS = 4000  # for all tasks together: a canvas draws so many points in a tenth of a second
+MOST_SHARES = 12  # the largest tasks are named; the others share one row
 OTHERS = "all others"
-LABEL = 60  # characters of a failure's text
+LABEL = 60  # longest text of a failure, in characters
 
 
 def chart_rows(f: Figures) -> Mapping[str, Rows]:
-    """Rows of every chart by its name; none where there is nothing to draw."""
+    """The rows of every chart by the chart's name. A chart with nothing to draw has no rows."""
     return {
         "times": _times(f),
         "shares": _shares(f),
@@ -61,7 +61,7 @@ def spread_names() -> list[str]:
 
 
 def _times(f: Figures) -> Rows:
-    """Seconds of an inference; the bounds of the winner's are those of its ratio to the default."""
+    """Seconds of an inference. The bounds of the winner's time come from its ratio to the default."""
     rows = []
     for t in f.tasks:
         r = t.result
@@ -84,7 +84,7 @@ def _times(f: Figures) -> Rows:
 
 
 def _shares(f: Figures) -> Rows:
-    """The largest tasks, and the others together."""
+    """The largest tasks, and one row for all others."""
     known = [(t.name, s, now_s(f, t)) for t in f.tasks if (s := f.share(t)) is not None]
     known.sort(key=lambda row: -row[1])
     rows = [{"task": name, "share": share, "seconds": s} for name, share, s in known[:MOST_SHARES]]
@@ -96,7 +96,9 @@ def _shares(f: Figures) -> Rows:
 
 
 def intensity(t: TaskFigures) -> float | None:
-    """Operations for each byte of inputs and outputs; None where nothing counts as an operation."""
+    """Operations for each byte of inputs and outputs; None if the task has nothing that counts as an
+    operation.
+    """
     if t.limits is None or not t.limits.operations or not t.limits.bytes:
         return None
     return t.limits.operations / t.limits.bytes
@@ -118,7 +120,7 @@ def _kernels(f: Figures) -> Rows:
 
 
 def _roofs(f: Figures) -> Rows:
-    """Lines: each memory's up to where it meets the peak, and the peak."""
+    """Lines of the roofline: one for each memory, up to the point where it meets the peak, and the peak."""
     xs = [x for t in f.tasks if (x := intensity(t)) is not None]
     if not xs or not f.roofs:
         return []
@@ -135,7 +137,7 @@ def _roofs(f: Figures) -> Rows:
 
 
 def _fall(f: Figures) -> Rows:
-    """Seconds of all kernels together, after so many trials."""
+    """Seconds of all kernels together, after each number of trials."""
     found = f.fall
     if found is None:
         return []
@@ -149,7 +151,7 @@ def _fall(f: Figures) -> Rows:
 
 
 def _convergence(f: Figures) -> Rows:
-    """Trials, the best so far where it changes, and two levels, task by task."""
+    """For each task, its trials, the best time wherever it changes, and two levels."""
     tasks = [t for t in f.tasks if t.history.measured]
     most = max(1, MOST_POINTS // max(1, len(tasks)))
     rows: Rows = []
@@ -173,7 +175,7 @@ def _convergence(f: Figures) -> Rows:
 
 
 def thinned(places: Sequence[int], keep: Sequence[int], most: int) -> list[int]:
-    """At most about `most` of the places, evenly spread, and those to keep.
+    """About `most` of the places at most, evenly spread, and all places in `keep`.
 
     >>> thinned(range(10), [1], 5)
     [0, 1, 2, 4, 6, 8]
@@ -183,7 +185,7 @@ def thinned(places: Sequence[int], keep: Sequence[int], most: int) -> list[int]:
 
 
 def _cells(cells: Sequence[Cell]) -> Rows:
-    """Each with its share of its kind's trials."""
+    """Each cell with its share of the trials of its kind."""
     of_kind = Counter[str]()
     for c in cells:
         of_kind[c.kind] += c.count

@@ -1,9 +1,10 @@
-"""The charts of a report in Vega-Lite, one function each; rows come from `chart_rows.py` under their names.
+"""The charts of a report in Vega-Lite, one function each. Their rows have the same names in `chart_rows.py`.
 
-    charts(rows) ──▶ {"times": specification, …}     those that have something to draw
+    charts(rows) ──▶ {"times": specification, …}     only charts that have something to draw
 
-Only here is altair imported (extra `report`). Colours that carry a meaning of their own are the page's two
-accents; what has a name is coloured by Okabe's and Ito's palette, which any eye tells apart, light or dark.
+altair (extra `report`) is imported only here. Colours with a meaning of their own are the page's two accents.
+Other colours come from the palette of Okabe and Ito, which people with any colour vision can tell apart, on a
+light or a dark page.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ Chart = Any  # altair's charts
 
 BEFORE, AFTER, LIMIT = "#9aa7b8", "#1a80bb", "#d55e00"
 ROW = 24  # pixels of a bar
-ROOM = 1.1  # of the longest bar, for the number behind it
-PANEL = (248, 130)  # pixels of one task's convergence
+# the axis is so many times as long as the longest bar, so that the number next to the bar has room
+ROOM = 1.1
+PANEL = (248, 130)  # pixels of the panel with one task's convergence
 SECONDS = "format(datum.value, '.3~s') + 's'"  # 0.0015 ▶ 1.5ms
 RATE = "format(datum.value / 1e9, ',.3~f')"
 PALETTE = [c for c in COLOURS if c != "#8c6d31"]
 
 
 def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
-    """Specifications by the names of their rows, which they hold; panels: of tasks in a row."""
+    """Specifications by the names of the rows that they hold. `panels` is the number of tasks in a row of
+    panels.
+    """
     made = {}
     for name, draw in CHARTS.items():
         if rows[name]:
@@ -42,7 +46,9 @@ def charts(rows: Mapping[str, Rows], panels: int) -> dict[str, dict[str, Any]]:
 
 
 def times(rows: Mapping[str, Rows]) -> Chart:
-    """Before as a broad bar, after as a narrow one on it with its bounds, and the machine's limit."""
+    """The time before as a broad bar, and the time after as a narrow bar on it, with bounds and the machine's
+    limit.
+    """
     data = alt.Chart(alt.NamedData("times")).encode(
         y=alt.Y("task:N", sort=None, title=None, axis=alt.Axis(labelLimit=280)),
         tooltip=[
@@ -80,7 +86,7 @@ def shares(rows: Mapping[str, Rows]) -> Chart:
 
 
 def kernels(rows: Mapping[str, Rows]) -> Chart:
-    """Every kernel from before (hollow) to after (full), under what the machine can do."""
+    """Every kernel from before (hollow) to after (full), below the machine's limits."""
     x = alt.X(
         "intensity:Q",
         scale=alt.Scale(type="log", nice=False),
@@ -137,7 +143,7 @@ def fall(rows: Mapping[str, Rows]) -> Chart:
 
 
 def convergence(rows: Mapping[str, Rows]) -> Chart:
-    """A panel for each task; a click on an origin lets its trials stand out."""
+    """A panel for each task. A click on an origin makes its trials stand out."""
     chosen = alt.selection_point(fields=["made_by"], bind="legend", name="origin")
     seconds = alt.Axis(labelExpr=SECONDS, title=None, tickCount=4)
     y = alt.Y("seconds:Q", scale=alt.Scale(type="log", nice=False), axis=seconds)
@@ -157,7 +163,7 @@ def convergence(rows: Mapping[str, Rows]) -> Chart:
     best = base.transform_filter("datum.what == 'best'").mark_line(
         interpolate="step-after", color="#8892a0", strokeWidth=1.5
     )
-    levels = (  # no x: across the panel
+    levels = (  # without x: a line across the panel
         alt.Chart()
         .transform_filter("datum.what == 'default' || datum.what == 'bound'")
         .mark_rule(strokeWidth=1.2)
@@ -237,7 +243,7 @@ def spreads(rows: Mapping[str, Rows]) -> Chart:
 
 
 def _matrix(name: str, title: str) -> Chart:
-    """Outcomes of the trials of each kind; darker where they are a larger share of the kind."""
+    """Outcomes of the trials of each kind. A darker cell is a larger share of the trials of its kind."""
     data = alt.Chart(alt.NamedData(name), height=alt.Step(ROW + 4), width=alt.Step(96)).encode(
         x=alt.X(
             "outcome:N",

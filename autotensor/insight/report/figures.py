@@ -1,10 +1,10 @@
-"""The figures of a run: all that its report shows, as the log has it. Start reading here.
+"""The figures of a run: everything that its report shows, as the log has it. Start reading here.
 
     store, run ──run_rows──▶ rows ──task_figures, tally──▶ Figures ──┬─ findings.py  sentences ┐
                                                                     └─ charts.py    pictures  ┴─ page.py
 
-Everything is frozen and plain, so that `document` is JSON: it is in the page, where a test or a person can
-hold it against the log.
+Everything is frozen and plain, so `document` can turn the figures into JSON. The page contains that JSON, so
+a test or a person can compare it with the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Roof:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One start of the command: what must be the same to repeat it."""
+    """One start of the command: everything that must be the same to repeat the run."""
 
     command: str
     user: str
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A run on one machine; times in seconds, instants as ISO 8601 in UTC."""
+    """A run on one machine. Times are in seconds, and points in time are ISO 8601 in UTC."""
 
     run: str
     model: str
@@ -62,17 +62,18 @@ class Figures:
     processor: str
     device: str
     cores: int
-    elsewhere: tuple[str, ...]  # fingerprints of other machines that it ran on
+    elsewhere: tuple[str, ...]  # fingerprints of the other machines that the run used
     started: str
-    ended: str  # "" while it runs, or if it was killed
-    stopped: str  # why
+    ended: str  # "" while the run goes on, or if it was killed
+    stopped: str  # the reason why the run ended
     seed: int
     options: Mapping[str, Any]
     versions: Mapping[str, str]
     origins: tuple[Origin, ...]
-    tasks: tuple[TaskFigures, ...]  # the one that takes longest first
+    tasks: tuple[TaskFigures, ...]  # the longest-running task first
     roofs: tuple[Roof, ...]
-    default_s: float | None  # of the whole model, both from one race; None: none was held
+    # time of the whole untuned model, from the race that also timed the tuned one; None: no such race
+    default_s: float | None
     tuned_s: float | None
     inside: Mapping[str, float]  # seconds of each workload in an inference of the tuned model, from that race
     makers: tuple[Cell, ...]
@@ -90,28 +91,28 @@ class Figures:
 
     @property
     def untried(self) -> int:
-        """Tasks of which nothing was measured."""
+        """The number of tasks without any measured trial."""
         return sum(not t.history.points for t in self.tasks)
 
     @property
     def lasted_s(self) -> float | None:
-        """Seconds from its start to its end; None while it runs."""
+        """Seconds from the run's start to its end; None while the run goes on."""
         if not self.ended:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
 
     @property
     def kernels_s(self) -> float | None:
-        """Seconds of all kernels in an inference of the tuned model; None where it was not timed."""
+        """Seconds of all kernels in an inference of the tuned model; None if the model was not timed."""
         return sum(self.in_model.values()) if self.inside else None
 
     @property
     def in_model(self) -> Mapping[str, float]:
         """`inside` without the clock's own time.
 
-        Every call was timed between two readings of the clock, which counts in models of a few µs. Kernels
-        cannot take longer than the model, so every call loses an equal part of the excess; a shorter call
-        loses all of its time.
+        Every call was timed between two readings of the clock, and these readings take time, which matters in
+        models of a few µs. Kernels cannot take longer together than the model. So the excess is divided
+        equally among all calls, but no call loses more than its own time.
         """
         weights = {t.workload: t.weight for t in self.tasks}
         calls = {k: weights.get(k, 1.0) for k in self.inside}
@@ -120,11 +121,13 @@ class Figures:
 
     @property
     def fall(self) -> Fall | None:
-        """How all kernels together got faster; None unless every task has a time."""
+        """How the time of all kernels together fell; None unless every task has a time."""
         return fall([t.history for t in self.tasks])
 
     def share(self, task: TaskFigures) -> float | None:
-        """A task's share of the tuned model's time, by its race; without one, of all tasks' times."""
+        """A task's share of the tuned model's time, from the race of the models; without one, of all tasks'
+        times.
+        """
         if task.workload in self.inside:
             return self.in_model[task.workload] / (self.kernels_s or inf)
         known = [t.after_s for t in self.tasks]
@@ -134,7 +137,8 @@ class Figures:
 
 
 def _off_each(inside: Mapping[str, float], calls: Mapping[str, float], over: float) -> float:
-    """Seconds to take off each call so that all together lose `over`, and no call more than it has.
+    """Seconds to subtract from each call so that all calls together lose `over`, and none loses more than it
+    has.
 
     >>> _off_each({"a": 9.0, "b": 1.0}, {"a": 1.0, "b": 1.0}, 4.0)
     3.0
@@ -174,7 +178,7 @@ def figures(store: TrialStore, run: Run) -> Figures:
 
 
 def document(found: Figures) -> dict[str, Any]:
-    """The figures as JSON data; the trials of a task as columns, which takes half the bytes."""
+    """The figures as JSON data. A task's trials are stored as columns, which takes half the bytes."""
     data = asdict(found)
     for task in data["tasks"]:
         points = task["history"]["points"]
@@ -183,7 +187,7 @@ def document(found: Figures) -> dict[str, Any]:
 
 
 def _source(store: TrialStore, rows: RunRows) -> Source:
-    """Its tasks are those that the run named or tried, as far as their workloads are stored."""
+    """The run's rows and its tasks: those that the run named or tried, if their workloads are stored."""
     stored = {w.key: w for w in store.workloads()}
     entries: dict[str, Mapping[str, Any]] = {
         t.workload: {"workload": t.workload, "target": t.target} for t in rows.tried
@@ -212,7 +216,7 @@ def _targets(store: TrialStore, wanted: set[str]) -> dict[str, Target]:
         if row.key in wanted:
             try:
                 found[row.key] = Target.from_json(row.text)
-            except (ValueError, KeyError, TypeError):  # of another version: its limits are not shown
+            except (ValueError, KeyError, TypeError):  # of another version, so its limits are not shown
                 continue
     return found
 

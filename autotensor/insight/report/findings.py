@@ -1,8 +1,9 @@
-"""Three sentences on top of a report: which task to tune next, what failed most, why the winner wins.
+"""Three sentences at the top of a report: which task to tune next, what failed most, why the winner wins.
 
     Figures ──▶ Finding("Tune next", "conv2d 3x3 …", "It takes 24 % of the model's time, …"), …
 
-Each answer is a rule that can be said in a sentence, and every number in it is a figure of the report.
+Each answer comes from a rule that one sentence can describe, and every number in it is a figure of the
+report.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from autotensor.insight.units import percent
 from autotensor.resolve import DEFAULT, gain
 from tuning_db.records import Status
 
-STILL = 0.5  # if this share of a task's last trials gained nothing, it stands still
-FEWEST = 16  # least number of trials for that judgement
-WEIGHTY = 1.03  # times the winner's time: a smaller loss by the default's decision is not why it wins
-FAR = 3.0  # times what its kernels come to: an untuned model that takes longer was not timed as they were
-MOST_NAMES = 3  # tasks that a sentence lists
+STILL = 0.5  # a task stands still if this share of its trials, the last ones, gained nothing
+FEWEST = 16  # least number of trials for this judgement
+# a decision explains the win if the default's option takes at least so many times the winner's time
+WEIGHTY = 1.03
+# the default model's time is not trusted if it is more than so many times what its kernels' times predict
+FAR = 3.0
+MOST_NAMES = 3  # a sentence lists at most so many tasks
 TAKEN = {"in the model": "Timed inside the model", "alone": "Timed alone", "": "By the search's times"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One question that the page answers first."""
+    """One question that the page answers at its top."""
 
     question: str
     answer: str
@@ -41,35 +44,35 @@ def findings(f: Figures) -> tuple[Finding, ...]:
     return _next(f), _failed(f), _why(f)
 
 
-# --- which task to tune next: where most time lies above what the machine allows ---
+# # --- which task to tune next: the one with most time above its limit on this machine ---
 
 
 def now_s(f: Figures, t: TaskFigures) -> float | None:
-    """Seconds that a task takes in an inference: inside the model, if that was timed."""
+    """Seconds that a task takes in an inference; measured inside the model, if that was timed."""
     return f.in_model.get(t.workload, t.after_s)
 
 
 def least_s(f: Figures, t: TaskFigures) -> float:
-    """Seconds of an inference that a task needs: its bound, or what it took where it took less.
+    """Seconds of an inference that a task needs: its bound, or its fastest time if that is less.
 
-    The bound is an estimate, so a schedule may beat it. It is 0 where none is known.
+    The bound is an estimate, so a schedule may beat it. The result is 0 if no bound is known.
     """
     return min(t.bound_s or 0.0, fastest_s(f, t))
 
 
 def fastest_s(f: Figures, t: TaskFigures) -> float:
-    """The fewest seconds that a task took for an inference in any measurement; infinite without one."""
+    """The fewest seconds that a task took per inference in any measurement; infinite without one."""
     tried = (t.weight * p.seconds for p in t.history.points if p.seconds is not None)
     return min((*tried, *(s for s in (t.before_s, t.after_s, now_s(f, t)) if s is not None)), default=inf)
 
 
 def to_gain_s(f: Figures, t: TaskFigures) -> float:
-    """Seconds of an inference that a task takes beyond what it needs; all of them where no bound is known."""
+    """Seconds of an inference that a task takes beyond what it needs; all of them if no bound is known."""
     return max(0.0, (now_s(f, t) or 0.0) - least_s(f, t))
 
 
 def _next(f: Figures) -> Finding:
-    """Tasks without a bound are left out if others have one: their gain is unknown."""
+    """The task with most to gain. Tasks without a bound are left out if other tasks have one."""
     question = "Tune next"
     bounded = [t for t in f.tasks if t.bound_s is not None]
     order = sorted(bounded or f.tasks, key=lambda t: -to_gain_s(f, t))
@@ -90,7 +93,7 @@ def _next(f: Figures) -> Finding:
 
 
 def _allowed(f: Figures, t: TaskFigures) -> str:
-    """The seconds that a task needs, and how that is known."""
+    """The number of seconds that a task needs, and where that number comes from."""
     least, bound = seconds_text(least_s(f, t)), seconds_text(t.bound_s)
     if least_s(f, t) < (t.bound_s or 0.0):
         return f"In another measurement it took {least}, less than its estimated bound of {bound}"
@@ -98,7 +101,7 @@ def _allowed(f: Figures, t: TaskFigures) -> str:
 
 
 def _effort(t: TaskFigures) -> str:
-    """The trials of a task, and whether the last ones still helped."""
+    """The number of trials of a task, and whether the last trials still gained something."""
     count, last = len(t.history.points), last_gain(t)
     if count == 0:
         return "None of its candidates was tried yet."
@@ -117,7 +120,7 @@ def _effort(t: TaskFigures) -> str:
 
 
 def last_gain(t: TaskFigures) -> int:
-    """Which trial was the last to be faster than all before it, from 1; 0 if none worked."""
+    """The position (from 1) of the last trial that was faster than all before it; 0 if no trial worked."""
     best = best_so_far([p.seconds for p in t.history.points])
     return best.index(best[-1]) + 1 if best and best[-1] is not None else 0
 
@@ -139,7 +142,7 @@ def _failed(f: Figures) -> Finding:
 
 
 def _places(x: Failure) -> str:
-    """Where such failures are, as a sentence."""
+    """The tasks in which a failure occurs, as a sentence."""
     if x.count == 1:
         return f"It is trial {x.example}, in {x.tasks[0]}."
     where = "All of them are in" if len(x.tasks) == 1 else "They are most frequent in"
@@ -178,21 +181,22 @@ def signature_text(x: Failure) -> str:
 
 
 def best_saved(f: Figures) -> TaskFigures | None:
-    """The task whose tuning saved most time, surely; None where no default was beaten."""
+    """The task whose tuning surely saved most time; None if no default was beaten."""
     sure = [t for t in f.tasks if t.result and t.result.upper is not None and t.result.upper < 1.0]
     return max(sure, key=lambda t: (t.before_s or 0.0) - (t.after_s or 0.0), default=None)
 
 
 def explained(f: Figures) -> TaskFigures | None:
-    """The task that the finding is about; None where it is about none."""
+    """The task that the finding is about; None if there is no such task."""
     return best_saved(f) or _without_default(f)
 
 
 def whole_gain(f: Figures) -> str:
-    """How the tuned model compares with the untuned one; why not, where its kernels do not bear that out.
+    """How the tuned model compares with the untuned one, or why the two measured times cannot be compared.
 
-    The models differ in their kernels alone. So the untuned one should take as long as the tuned one and what
-    the winners save; a figure far above that is noise, or of a default that failed and has no time.
+    The models differ in their kernels alone. So the untuned model should take as long as the tuned one, plus
+    the time that the winners save. A time far above that is noise, or is due to a default that failed and has
+    no time.
     """
     if f.default_s is None or f.tuned_s is None:
         return "not timed"
@@ -235,13 +239,13 @@ def _why(f: Figures) -> Finding:
 
 
 def _without_default(f: Figures) -> TaskFigures | None:
-    """The longest task whose default failed where something else works; None where there is none."""
+    """The longest-running task whose default failed while another schedule works; None if there is none."""
     found = [t for t in f.tasks if t.result and t.result.default is None and default_failed(t)]
     return max(found, key=lambda t: t.after_s or 0.0, default=None)
 
 
 def _near(f: Figures) -> str:
-    """How near their bounds the tasks are that were tried, by the times of the first finding."""
+    """How near the tried tasks are to their bounds, with the times that the first finding uses."""
     tried = [t for t in f.tasks if t.history.measured and now_s(f, t) and t.bound_s]
     if not tried:
         return ""
@@ -253,7 +257,7 @@ def _near(f: Figures) -> str:
 
 
 def _born(t: TaskFigures) -> str:
-    """The search's trial of the winner, and who proposed it."""
+    """The search's trial of the winner, and the maker that proposed it."""
     if not t.lineage:
         return "from an earlier run"
     last = t.lineage[-1]
@@ -262,10 +266,10 @@ def _born(t: TaskFigures) -> str:
 
 
 def why(t: TaskFigures) -> str:
-    """The differences between a task's winner and the default, and those that matter.
+    """The differences between a task's winner and the default, and which of them matter.
 
-    Evidence are the trials that do one thing as the default does: if the best of them is slower than the
-    winner, the winner needs that thing.
+    The evidence comes from trials that agree with the default in one decision. If the best of these trials is
+    slower than the winner, the winner needs its own decision there.
     """
     if default_won(t):
         return f"The default itself won. {_rival(t)}"
@@ -291,7 +295,7 @@ def default_won(t: TaskFigures) -> bool:
 
 
 def _rival(t: TaskFigures) -> str:
-    """The runner-up of a default that won, as a sentence."""
+    """The runner-up in a task whose default won, as a sentence."""
     r = t.runner_up
     if r is None:
         return "Nothing else that was tried worked."
@@ -305,20 +309,20 @@ def _need(r: Reason) -> str:
 
 
 def _only(r: Reason) -> str:
-    """The only difference, as a sentence."""
+    """The only difference between winner and default, as a sentence."""
     said = f"The only difference that the log names is {short(r.what)} {r.winner} instead of {r.default}"
     return f"{said}; no trial with that worked." if r.ratio is None else f"{said} ({_otherwise(r)})."
 
 
 def _otherwise(r: Reason) -> str:
-    """The least time of the trials that do a thing as the default does."""
+    """The least time of the trials that agree with the default in one decision."""
     those = "the only trial" if r.trials == 1 else f"the best of {r.trials} trials"
     those = f"the default itself, with {r.default}," if r.only_default else f"{those} with {r.default}"
     return f"{those} takes {r.ratio:.2f} times as long"
 
 
 def _words(name: str) -> str:
-    """The name of a figure of the machine code."""
+    """The name of a count of the machine code, in words."""
     known = {
         "fma": "FMAs",
         "carried": "vectors on the stack",

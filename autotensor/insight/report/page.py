@@ -1,7 +1,7 @@
-"""A report as one HTML file that needs nothing else: text, figures, charts and the scripts that draw them.
+"""A report as one HTML file without other files: text, figures, charts, and the scripts that draw them.
 
     page(figures)          one run
-    page(a, b, pairs)      two, side by side
+    page(a, b, pairs)      two runs, side by side
 
 jinja2, altair and vl-convert are optional (`pip install "autotensor[report]"`) and imported only here and in
 `charts.py`.
@@ -37,13 +37,13 @@ CONDITIONS = {
     Conditions.BESIDE: "while others worked",
     Conditions.SAME_CODE: "not run, for another trial had the same code",
 }
-NOISY = 0.1  # spread of samples from which on the page warns
+NOISY = 0.1  # the page warns of noise if the samples' spread is at least this
 INSTALL = 'pip install "autotensor[report]"'
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A task in both runs: its seconds, once, and how the second compares, with bounds of the ratio."""
+    """A task in both runs: its seconds in each, and their ratio with bounds."""
 
     task: str
     a_s: float
@@ -58,14 +58,14 @@ class Pair:
 class Column:
     """One run on the page."""
 
-    letter: str  # of two: A or B
+    letter: str  # A or B, if the page shows two runs
     figures: Figures
     findings: tuple[Finding, ...]
     charts: dict[str, dict[str, Any]]
 
 
 def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = ()) -> str:
-    """The page of a run, or of two and how they compare.
+    """The page of one run, or of two runs and their comparison.
 
     Raises InputError without the packages of the extra `report`.
     """
@@ -105,7 +105,7 @@ def page(first: Figures, second: Figures | None = None, pairs: Sequence[Pair] = 
 
 
 def repeatable(command: str) -> str:
-    """A command as it is typed: the log has what the process was given.
+    """A command as a person would type it: the log holds the arguments of the process.
 
     >>> repeatable("__main__.py tune mlp"), repeatable("python train.py")
     ('autotensor tune mlp', 'python train.py')
@@ -123,14 +123,14 @@ def _instant(text: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that may stand in a script element."""
+    """JSON that may be placed in a script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.replace("<", "\\u003c")
 
 
 @cache
 def _scripts() -> str:
-    """Vega, Vega-Lite and Vega-Embed, for the version of Vega-Lite that altair writes."""
+    """The sources of Vega, Vega-Lite and Vega-Embed, for the version of Vega-Lite that altair writes."""
     import altair
     import vl_convert
 

@@ -1,4 +1,4 @@
-"""A report: a run as figures and sentences, or two side by side; a page where it is saved or shown."""
+"""A report: one run as figures and sentences, or two runs side by side. It is a page when saved or shown."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ FRAME_HEIGHT = 900  # pixels, in a notebook
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Prints as its findings; `save` writes the page. Needs the extra `report` for that, not for figures."""
+    """Prints as its findings, and `save` writes the page. Only the page needs the extra `report`."""
 
     figures: Figures
     against: Figures | None = None  # another run, on the same page
-    pairs: tuple[Pair, ...] = ()  # how the tasks of both compare
+    pairs: tuple[Pair, ...] = ()  # the comparison of the tasks that both runs have
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Which task to tune next, what failed most, why the winner wins: of the first run."""
+        """Which task to tune next, what failed most, and why the winner wins, for the first run."""
         return findings(self.figures)
 
     def html(self) -> str:
@@ -33,7 +33,8 @@ class Report:
         return page(self.figures, self.against, self.pairs)
 
     def save(self, path: str | Path) -> int:
-        """Writes the page; gives its bytes. Raises InputError as `html` does, and when it cannot be written.
+        """Writes the page and returns its size in bytes. Raises InputError as `html` does, and when the file
+        cannot be written.
 
         The file appears under its name when it is complete.
         """
@@ -51,7 +52,7 @@ class Report:
         return "\n".join([f"{self.figures.title}, {self.figures.trials} trials", *lines])
 
     def _repr_html_(self) -> str | None:
-        """In a notebook: the page in a frame of its own; without the extra, the text."""
+        """In a notebook: the page in a frame of its own, or the text if the extra is not installed."""
         try:
             text = self.html()
         except InputError:

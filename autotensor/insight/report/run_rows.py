@@ -1,10 +1,11 @@
-"""The rows of a log that are a run's: its sessions on one machine, what they tried, the races, the end.
+"""The rows of a log that belong to one run: its sessions on one machine, their trials, the races, the end.
 
-    find_run(store, "resnet50")      by key, by its beginning, by model: the one that began last
+    find_run(store, "resnet50")      by key, by the beginning of a key, or by model (the latest run)
     run_rows(store, run) ──▶ RunRows
 
-Races inside a model and between models are kept under names of their own. A run's are those of its machine
-and its tasks that began after it did, and before another run searched one of these tasks.
+Races inside a model and between models are stored in sessions without the run's key. A run's races are those
+on its machine, with its tasks, that began after the run did and before another run searched one of these
+tasks.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ class RunRows:
 
     run: Run
     machine: str  # fingerprint
-    elsewhere: tuple[str, ...]  # other machines that it ran on
+    elsewhere: tuple[str, ...]  # the other machines that the run used
     searches: tuple[Session, ...]  # oldest first
     openings: tuple[Opening, ...]
-    tried: tuple[Tried, ...]  # of the searches, in order
+    tried: tuple[Tried, ...]  # the trials of the searches, in order
     parents: Mapping[int, tuple[Parent, ...]]
-    raced: Mapping[str, tuple[TrialRecord, ...]]  # by workload: who met in its last race
-    end: Session | None  # the models against each other; its options have the times
+    raced: Mapping[str, tuple[TrialRecord, ...]]  # by workload: the trials that took part in its last race
+    # the race of the tuned model against the untuned one; the session's options hold the times
+    end: Session | None
 
 
 def find_run(store: TrialStore, name: str | None) -> Run:
-    """The run with this key, this beginning of a key, or this model (the latest, if several runs have it).
+    """The run with this key, with a key that begins like this, or with this model (its latest run).
 
-    None: the latest run. Raises InputError when no run fits, and when several keys begin so.
+    None: the latest run of all. Raises InputError when no run fits, and when several keys begin like this.
     """
     began = [s.run_key for s in store.sessions(SessionKind.SEARCH)]
     known = {r.key: r for r in store.runs()}
-    order = [known[key] for key in dict.fromkeys(reversed(began))]  # the last first
+    order = [known[key] for key in dict.fromkeys(reversed(began))]  # the latest first
     if not order:
         raise InputError("the log has no runs.", fix="Tune first, or name another log.")
     if name is None:
@@ -59,12 +61,12 @@ def find_run(store: TrialStore, name: str | None) -> Run:
 
 
 def sessions_of(store: TrialStore, run: Run, kind: SessionKind | None = None) -> tuple[Session, ...]:
-    """A run's sessions of a kind, or of any, oldest first."""
+    """A run's sessions of one kind, or of all kinds, oldest first."""
     return tuple(s for s in store.sessions(kind) if s.run_key == run.key)
 
 
 def run_rows(store: TrialStore, run: Run) -> RunRows:
-    """Everything of a run on the machine on which it was begun last."""
+    """All rows of a run on the machine where it was begun last."""
     sessions = store.sessions()
     mine = [s for s in sessions if s.run_key == run.key]
     machine = next(s.machine for s in reversed(mine) if s.kind is SessionKind.SEARCH)
@@ -91,7 +93,7 @@ def run_rows(store: TrialStore, run: Run) -> RunRows:
 def _followers(
     store: TrialStore, sessions: Sequence[Session], searches: Sequence[Session], tasks: Collection[str]
 ) -> list[Session]:
-    """Sessions on the machine since a run began, until another run searched one of its tasks."""
+    """Sessions on the run's machine since the run began, until another run searched one of its tasks."""
     began, machine = searches[0].started, searches[0].machine
     since = [s for s in sessions if s.machine == machine and s.started >= began]
     end = max(s.ended or s.started for s in searches)
@@ -100,7 +102,7 @@ def _followers(
 
 
 def _next_search(store: TrialStore, later: Sequence[Session], tasks: Collection[str]) -> datetime | None:
-    """When the first of these sessions that searches one of the tasks began."""
+    """The time when another run first searched one of the tasks, among these sessions; None if none did."""
     known = {r.key: {str(t["workload"]) for t in r.tasks} for r in store.runs()}
     for s in later:
         if s.kind is SessionKind.SEARCH and known[s.run_key] & set(tasks):

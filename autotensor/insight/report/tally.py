@@ -1,10 +1,11 @@
 """Totals of a run's trials: outcomes by maker, failures by signature, noise.
 
                new best   OK   REJECTED   WRONG_RESULT
-    drafted           6   40          9              1      a Cell for each number that is not 0
+    drafted           6   40          9              1      one Cell for each number that is not 0
     descent          12   31          2
 
-Failures are grouped by status and error signature. Noise is measured on the samples and on the reference.
+Failures are grouped by status and error signature. Noise is measured from the samples and from the reference
+kernel.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from autotensor.insight.search_history import UNNAMED
 from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status
 
-NEW_BEST = "new best"  # faster than all trials of its task before it, and not the first
+NEW_BEST = "new best"  # faster than all earlier trials of its task, and not the first one
 GONE = "no rule of today"
 OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
-SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # upper ends of the classes of spreads; one more has no end
-STRETCHES = 60  # parts of a run, for each of which the reference's times are summarised
+# upper ends of the classes of spreads; one more class has no upper end
+SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+STRETCHES = 60  # the run is divided into so many parts; the reference's times are summarised for each part
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,19 @@ class Failure:
     status: str
     signature: str
     count: int
-    example: int  # first such trial
-    tasks: tuple[str, ...]  # names, by falling number of such trials
+    example: int  # the first such trial
+    tasks: tuple[str, ...]  # names of the tasks, the most affected one first
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
     """Times of the reference kernel in a part of the run, as multiples of its median."""
 
-    first: int  # trial
+    first: int  # the first trial of the part; `last` is the last one
     last: int
-    low: float  # a tenth is below
+    low: float  # a tenth of the times is below
     middle: float
-    high: float  # a tenth is above
+    high: float  # a tenth of the times is above
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class Noise:
     """The noise of the run's measurements."""
 
     spread: float | None  # median over trials of (slowest - fastest) / median of a trial's samples
-    spreads: tuple[int, ...]  # trials by spread, in classes that end at SPREADS
+    spreads: tuple[int, ...]  # number of trials in each class of spread; the classes end at SPREADS
     drift: tuple[Drift, ...]
-    conditions: Mapping[str, int]  # trials that were not rejected, by other load of the machine
+    conditions: Mapping[str, int]  # number of trials that were not rejected, by the machine's other load
 
 
 def outcomes(rows: Sequence[Tried], kind: Callable[[Tried], str]) -> tuple[Cell, ...]:
-    """Outcomes of the trials of every kind, with kinds in order of appearance."""
+    """Outcomes of the trials of every kind. Kinds are in order of appearance."""
     best: dict[str, float] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for t in rows:
@@ -85,7 +87,7 @@ def maker(t: Tried) -> str:
 
 
 def failures(rows: Sequence[Tried], names: Mapping[str, str]) -> tuple[Failure, ...]:
-    """Failures, the most frequent first, with trials that were rejected unrun."""
+    """Failures, the most frequent first. Trials that were rejected without a run are included."""
     groups: dict[tuple[str, str], list[Tried]] = {}
     for t in rows:
         if t.status is not Status.OK:
@@ -112,7 +114,7 @@ def noise(rows: Sequence[Tried]) -> Noise:
 
 
 def _drift(rows: Sequence[Tried]) -> tuple[Drift, ...]:
-    """The reference's drift. Each task has its own reference, so times are divided by its median there."""
+    """The reference's drift. Each task has its own reference, so times are divided by the task's median."""
     timed = [t for t in rows if t.reference_s]
     of_task: dict[str, list[float]] = {}
     for t in timed:

@@ -1,10 +1,10 @@
-"""One task in a run: before and after, where its limits are, why the winner wins, where it is from.
+"""One task in a run: before and after, its limits, why the winner wins, and how the winner was found.
 
                  ┌─ race ──▶ times of default and winner, their ratio with bounds
-    RunRows ─────┼─ search ▶ how many tried, best so far; winner against default, decision by decision
+    RunRows ─────┼─ search ▶ the trials and the best time so far; winner against default, by decision
                  └─ parents ▶ the line from the first ancestor to the winner
 
-Times of a race may be compared with each other, times of the search with each other; they are not mixed.
+Times of a race are compared only with times of that race, and times of the search only with each other.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status, TrialRecord
 from tuning_db.records import Workload as WorkloadRow
 
-MOST_STEPS = 24  # of a line of descent
+MOST_STEPS = 24  # at most so many steps of a line of descent are shown
 FIGURES_OF_CODE = ("spills", "carried", "fma", "loads", "instructions", "longest_loop")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The default and the winner of a task, in seconds; with `raced` both were taken side by side."""
+    """The default and the winner of a task, in seconds. If `raced` is not "", both were measured side by
+    side.
+    """
 
     raced: str  # "in the model", "alone", or "" for no race
     default: int | None  # trial
     default_s: float | None
     winner: int
     winner_s: float
-    # winner / default, with its bounds
+    # # winner's time / default's time, with its bounds
     ratio: float | None
     lower: float | None
     upper: float | None
@@ -61,26 +63,26 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The work of a task whatever its schedule, and the fewest seconds that the machine's rates allow."""
+    """The work of a task, which no schedule changes, and the least seconds that the machine's rates allow."""
 
-    operations: float  # of floats, and of products of integers
-    bytes: int  # of inputs and outputs, each once
-    # None: the machine's rates were not measured, or it neither computes nor reads weights, as a transpose
+    operations: float  # operations on floats, and on products of integers
+    bytes: int  # of inputs and outputs, each counted once
+    # # None: the rates were not measured, or the task neither computes nor reads weights (a transpose, say)
     bound_s: float | None
-    rules: Mapping[str, str]  # by hash of the sketch: the rules that make it today
+    rules: Mapping[str, str]  # by the sketch's hash: the rules that make the sketch today
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that the winner does otherwise than the default, and what trials that do it as the default
-    come to: the time of the best of them as a multiple of the winner's."""
+    """One decision that the winner and the default make differently. `ratio` compares the trials that agree
+    with the default in it: the time of the best of them, as a multiple of the winner's time."""
 
-    what: str  # a decision's name, or "structure"
+    what: str  # the name of the decision, or "structure"
     winner: str
     default: str
     ratio: float | None  # None: no such trial worked
-    trials: int  # that do it as the default
-    only_default: bool = False  # the one such trial is the default itself
+    trials: int  # number of trials that agree with the default in this decision
+    only_default: bool = False  # the default itself is the only such trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class Step:
 
     trial: int
     made_by: str
-    how: str  # it was made from the one before; "" for the first
+    how: str  # how the trial was made from the one before it; "" for the first
     seconds: float | None
-    changed: str  # decisions that differ from those of the one before
-    other_task: str  # name of the task that it is of, if another
+    changed: str  # decisions that differ from those of the trial before
+    other_task: str  # name of the trial's task, if that is another task; else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +106,19 @@ class TaskFigures:
     target: str
     weight: float
     limits: Limits | None  # None: this version cannot read the computation
-    history: History  # what was tried and not rejected, in order
+    history: History  # the trials that were not rejected, in order
     rejected: int
-    result: Result | None  # None: nothing worked
+    result: Result | None  # None: no trial worked
     runner_up: (
         RunnerUp | None
     )  # of the race, or of the search where there was none; None: nothing else worked
-    reasons: tuple[Reason, ...]  # the weightiest first; of the search's times
-    code: Mapping[str, tuple[float, float]]  # figures of the machine code: default's, winner's
-    lineage: tuple[Step, ...]  # the winner last
+    reasons: tuple[Reason, ...]  # the weightiest first; by the search's times
+    code: Mapping[str, tuple[float, float]]  # counts of the machine code: the default's, the winner's
+    lineage: tuple[Step, ...]  # trials that lead to the winner, which is the last
 
     @property
     def before_s(self) -> float | None:
-        """Seconds of all its runs in one inference, with the default."""
+        """Seconds of all runs of the task in one inference, with the default."""
         r = self.result
         return None if r is None or r.default_s is None else self.weight * r.default_s
 
@@ -136,20 +138,20 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A run's rows, and what they name."""
+    """A run's rows, and the things that they name."""
 
     rows: RunRows
-    entries: Sequence[Mapping[str, Any]]  # its tasks
+    entries: Sequence[Mapping[str, Any]]  # the run's tasks
     by_task: Mapping[str, Sequence[Tried]]
     by_trace: Mapping[tuple[str, str], Tried]  # by workload and trace
-    workloads: Mapping[str, WorkloadRow]  # the log's
-    targets: Mapping[str, Target]  # those that this version can read
+    workloads: Mapping[str, WorkloadRow]  # all workloads of the log
+    targets: Mapping[str, Target]  # targets that this version can read
     rates: Mapping[str, Rates]  # by target, as measured on the run's machine
     names: Mapping[str, str]  # of workloads
 
 
 def task_figures(entry: Mapping[str, Any], source: Source) -> TaskFigures:
-    """entry: one of the run's tasks."""
+    """entry: the description of one of the run's tasks."""
     key, where = str(entry["workload"]), str(entry.get("target", ""))
     rows, raced = source.by_task.get(key, ()), source.rows.raced.get(key, ())
     target = source.targets.get(where)
@@ -185,7 +187,7 @@ def _winner(result: Result | None, rows: Sequence[Tried], raced: Sequence[TrialR
 
 
 def race_result(raced: Sequence[TrialRecord]) -> Result | None:
-    """Who won a race, and its default; None without anybody who worked."""
+    """The winner of a race and the default; None if nothing worked."""
     default_hash = next((t.trace_hash for t in raced if t.made_by == DEFAULT), "")
     order = race_order(raced, default_hash)
     if not order:
@@ -204,7 +206,7 @@ def race_result(raced: Sequence[TrialRecord]) -> Result | None:
 
 
 def raced_runner_up(raced: Sequence[TrialRecord]) -> RunnerUp | None:
-    """The second of a race; None where fewer than two worked."""
+    """The second of a race; None if fewer than two worked."""
     order = race_order(raced, next((t.trace_hash for t in raced if t.made_by == DEFAULT), ""))
     if len(order) < 2:
         return None
@@ -213,7 +215,7 @@ def raced_runner_up(raced: Sequence[TrialRecord]) -> RunnerUp | None:
 
 
 def searched_runner_up(result: Result | None, rows: Sequence[Tried]) -> RunnerUp | None:
-    """The fastest verified trial but the winner, by the search's times; None without any."""
+    """The fastest verified trial except the winner, by the search's times; None if there is none."""
     others = [t for t in rows if t.verified and t.median_s and result and t.id != result.winner]
     if result is None or result.raced or not others:
         return None
@@ -223,12 +225,12 @@ def searched_runner_up(result: Result | None, rows: Sequence[Tried]) -> RunnerUp
 
 
 def _apart(ratio: float) -> tuple[float, float]:
-    """Bounds of a ratio of times that were not taken side by side."""
+    """Bounds of the ratio of two times that were not measured side by side."""
     return ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART)
 
 
 def search_result(rows: Sequence[Tried]) -> Result | None:
-    """The fastest verified trial and the default, which were not raced; None without any."""
+    """The fastest verified trial and the default, which were not raced; None if no trial was verified."""
     winner = min((t for t in rows if t.verified), key=seconds_of, default=None)
     if winner is None:
         return None
@@ -244,7 +246,7 @@ def seconds_of(t: Tried) -> float:
 
 
 def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence[Tried]) -> Limits | None:
-    """None for a computation that this version cannot read."""
+    """The limits of a task; None for a computation that this version cannot read."""
     try:
         workload = Workload.from_text(row.text, row.name)
         sketches = generate(workload.dag, target)
@@ -261,7 +263,7 @@ def limits(row: WorkloadRow, target: Target, rates: Rates | None, rows: Sequence
 
 
 def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits | None) -> tuple[Reason, ...]:
-    """The differences between winner and default, each with the least loss by the default's decision."""
+    """The differences between winner and default, each with the least time lost by the default's decision."""
     rules = {} if known is None else known.rules
     good = [t for t in rows if t.verified]
     found = []
@@ -282,14 +284,14 @@ def reasons(winner: Tried, default: Tried, rows: Sequence[Tried], known: Limits 
 
 
 def _reason(what: str, mine: str, usual: str, kin: Sequence[Tried], winner: Tried, default: Tried) -> Reason:
-    """A difference; `kin` are the trials that do it as the default."""
+    """One difference; `kin` are the trials that agree with the default there."""
     best_s = seconds_of(winner)
     ratio = min(map(seconds_of, kin)) / best_s if kin and best_s > 0.0 else None
     return Reason(what, mine, usual, ratio, len(kin), [t.id for t in kin] == [default.id])
 
 
 def code_figures(result: Result, raced: Sequence[TrialRecord]) -> dict[str, tuple[float, float]]:
-    """Counts of the machine code of default and winner of a race, where they differ."""
+    """Counts of the machine code of a race's default and winner, if they differ."""
     codes = {t.id: t.assembly for t in raced}
     usual, mine = codes.get(result.default, {}), codes.get(result.winner, {})
     both = (n for n in FIGURES_OF_CODE if n in usual and n in mine)
@@ -297,7 +299,7 @@ def code_figures(result: Result, raced: Sequence[TrialRecord]) -> dict[str, tupl
 
 
 def lineage(winner: Tried, source: Source) -> tuple[Step, ...]:
-    """From a trial back by its first parents, each once; the trial last."""
+    """The trials that lead to the given one, by the first parent of each; the given trial comes last."""
     line: list[tuple[Tried, str]] = [(winner, "")]
     while len(line) < MOST_STEPS:
         child = line[-1][0]
@@ -320,7 +322,7 @@ def lineage(winner: Tried, source: Source) -> tuple[Step, ...]:
 
 
 def changes(before: Tried, after: Tried) -> str:
-    """Decisions that differ: `rows 4 → 8`."""
+    """The decisions that differ, for example `rows 4 → 8`."""
     if before.sketch_hash != after.sketch_hash:
         return "another structure"
     was, now = json.loads(before.decisions), json.loads(after.decisions)
