@@ -1,1 +1,1 @@
-"""Loop IR → binary: a backend for each kind of target, declared instructions, yardsticks of a machine."""
+"""Loop IR → binary: backends by kind of target, declared instructions, kernels that measure a machine."""

@@ -1,5 +1,5 @@
-"""The kind of access that a load or store is. This module decides it for every renderer; the renderers only
-write it.
+"""The kind of access that a load or store is. This module decides the kind for every renderer; the renderers
+only write the code.
 
     its lanes are at                       kind         how they are moved
     3, 4, 5, 6                             CONTIGUOUS   by one vector move (a scalar by its own)
@@ -49,9 +49,11 @@ class Access:
         return self.kind is Kind.CONTIGUOUS and self.mask is None
 
     def width(self, most: int, aligned: bool = True) -> int:
-        """Lanes that one instruction may move, a power of two up to `most`; 1: they are moved one by one.
+        """How many lanes one instruction may move: a power of two up to `most`; 1: lanes are moved one by
+        one.
 
-        The access is whole multiples of them, and begins at one if its place must be `aligned`.
+        The number of lanes of the access is a multiple of this width. With `aligned`, the index of its first
+        element is a multiple of the width, too.
         """
         width = 1
         while self.is_whole and 2 * width <= most and len(self.offsets) % (2 * width) == 0:
@@ -62,14 +64,14 @@ class Access:
 
 
 def access_of(n: Load | Store) -> Access:
-    """How a load or a store is made."""
+    """The access that a load or a store makes."""
     known = load_access if isinstance(n, Load) else store_access
     return known(n.buffer, n.indices[0], n.mask)
 
 
-@lru_cache(maxsize=1 << 12)  # an unrolled tile reads and writes the same places again and again
+@lru_cache(maxsize=1 << 12)  # an unrolled tile uses the same indices again and again
 def load_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
-    """How a load is made from a flat buffer."""
+    """The access that a load from a flat buffer makes."""
     mask, lanes = _without_true(mask), lanes_of(index)
     if lanes is None:
         return Access(Kind.SCATTERED, None, (), mask)
@@ -92,7 +94,8 @@ def load_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access
 
 @lru_cache(maxsize=1 << 12)
 def store_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
-    """How a store to a flat buffer is made. Lanes of registers are never scattered: they have no address."""
+    """The access that a store to a flat buffer makes. Lanes of register buffers are never scattered:
+    registers have no address."""
     mask, lanes = _without_true(mask), lanes_of(index)
     if lanes is None:
         return Access(Kind.SCATTERED, None, (), mask)
@@ -111,11 +114,12 @@ def _ascend(offsets: tuple[int, ...]) -> bool:
 def _aligned_vector(buffer: Buffer, base: Affine, offsets: tuple[int, ...]) -> int | None:
     """The offset of the aligned vector that holds all lanes; None if there is none.
 
-    Where one lane is inside the buffer, all of that vector is: a whole number of vectors fills the buffer.
+    If one lane is inside the buffer, the whole vector is: the size of the buffer is a multiple of the
+    vector's.
     """
     lanes = len(offsets)
     whole = buffer.scope is not Scope.REGISTER and not prod(buffer.shape) % lanes and not buffer.dtype.is_bool
-    whole = whole and not buffer.extents  # where it ends is known at run time
+    whole = whole and not buffer.extents  # the buffer's end is known only at run time
     if not whole or any(c % lanes for c in base.terms.values()):
         return None
     vectors = {(base.constant + offset) // lanes for offset in offsets}
@@ -123,7 +127,7 @@ def _aligned_vector(buffer: Buffer, base: Affine, offsets: tuple[int, ...]) -> i
 
 
 def _without_true(mask: Expr | None) -> Expr | None:
-    """A mask that is always true is none; one that is the same in all lanes is a scalar."""
+    """The mask in its simplest form: None if it is always true, a scalar if it is the same in all lanes."""
     if isinstance(mask, Broadcast):
         mask = mask.a
     return None if isinstance(mask, Const) and mask.value else mask

@@ -2,8 +2,8 @@
 
     compile(program, parse("llvm"), name="matmul") ──▶ Artifact
 
-A function registers itself with `@backend("kind")`; the modules that hold ours are imported at the first
-look-up. A target from elsewhere brings its own (`base/plugins.py`).
+A function registers itself with `@backend("kind")`; the modules with autotensor's own backends are imported
+at the first look-up. A target of a plug-in brings its own backend (`base/plugins.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotensor.runtime.files.object_cache import ObjectCache
 
 
 class Backend(Protocol):
-    """Makes native code of a program. With `asm` the artifact's texts include the assembly."""
+    """Compiles a program to native code. With `asm` the artifact's texts include the assembly."""
 
     def __call__(
         self,

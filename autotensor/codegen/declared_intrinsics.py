@@ -1,4 +1,4 @@
-"""Declared tensor intrinsics: an instruction is described by loops with the same meaning, and gets boxes of
+"""Declared tensor intrinsics: loops describe the meaning of an instruction. The instruction works on boxes of
 buffers.
 
     meaning                                        a marked nest                       what fits
@@ -7,9 +7,9 @@ buffers.
                                                        + AL[ki, y]*W[ko*8+ki, x]       B ◀─ W[ko*8:+8][0:+8]
 
 The meaning is a te function, lowered (`lowering/intrinsic_declaration.py`). A nest fits if its loops can be
-named so that both do the same; each buffer of the meaning then stands for a box, which begins where no loop
-of the nest has a say. Only loops that `tensorize` has marked are recognised, and the beginning of a marked
-sum.
+renamed so that both do the same. Each buffer of the meaning then stands for a box. The box's beginning does
+not depend on the loops of the nest. Only loops that `tensorize` has marked are recognised, and the loops that
+set a marked sum to its initial value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Box:
     extents: tuple[int, ...]
 
 
-Found = Mapping[Buffer, Box]  # a buffer of the meaning → what it stands for
+Found = Mapping[Buffer, Box]  # a buffer of the meaning → the box that it stands for
 Names = Mapping[Var, Var]  # a loop of the meaning → a loop of the nest
 
 
@@ -46,11 +46,11 @@ class Declared:
     name: str
     operands: tuple[Buffer, ...]  # the operands of the meaning; the one that is written comes first
     update: Stmt  # loops, perfectly nested, around one store
-    reset: Stmt | None = None  # how a sum begins
-    reset_name: str = ""  # the instruction that does it
+    reset: Stmt | None = None  # the loops that set a sum to its initial value
+    reset_name: str = ""  # the instruction that does this
 
     def boxes(self, nest: Stmt) -> tuple[Box, ...]:
-        """The operands of the instruction where it replaces the nest, one box for each.
+        """The operands of the instruction that replaces the nest, one box for each.
 
         Raises LoweringError when the nest means something else.
         """
@@ -69,7 +69,7 @@ class Declared:
 
 
 def matched(meaning: Stmt, nest: Stmt) -> Found | None:
-    """The box of a nest of loops for each buffer of the meaning; None where they differ."""
+    """For each buffer of the meaning, its box in a nest of loops; None if nest and meaning differ."""
     said, what = perfect_nest(meaning)
     loops, store = perfect_nest(nest)
     if not isinstance(what, Store) or not isinstance(store, Store) or store.mask is not None:
@@ -120,7 +120,8 @@ def _matched(what: Expr, e: Expr, names: Names, found: Found) -> Found | None:
 def _bound(
     meant: Buffer, at: Sequence[Expr], buffer: Buffer, indices: Sequence[Expr], names: Names, found: Found
 ) -> Found | None:
-    """`found` with the box of `buffer` that `meant[at]` stands for; None if it stands for another already."""
+    """`found` with the box of `buffer` that `meant[at]` stands for; None if `meant` already stands for
+    another box."""
     if len(at) != len(indices) or meant.dtype != buffer.dtype:
         return None
     begin = []

@@ -4,8 +4,8 @@
     tdpbusd       C[i, j] += Σ_k Σ_q  i32(A[i, 4k + q]) * i32(B[k, j, q])          tiles of 16 x 16
 
 The table is here, so that a trace can name an instruction and a backend can write it; the instructions are
-in `autotensor/instructions/`, a file each, with their meaning as te functions. A nest of loops is an
-instruction's if it takes the same steps through memory in each of its loops (`lowering/passes/dots.py`).
+in `autotensor/instructions/`, a file each, with their meaning as te functions. An instruction can replace a
+nest of loops if both take the same steps through memory in each loop (`lowering/passes/dots.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Spelling = Callable[[Any, Any, str, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An operand of the meaning: its type, and elements from one turn of each loop to the next."""
+    """An operand of the meaning: its type, and for each loop the step in elements from one turn to the
+    next."""
 
     dtype: DType
     steps: tuple[int, ...]
@@ -36,7 +37,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class DotInstruction:
-    """One instruction. Loops of the meaning: rows (of more than one), columns, groups (likewise), a group."""
+    """One instruction. Loops of the meaning: rows (if more than one), columns, groups (if more than one), the
+    elements of a group."""
 
     name: str
     loops: tuple[int, ...]  # extents
@@ -64,8 +66,8 @@ DOTS: Registry[DotInstruction] = Registry("dot instruction")
 
 
 def known_dots() -> Registry[DotInstruction]:
-    """The table, with all instructions in it. The instructions are te functions, which this package does not
-    import."""
+    """The table, with all instructions in it. The instructions are te functions, so this package does not
+    import them earlier."""
     importlib.import_module("autotensor.instructions")
     return DOTS
 
@@ -76,7 +78,8 @@ def takes_tiles(instruction: str) -> bool:
 
 
 def available(target: Target | None) -> tuple[DotInstruction, ...]:
-    """The dot instructions of a target; none on a GPU. None is any CPU, which has none of its own."""
+    """The dot instructions of a target; none for a GPU, and none for target None, which stands for any
+    CPU."""
     if target is None or target.kind != "llvm":
         return ()
     has = features_of(target)

@@ -1,4 +1,4 @@
-"""How fast this machine can possibly compute: a loop of one instruction on registers, nothing else.
+"""Measures how fast this machine can possibly compute: a loop runs only one instruction on registers.
 
 measure_peak()                               FLOP/s of one core by fused multiply-adds
 measure_peak(threads=2)                      of a team
@@ -22,8 +22,8 @@ from autotensor.ir.stmt import Alloc, ForKind, Let, Stmt, Store, for_range, seq
 
 # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
 _CHAINS = {16: 12, 32: 24}
-_TILES = 4  # the same in tiles, of which eight are registers
-_TURNS = 8  # after which operands are the same again
+_TILES = 4  # accumulators that are tiles; there are eight tile registers
+_TURNS = 8  # the operands are the same again after so many turns
 _UNROLL = 4  # so that the loop itself costs nothing
 
 
@@ -37,8 +37,8 @@ def measure_peak(
 ) -> float:
     """Operations per second of `threads` threads; a multiplication and an addition are two.
 
-    By fused multiply-adds, or by the dot instruction. The best of many short runs within `seconds`. `target`
-    must be this host, but may have narrower vectors.
+    They are fused multiply-adds, or the dot instruction `dot`. The result is the best of many short runs
+    within `seconds`. `target` must be this host, but may have narrower vectors.
     """
     if dot is None:
         stick = fma_yardstick(threads, dtype=dtype, target=target)
@@ -60,10 +60,11 @@ def fma_yardstick(
     steps: int = 20_000,
     chains: int | None = None,
 ) -> Yardstick:
-    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is the FLOPs of all
-    threads.
+    """A yardstick: every thread does `steps` fused multiply-adds in each of its vectors. The amount is the
+    FLOPs of all threads.
 
-    chains: how many vectors; None: enough to keep a core busy. Each waits for its own last step.
+    chains: the number of vectors; None: enough to keep a core busy. Each step of a vector waits for the step
+    before.
     """
     target = target or host()
     lanes = target.lanes(dtype.bits)
@@ -77,8 +78,8 @@ def fma_yardstick(
 def dot_yardstick(
     dot: DotInstruction, threads: int = 1, *, target: Target | None = None, steps: int = 20_000
 ) -> Yardstick:
-    """Every thread adds `steps` dots to each of its vectors or tiles of sums; the amount is operations of
-    all."""
+    """A yardstick: every thread adds `steps` dots to each of its vectors or tiles of sums. The amount is the
+    operations of all threads."""
     target = target or host()
     chains = _CHAINS.get(target.vector_registers, 12) if dot.rows == 1 else _TILES
     groups = _TURNS + _UNROLL * chains
@@ -93,9 +94,10 @@ def dot_yardstick(
 
 
 def _dot_program(dot: DotInstruction, threads: int, chains: int, groups: int, steps: int) -> Program:
-    """Every thread: `chains` independent sums, each `steps` times v = dot(v, x[…], y).
+    """The program in which every thread has `chains` independent sums v, and runs v = dot(v, x[…], y) `steps`
+    times on each.
 
-    Each step reads an operand of its own from L1, so that no product is computed once for several.
+    Each step reads another operand from L1, so that LLVM cannot compute one product for several steps.
     """
     left, lanes = dot.rows * dot.depth, dot.rows * dot.columns
     x_in = Buffer("x", (groups * left,), dot.a.dtype)
@@ -113,7 +115,8 @@ def _dot_program(dot: DotInstruction, threads: int, chains: int, groups: int, st
 
 
 def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) -> Program:
-    """Every thread: `chains` independent vectors, each `steps` times v = v*x + y."""
+    """The program in which every thread has `chains` independent vectors v, and runs v = v*x + y `steps`
+    times on each."""
     x_in, out = Buffer("x", (128,), dtype), Buffer("y", (threads * chains * lanes,), dtype)
     x, y = (Var(name, dtype.with_lanes(lanes)) for name in ("x0", "y0"))
     first, second = (Load(x_in, (Ramp(const(n), 0, lanes),)) for n in (0, 1))
@@ -130,14 +133,15 @@ def _team(
     step: Callable[[Expr, int, Var], Expr],
     tiles: bool = False,
 ) -> tuple[Var, int, Stmt]:
-    """A loop over threads: its variable, its extent and what each of them does."""
+    """A loop over threads: its variable, its extent and the statement that each thread runs."""
     acc = Buffer("acc", (chains * lanes,), out.dtype, Scope.REGISTER)
     thread, turn = Var("thread"), Var("step")
     at = [(Ramp(const(c * lanes), 1, lanes),) for c in range(chains)]
     vector = out.dtype.with_lanes(lanes)
-    # LLVM would compute equal sums once, but for those of tiles, which begin with zeros
+    # Sums begin with different numbers, because LLVM would compute equal sums only once. Sums in tiles begin
+    # with zeros; LLVM does not merge them
     start = seq(*(Store(acc, a, const(0.0 if tiles else float(c), vector)) for c, a in enumerate(at)))
-    numbered = enumerate(at * _UNROLL)  # step number n of a turn
+    numbered = enumerate(at * _UNROLL)  # n: the index of a step in its turn
     body = seq(*(Store(acc, a, step(Load(acc, a), n, turn)) for n, a in numbered))
     end = seq(
         *(

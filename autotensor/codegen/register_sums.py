@@ -1,9 +1,9 @@
-"""Sums of integers behind register tiles: terms from memory are added up first.
+"""Sums of integers after register tiles: terms from memory are added to each other first.
 
     (tile - s) + b            ──▶     tile + (b - s)            s, b: from memory; tile: in registers
 
-Terms that are the same behind every row of a tile are then added up once. Sums of integers wrap around, so
-that any order gives the same bits.
+Terms that are the same for every row of a tile are then added up only once. Sums of integers wrap around, so
+any order gives the same bits.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection
 from autotensor.ir.expr import Binary, Expr, Op
 from autotensor.ir.func import Buffer, Scope
 
-Term = tuple[Op, Expr]  # added or taken away
+Term = tuple[Op, Expr]  # a term, and whether it is added or subtracted
 Reads = Callable[[Expr], Collection[Buffer]]  # the buffers that an expression reads
 
 
 def sum_apart(reads: Reads, op: Op, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-    """A sum's one term in registers, and the sum of its other terms; None where that changes nothing."""
+    """The only term of a sum that is in registers, and the sum of the other terms; None if that would change
+    nothing, or if there is no such term."""
     if not _in_registers(reads, a) and not _in_registers(reads, b):
         return None
     inner: list[Term] = []

@@ -1,8 +1,8 @@
-"""Inputs that are worth a copy where they do not begin with a line of the cache.
+"""Finds inputs for which a copy pays if they do not begin at a cache line.
 
 NumPy's arrays begin 16 bytes after the start of a line. Every second vector of 32 bytes then lies in two
-lines, and a kernel that reads an operand hundreds of times pays for each: a product of 512x512 that reads its
-operands as they are took 5.2 ms instead of 3.2 on Zen 3. Copying 1 MiB takes 0.05 ms.
+lines, and a kernel that reads an operand hundreds of times pays for this each time: a product of 512x512 with
+operands that begin there took 5.2 ms instead of 3.2 on Zen 3. Copying 1 MiB takes 0.05 ms.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from autotensor.ir.node import children
 from autotensor.ir.stmt import For, If, Stmt
 from autotensor.ir.visit import contains
 
-MANY = 8  # readings of an element by vectors; a copy reads and writes it once
-MUCH = 1 << 20  # bytes read in all; where it is less, looking at the address costs more than it saves
+MANY = 8  # how often vectors read an element; a copy reads and writes each element once
+MUCH = 1 << 20  # bytes read in all; below this, checking the address costs more than a copy saves
 
 
 def reread(program: Program) -> list[str]:
-    """Names of inputs whose elements vectors read at least MANY times in the mean, and MUCH of them in all.
+    """The names of inputs whose elements vectors read at least MANY times in the mean, with at least MUCH
+    bytes read in all.
 
-    Only vectors count that lie in one line wherever the input begins with a line.
+    A vector counts only if it lies in one line whenever the input begins at a line.
     """
     read: Counter[Buffer] = Counter()
     for func in program.run:
@@ -44,8 +45,9 @@ class _Reader:
     def of(self, s: Stmt, turns: int = 1) -> Counter[Buffer]:
         """Elements of each buffer that whole vectors read in all turns of the loops.
 
-        A loop whose extent is known at run time counts with the greatest, another one that is not a
-        constant as one. The larger of two branches counts: a turn runs one of them.
+        A loop whose extent is known only at run time counts with its greatest extent. Any other loop without
+        a constant extent counts as one turn. The larger of two branches counts, because a turn runs only one
+        of them.
         """
         found: Counter[Buffer] = Counter()
         self._add(s, turns, found)
@@ -83,7 +85,8 @@ class _Reader:
 
 
 def _in_one_line(load: Load) -> bool:
-    """Whether these elements follow one another, and the first is at a multiple of their number."""
+    """Whether the elements of a load follow one another, and the index of the first is a multiple of their
+    number."""
     index = load.indices[-1]
     if not isinstance(index, Ramp) or index.stride != 1:
         return False

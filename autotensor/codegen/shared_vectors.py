@@ -1,19 +1,20 @@
-"""Loads by lanes that together read whole stretches of memory: they share vectors.
+"""Loads of scattered lanes that together read whole stretches of memory: these loads share vectors.
 
     x0 = A[0, s, 2s, 1, s+1, …]            a, b, c = A[0 … 15], A[s … s+15], A[2s … 2s+15]
     x1 = A[s+5, 2s+5, 6, …]         ──▶    x0 = shuffle(shuffle(a, b), c)
     x2 = A[2s+10, 11, s+11, …]             x1 = …
 
-This is how interleaved colours become planes and planes colours, and how even and odd elements are separated.
-Only elements that some load reads are loaded. Where as many loads as there are lanes read neighbouring
-columns, the vectors are rows of a square, which is transposed as a whole:
+In this way interleaved colours become planes and planes become interleaved colours, and even and odd elements
+are separated. Only elements that some load reads are loaded. If the number of loads equals the number of
+lanes and they read neighbouring columns, the vectors are rows of a square, which is transposed as a whole:
 
     x0 = A[0], A[s], …, A[15s]              r0 = A[0 … 15]
     x1 = A[1], A[s+1], …                    r1 = A[s … s+15]
     …                              ──▶      …                    x = transpose(r), 64 shuffles
     x15 = A[15], A[s+15], …                 r15 = A[15s … 15s+15]
 
-Both sides touch the same elements. A load by lanes costs one move per element, a shuffle a quarter of that.
+Both sides touch the same elements. A load of scattered lanes costs one move per element, a shuffle a quarter
+of that.
 """
 
 from __future__ import annotations
@@ -31,24 +32,25 @@ from autotensor.ir.lane_offsets import Lanes, lanes_of
 from autotensor.ir.stmt import Stmt, Store
 
 LEAST_LANES, MOST_LANES = 4, 16  # lanes of loads that share vectors
-MOST_SOURCES = 4  # vectors of which one is shuffled; more cost as much as moving lanes
-# most such vectors as a share of a vector's lanes, where one instruction takes lanes from anywhere in two
-# vectors (softmax of rows of 7 by 16 in 0.83 x the time of moving lanes; rows of 9 normalised in 1.27 x;
-# Zen 4, 2026-11)
+# most vectors from which one result is shuffled; with more, a shuffle costs as much as moving lanes
+MOST_SOURCES = 4
+# most source vectors as a share of a vector's lanes, on processors where one instruction takes lanes from
+# anywhere in two vectors (softmax of rows of 7, 16 at once, took 0.83 x the time of moving lanes; normalising
+# rows of 9 took 1.27 x; Zen 4, 2026-11)
 MIXED = 7 / 16
 
 
 @dataclass(frozen=True, slots=True)
 class SharedVectors:
-    """Vectors of one buffer, and the loads whose lanes they hold. All places count from `base`."""
+    """Vectors of one buffer, and the loads whose lanes they hold. All positions count from `base`."""
 
     base: Affine
     vectors: tuple[int, ...]  # the first element of each
-    wanted: Mapping[Load, tuple[int, ...]]  # the place of each lane
-    is_square: bool  # lane k of load number n is lane n of vector number k
+    wanted: Mapping[Load, tuple[int, ...]]  # the position of each lane
+    is_square: bool  # lane k of load n is lane n of vector k
 
     def sources(self, load: Load) -> tuple[tuple[int, int], ...]:
-        """Where each lane of a load is found: the number of a vector, and a lane of this vector."""
+        """Where each lane of a load is found: the index of a vector, and a lane of this vector."""
         places = self.wanted[load]
         return tuple(
             (k, p - self.vectors[k]) for p, k in zip(places, _homes(places, self.vectors), strict=True)
@@ -58,15 +60,15 @@ class SharedVectors:
 def shared_vectors(
     stmts: Sequence[Stmt], loads: Callable[[Expr], Iterable[Load]], mixes: bool = False
 ) -> dict[Stmt, list[SharedVectors]]:
-    """The vectors that a sequence of stores shares, by the first store that reads them. `loads` gives those
-    in a value; `mixes`: whether one instruction takes lanes of two vectors in any order.
+    """The vectors that a sequence of stores shares, by the first store that reads them. `loads` returns the
+    loads in a value; `mixes`: whether one instruction takes lanes of two vectors in any order.
 
     A store to a loaded buffer must come before the load.
     """
     stores = [s for s in stmts if isinstance(s, Store)]
     if len(stores) < len(stmts):
         return {}
-    written = {s.buffer: n for n, s in enumerate(stores)}  # by the last of them
+    written = {s.buffer: n for n, s in enumerate(stores)}  # buffer → the index of the last store to it
     users: dict[Load, int] = {}
     for n, store in enumerate(stores):
         for load in loads(store.value):
@@ -83,7 +85,8 @@ def shared_vectors(
 
 
 def _by_lanes(load: Load) -> Lanes | None:
-    """Base without its constant, and places, of a plain load whose lanes are not side by side."""
+    """The base without its constant, and the positions of the lanes, of a plain load whose lanes are not side
+    by side. None for other loads."""
     n, index = load.dtype.lanes, load.indices[0]
     if load.mask is not None or not LEAST_LANES <= n <= MOST_LANES or n & (n - 1) or load.dtype.is_bool:
         return None
@@ -99,12 +102,12 @@ def _by_lanes(load: Load) -> Lanes | None:
 
 
 def _group(load: Load, lanes: Lanes) -> tuple[object, ...]:
-    """Equal for loads that can share vectors."""
+    """A key that is equal for loads that can share vectors."""
     return load.buffer, load.dtype, frozenset(lanes.base.terms.items())
 
 
 def _squares(loads: Mapping[Load, Lanes]) -> Iterator[SharedVectors]:
-    """Runs of as many neighbouring columns as there are lanes."""
+    """Groups of loads that read neighbouring columns, as many columns as there are lanes."""
     groups: dict[tuple[object, ...], dict[int, Load]] = {}
     for load, lanes in loads.items():
         first, step = lanes.offsets[0], lanes.offsets[1] - lanes.offsets[0]
@@ -113,7 +116,7 @@ def _squares(loads: Mapping[Load, Lanes]) -> Iterator[SharedVectors]:
     for at in groups.values():
         for start in sorted(at):
             if start not in at:
-                continue  # taken by the run before
+                continue  # the run before has taken this column
             base, rows = loads[at[start]]
             run = range(start, start + len(rows))
             if all(c in at for c in run):
@@ -123,7 +126,7 @@ def _squares(loads: Mapping[Load, Lanes]) -> Iterator[SharedVectors]:
 
 
 def _streams(loads: Mapping[Load, Lanes], mixes: bool) -> Iterator[SharedVectors]:
-    """Loads of one buffer whose lanes fill whole vectors together."""
+    """Groups of loads from one buffer whose lanes together fill whole vectors."""
     groups: dict[tuple[object, ...], dict[Load, Lanes]] = {}
     for load, lanes in loads.items():
         groups.setdefault(_group(load, lanes), {})[load] = lanes
@@ -137,7 +140,7 @@ def _streams(loads: Mapping[Load, Lanes], mixes: bool) -> Iterator[SharedVectors
 
 
 def _vectors(places: set[int], lanes: int) -> tuple[int, ...]:
-    """First elements of vectors that hold the places and nothing else; () where stretches are too short."""
+    """The first elements of vectors that hold exactly these positions; () if stretches are too short."""
     ordered = sorted(places)
     out: list[int] = []
     begin = ordered[0]
@@ -154,5 +157,6 @@ def _vectors(places: set[int], lanes: int) -> tuple[int, ...]:
 
 
 def _homes(places: tuple[int, ...], vectors: tuple[int, ...]) -> list[int]:
-    """Which of the vectors, in ascending order, holds each place: the last that starts at or before it."""
+    """For each position, the index of the vector that holds it: the last vector that starts at or before it.
+    `vectors` ascends."""
     return [bisect_right(vectors, p) - 1 for p in places]

@@ -1,11 +1,11 @@
-"""Yardsticks: kernels that do a known amount of one thing, to learn how fast this machine can do it.
+"""Yardsticks: kernels that do a known amount of one kind of work, to measure how fast this machine does it.
 
 stick = reading_yardstick(threads=2, bytes_each=512 << 10)
 stick.run(10)                                              10 × stick.amount bytes were read
 
 fma_yardstick (peak.py)    multiply-adds on registers         FLOPs
-reading_yardstick          every thread reads its own array   bytes: what a cache level delivers
-copying_yardstick          every thread copies its own array  bytes read and written: what it takes as well
+reading_yardstick          every thread reads its own array   bytes that a cache level delivers
+copying_yardstick          every thread copies its own array  bytes read and written
 clock_yardstick            a chain of integer operations      clock cycles
 region_yardstick           a team that does nothing           1: a fork and join
 handing_yardstick          a team reads what another wrote    1: a fork and join
@@ -33,9 +33,9 @@ from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native.threads import launch
 
-_SUMS = 8  # vectors that are summed side by side: hides the latency of an addition
-_LEAST_BYTES = 1 << 20  # read in one run, so that starting it costs nothing
-_CHAIN = 64  # dependent operations in the clock's loop, whose own instructions run meanwhile
+_SUMS = 8  # vectors that are summed side by side, which hides the latency of an addition
+_LEAST_BYTES = 1 << 20  # bytes read in one run, so many that the start of the run costs nothing
+_CHAIN = 64  # dependent operations in the clock's loop; the loop's own instructions run at the same time
 _CHAIN_TURNS = 2_000
 _LINE = 16  # float32 elements of a cache line
 
@@ -46,14 +46,14 @@ class Yardstick:
 
     amount: float  # the work of one run, by all threads together
     threads: int
-    run: Callable[[int], None]  # does so many runs, one after another
+    run: Callable[[int], None]  # runs the kernel a number of times
 
 
 def load(
     program: Program, target: Target, threads: int, amount: float, *frames: Sequence[Array]
 ) -> Yardstick:
-    """The program, compiled for this machine, with its arrays; with several sets of them, run by run the
-    next one."""
+    """Compiles a program for this machine and loads it with its arrays. With several sets of arrays, each run
+    takes the next set."""
     loaded = loader.load(compile(program, target, name="yardstick"))
     slots = [(ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in frames]
     turn = itertools.cycle(slots)
@@ -69,7 +69,7 @@ def load(
 
 
 def _parts(array: Array | None, size: int) -> Array:
-    """The array in parts of `size` elements; one part, which was written, if there is none."""
+    """The array in parts of `size` elements. Without an array, one new part, filled with ones."""
     if array is None:
         array = aligned_empty((size,), "float32")
         array.fill(1.0)
@@ -80,8 +80,9 @@ def _parts(array: Array | None, size: int) -> Array:
 def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
     """Every thread sums up its own `bytes_each` bytes of `array`, again and again.
 
-    array: float32, at least threads × bytes_each, written before (pages that never were share one page of
-    zeros); made here if it is not given. With a larger one the next run reads the next part of it.
+    array: float32, at least threads × bytes_each, with all elements written before (pages that were never
+    written share one page of zeros). If it is not given, it is made here. If it is larger, the next run reads
+    its next part.
     """
     target = host()
     lanes = target.lanes(32)
@@ -114,9 +115,9 @@ def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None)
 
 def copying_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
     """Every thread copies the first half of its own `bytes_each` bytes of `array` to the second half, again
-    and again: kernels that write as much as they read can do no better.
+    and again. No kernel that writes as much as it reads can be faster.
 
-    array: as for `reading_yardstick`; it is written to.
+    array: as for `reading_yardstick`; this yardstick writes to it.
     """
     target = host()
     lanes = target.lanes(32)
@@ -141,7 +142,7 @@ def copying_yardstick(threads: int, bytes_each: int, array: Array | None = None)
 
 
 def clock_yardstick() -> Yardstick:
-    """A chain of integer additions and exclusive ors, one cycle each on every CPU of today."""
+    """A chain of integer additions and exclusive ors. Each takes one cycle on every present CPU."""
     x, out = Buffer("x", (2,), int64), Buffer("y", (1,), int64)
     acc = Buffer("acc", (1,), int64, Scope.REGISTER)
     turn, zero = Var("turn"), (const(0),)
@@ -168,8 +169,8 @@ def region_yardstick(threads: int) -> Yardstick:
 
 
 def handing_yardstick(threads: int, lines: int) -> Yardstick:
-    """A team each of whose threads reads `lines` cache lines that its neighbour wrote in the region before,
-    and writes as many. A thread alone reads its own."""
+    """A team in which each thread reads `lines` cache lines that its neighbour wrote in the region before,
+    and writes as many. A single thread reads its own lines."""
     size = lines * _LINE
     x, y = (Buffer(name, (threads * size,), float32) for name in "xy")
 
@@ -192,9 +193,9 @@ def handing_yardstick(threads: int, lines: int) -> Yardstick:
 
 
 def joining_yardstick(threads: int, lines: int, joined: bool = True) -> Yardstick:
-    """A team each of whose threads writes `lines` cache lines of sums, which the caller then adds up.
+    """A team in which each thread writes `lines` cache lines of sums. The caller then adds these sums up.
 
-    joined: False leaves the adding out.
+    joined: if False, the caller does not add them up.
     """
     size, lanes = lines * _LINE, host().lanes(32)
     parts, out = Buffer("x", (threads * size,), float32), Buffer("y", (size,), float32)

@@ -1,6 +1,7 @@
 """AArch64: sdot, udot and usdot add four products of bytes to each 32-bit integer, bfdot two of bfloat16.
 
-Sums of bytes do not saturate. bfdot takes denormals for zeros and rounds unlike additions.
+Sums of products of bytes do not saturate. bfdot reads denormals as zeros, and its rounding differs from that
+of additions.
 Source: Arm Architecture Reference Manual for A-profile, "SDOT (vector)", "USDOT (vector)", "BFDOT (vector)".
 """
 

@@ -18,10 +18,11 @@ from autotensor.te.tensor import Tensor
 
 
 def dot(name: str, result: Tensor, *, needs: tuple[str, ...], write: Spelling) -> DotInstruction:
-    """Files the instruction that adds to `result`.
+    """Registers the instruction that adds to `result`.
 
     result: `[columns]` or `[rows, columns]` sums of products of two tensors, over groups (if there are
-    several) and the elements of a group. needs: features of the processor. write: its text in LLVM IR.
+    several) and the elements of a group. needs: the features of the processor that the instruction needs.
+    write: writes it in LLVM IR.
     Raises ScheduleError for another computation.
     """
     (op,) = ComputeDAG.of([result]).stages
@@ -59,7 +60,7 @@ def _loaded(e: Expr) -> Load | None:
 
 
 def _operand(op: StageOp, load: Load) -> Operand:
-    """The type of the loaded elements, and the steps that the stage's axes take in them."""
+    """The type of the loaded elements, and for each axis of the stage the step in elements."""
     steps = [0] * len(op.all_axes)
     for index, stride in zip(load.indices, load.buffer.row_major(), strict=True):
         total = affine(index)

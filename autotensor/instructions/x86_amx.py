@@ -1,8 +1,8 @@
 """AMX: tdpbusd and tdpbf16ps add the product of two tiles of 16 rows of 64 bytes to 16 x 16 sums of 32 bits.
 
-Rows of an operand may be any distance apart in memory, and tiles may have fewer rows and groups. Kernels
-number their registers themselves (`codegen/llvm/tiles.py`). tdpbf16ps takes denormals for zeros and gives
-none. Linux grants tiles on request (`base/granted/tile_permission.py`).
+Rows of an operand may be any distance apart in memory, and tiles may have fewer rows and groups. autotensor
+assigns the tile registers itself, not LLVM (`codegen/llvm/tiles.py`). tdpbf16ps reads denormals as zeros and
+never returns denormals. A process must request tiles from Linux (`base/granted/tile_permission.py`).
 Source: Intel Architecture Instruction Set Extensions, "TDPBUSD", "TDPBF16PS".
 """
 

@@ -1,6 +1,6 @@
 """AVX512-BF16: vdpbf16ps adds two products of bfloat16 to each float32.
 
-It takes denormals for zeros and gives none, and rounds to nearest even whatever the mode is.
+It reads denormals as zeros and never returns denormals. It rounds to nearest even in every rounding mode.
 Source: Intel Architecture Instruction Set Extensions, "VDPBF16PS".
 """
 

@@ -1,7 +1,7 @@
 """AVX2 and AVX-512: vpmaddwd multiplies signed 16-bit integers and adds two products, without saturation.
 
-Bytes are widened beforehand. vpmaddubsw, which takes bytes, saturates at 16 bits (255 * 127 * 2 is more), so
-it is not here. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, "PMADDWD".
+Bytes are widened beforehand. vpmaddubsw takes bytes but saturates at 16 bits (255 * 127 * 2 does not fit), so
+it is not used. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, "PMADDWD".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AVX512-VNNI and AVX-VNNI: vpdpbusd adds four products of unsigned and signed bytes to each 32-bit integer.
 
-Nothing saturates. The operand that all columns share may be the unsigned one or, under another name, the
-signed one. Source: Intel Architecture Instruction Set Extensions, "VPDPBUSD".
+Sums do not saturate. The operand that all columns share may be the unsigned one. A second instruction, with
+another name, shares the signed one. Source: Intel Architecture Instruction Set Extensions, "VPDPBUSD".
 """
 
 from __future__ import annotations

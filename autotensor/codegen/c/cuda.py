@@ -1,5 +1,5 @@
-"""CUDA C++: the dialect, and the backend that makes source text of a program. NVRTC compiles it, and needs no
-headers for it."""
+"""CUDA C++: the dialect, and the backend that writes a program as source text. NVRTC compiles this text and
+needs no headers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _constant(value: float, t: DType) -> str:
     return repr(value) if t.bits == 64 else f"{value!r}f"
 
 
-# One instruction since sm_80; before, a comparison more than fmaxf, which drops NaN.
+# One instruction since sm_80. On older cards it takes one comparison more than fmaxf, which drops NaN.
 _MINMAX32 = """{fn} float at_{name}_float32(float a, float b) {{
 #if __CUDA_ARCH__ >= 800
     float r;
@@ -95,7 +95,7 @@ def _helpers() -> dict[str, str]:
         )
         fabs = "fabsf" if t == "float32" else "fabs"
         out[f"at_sigmoid_{t}"] = f"{fn} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + {exp}(-x)); }}"
-        # never joined with a product; -0 changes nothing
+        # the compiler never fuses this addition with a product; adding -0 changes nothing
         add = "__fadd_rn" if t == "float32" else "__dadd_rn"
         out[f"at_rounded_{t}"] = f"{fn} {kind} at_rounded_{t}({kind} x) {{ return {add}(x, -0.0); }}"
         out[f"at_isnan_{t}"] = f"{fn} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
@@ -103,7 +103,7 @@ def _helpers() -> dict[str, str]:
     return out | _copy_helpers() | _tensor_helpers()
 
 
-# `.cg` leaves the first cache alone, and takes 16 bytes only. Where 0 bytes are read, zeros are written.
+# `.cg` bypasses the first cache and copies only 16 bytes at a time. If 0 bytes are read, zeros are written.
 _COPY = """{fn} void at_copy{size}{suffix}(void* to, const void* from{condition}) {{
     asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}{operand};"
         :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from){given} : "memory");
@@ -111,7 +111,7 @@ _COPY = """{fn} void at_copy{size}{suffix}(void* to, const void* from{condition}
 
 
 def _copy_helpers() -> dict[str, str]:
-    """Copies from global to shared memory that go their own way, in groups; of sm_80 and later."""
+    """Asynchronous copies from global to shared memory, in groups; since sm_80."""
     fn = _FUNCTION
     out = {
         "at_commit": f'{fn} void at_commit() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}',
@@ -204,8 +204,8 @@ CUDA = Dialect(
     lane=lambda vector, n: f"{vector}.lane[{n}]",
     aligned=True,
     widest=16,
-    # 1: one block at once is enough. Without it ptxas puts aside a few bytes to make room for more (sm_80 and
-    # sm_90, 3x3 convolutions of ResNet-18: 4 bytes at 48 registers of 255)
+    # 1: one block at once is enough. Without this bound ptxas spills a few bytes to make room for more blocks
+    # (sm_80 and sm_90, 3x3 convolutions of ResNet-18: 4 bytes at 48 registers of 255)
     block_size=lambda threads: f" __launch_bounds__({threads}, 1)",
     helpers=_helpers(),
     tensors=True,

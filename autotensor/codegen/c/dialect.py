@@ -1,7 +1,7 @@
 """Dialects: how languages of the C family spell what a kernel needs. `kernel.py` writes kernels with them.
 
-A record of strings and small functions per language; `cuda.py` and `opencl.py` hold theirs. 16-bit floats are
-held in `float` variables, rounded after every operation, and stored as 16 bits.
+A dialect is a record of strings and small functions; `cuda.py` and `opencl.py` define one each. Variables of
+16-bit floats have type `float`. They are rounded after every operation and stored as 16 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Dialect:
 
     name: str
     kernel: str  # before a kernel's name
-    pointer: Callable[[str, bool], str]  # element type, whether it is only read → type of a parameter
+    pointer: Callable[[str, bool], str]  # element type, whether the buffer is only read → type of a parameter
     shared: str  # before a declaration in shared memory
     barrier: str
     threads: Mapping[str, str]  # thread axis → expression
@@ -30,15 +30,16 @@ class Dialect:
     vector_load: Callable[[str, str, str, int], str]  # type, pointer, index, lanes → expression
     vector_store: Callable[[str, str, str, int, list[str]], str]  # the same and the lanes → statement
     vector_type: Callable[[str, int], str]
-    lane: Callable[[str, int], str]  # a vector and the number of a lane → expression
+    lane: Callable[[str, int], str]  # a vector and the index of a lane → expression
     aligned: bool  # whether vector accesses must begin at multiples of their size
     widest: int  # bytes of one access
     block_size: Callable[[int], str]  # threads of a block → attribute before the name
     helpers: Mapping[str, str]  # name → definition, written out where used
     reserved: frozenset[str]
-    copies: bool = False  # whether it copies into shared memory asynchronously
-    tensors: bool = False  # whether it has the instructions of tensor_intrinsics.py; else their loops
-    vectors: bool = False  # whether it computes with vectors, see vector_expr.py
+    copies: bool = False  # whether the language can copy into shared memory asynchronously
+    # whether it has the instructions of tensor_intrinsics.py; else kernels hold their loops
+    tensors: bool = False
+    vectors: bool = False  # whether the language computes with vectors, see vector_expr.py
 
 
 RESERVED = frozenset(

@@ -1,8 +1,8 @@
 """Expressions in the C family, for `kernel.py`.
 
-A vector expression is written lane by lane: `expr(e, 3)` is the text of its lane number 3. Where C defines no
-result, the functions of helpers.py give that of `ir/semantics.py`: integers wrap, division rounds down, MIN
-and MAX give NaN if either operand is NaN, and 16-bit floats round after every operation.
+A vector expression is written lane by lane: `expr(e, 3)` is the text of lane 3. Where C defines no result,
+the functions of helpers.py give the result of `ir/semantics.py`: integers wrap, division rounds down, MIN and
+MAX give NaN if either operand is NaN, and 16-bit floats round after every operation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class LaneWriter:
         self.kernel = kernel
         self.dialect = dialect
         self.names: dict[str, str] = {}
-        self.vectors: dict[Load, tuple[list[str], int]] = {}  # loaded already: variables, lanes of each
+        # loads that are already in variables → these variables, lanes of each
+        self.vectors: dict[Load, tuple[list[str], int]] = {}
         self.wide_lets: dict[str, int] = {}  # variables that are arrays of vectors, with their lanes
         self.bounds = Bounds({})  # bounds of the variables around
         self.helpers: set[str] = set()
@@ -54,12 +55,12 @@ class LaneWriter:
         return name
 
     def expr(self, e: Expr, lane: int = 0, least: int = 0) -> str:
-        """Text of lane number `lane`; in parentheses if of lower rank than `least`."""
+        """The text of lane `lane`, in parentheses if its rank is lower than `least`."""
         text, rank = self.ranked(e, lane)
         return f"({text})" if rank < least else text
 
     def offset(self, e: Expr, lane: int = 0) -> str:
-        """An index as it is added to a pointer."""
+        """An index as text that may be added to a pointer."""
         return self.expr(e, lane, Rank.SUM)
 
     def ranked(self, e: Expr, lane: int) -> Ranked:
@@ -162,7 +163,8 @@ class LaneWriter:
         return text
 
     def stored_lane(self, buffer: Buffer, value: Expr, lane: int) -> str:
-        """The representation in memory of lane `lane` of a value; moved bits are not converted."""
+        """The representation in memory of lane `lane` of a value. A value that is only copied is not
+        converted."""
         private = (Scope.LOCAL, Scope.REGISTER)
         match value:
             case Load(source, (index,), None) if (
@@ -204,7 +206,7 @@ class LaneWriter:
         return self.wrapped(text, rank, e)
 
     def _infix(self, sign: str, rank: Rank, e: Binary, lane: int) -> Ranked:
-        # people misread the ranks of operators on bits: parentheses around their operands
+        # readers mistake the precedence of operators on bits, so their operands get parentheses
         left = rank if e.op not in BITS or e.dtype.is_bool else Rank.UNARY
         return f"{self.expr(e.a, lane, left)} {sign} {self.expr(e.b, lane, max(left, rank + 1))}", rank
 
@@ -232,7 +234,7 @@ class LaneWriter:
         return text, rank
 
     def narrowed(self, text: str, target: DType) -> Ranked:
-        """The result of `stopover` in its type, of 32 or 64 bits."""
+        """An integer of the type `stopover(target)`, converted to `target`, which has 32 or 64 bits."""
         if target.kind == "int" or target.bits == 64:
             return text, Rank.ATOM
         return f"({self.dialect.values[str(target)]}){text}", Rank.UNARY
@@ -279,5 +281,6 @@ def _zero(t: DType) -> float | int | bool:
 
 
 def _may_wrap(e: Expr) -> bool:
-    """Index arithmetic was proved to stay small; values from memory may be anything."""
+    """Whether an integer expression may overflow: index arithmetic was proved to stay small, values from
+    memory may be anything."""
     return contains(e, Load) or contains(e, Cast)

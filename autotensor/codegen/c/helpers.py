@@ -1,16 +1,17 @@
-"""Functions that kernels of the C family call where C itself leaves the result undefined, or means something
-else: what `ir/semantics.py` says, in C. A kernel holds those that it uses.
+"""Functions for kernels of the C family, with the meaning that `ir/semantics.py` defines. Kernels call them
+where C leaves a result undefined or defines another one. A kernel holds the functions that it uses.
 
-    at_shl_int32(a, b)      0 where b is not a number of bits          at_floordiv_int32   rounded down, 0 by
-    0 at_whole32_float32(x)   to int32, the least where it ends           at_floormod_float32 NumPy's
-    remainder
+    at_shl_int32(a, b)        0 if b is negative or at least the number of bits
+    at_whole32_float32(x)     x as int32; the least int32 if x does not fit
+    at_floordiv_int32(a, b)   rounded down; 0 if b is 0
+    at_floormod_float32       NumPy's remainder
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Integers of a type T, of U without sign and of N bits. Arithmetic is on U, which wraps around.
+# Integer type T of N bits; U is the unsigned type of N bits. The functions compute in U, which wraps around.
 _OF_INTEGERS = {
     "shl": """{fn} {T} at_shl_{t}({T} a, {T} b) {{
     return ({U})b < {N} ? ({T})(({W})a << b) : 0;
@@ -52,7 +53,7 @@ def integer_helpers(function: str, types: Mapping[str, str]) -> dict[str, str]:
                 fn=function,
                 T=spelled,
                 U=types[f"uint{bits}"],
-                W=types[f"uint{max(32, bits)}"],  # narrower ones are made int, which does not wrap
+                W=types[f"uint{max(32, bits)}"],  # C converts narrower types to int, which does not wrap
                 N=bits,
                 t=t,
                 negative="b < 0 ? (a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0) : " if signed else "",
@@ -65,7 +66,7 @@ def integer_helpers(function: str, types: Mapping[str, str]) -> dict[str, str]:
 
 
 def minmax_helpers(function: str, integers: Mapping[str, str], floats: Mapping[str, str]) -> dict[str, str]:
-    """The lesser and the greater of two; NaN if either is."""
+    """The lesser and the greater of two values; NaN if either is NaN."""
     out: dict[str, str] = {}
     for t, kind in {**integers, **floats}.items():
         nan = " || a != a" if t in floats else ""
@@ -95,7 +96,8 @@ def whole_helpers(function: str, types: Mapping[str, str], floats: Mapping[str, 
 
 
 def odd_helpers(function: str, types: Mapping[str, str], bits_of: str, float_of: str) -> dict[str, str]:
-    """Integers and doubles as float, such that rounding again to 16 bits is as good as rounding once."""
+    """Integers and doubles as float, such that a second rounding to 16 bits gives the same result as one
+    direct rounding."""
     out: dict[str, str] = {}
     u32, u64 = types["uint32"], types["uint64"]
     for t in ("int32", "uint32", "int64", "uint64"):

@@ -1,12 +1,13 @@
-"""Kernels in the C family: one renderer, whose words come from a `Dialect`. Start reading at `render`.
+"""Kernels in the C family: one renderer, which spells them by a `Dialect`. Start reading at `render`.
 
     PrimFunc (FLAT, unified, with its launch)  +  CUDA or OPENCL  ──▶  source text of one kernel
 
-Statements become statements one to one, so that the source reads like the loop IR. Vectors exist in memory
-accesses only: a store of lanes loads its operands as vectors where they are contiguous (and, if the dialect
-needs it, aligned), computes lane by lane, and stores a vector; a dialect that computes with vectors computes
-all lanes at once where it can (vector_expr.py). Shared memory is declared at the top, private memory where it
-is allocated; compilers keep it in registers once loops are unrolled and indices constant.
+Each statement becomes one statement, so that the source reads like the loop IR. Most dialects use vectors
+only to access memory: a store of lanes loads its operands as vectors where they are contiguous (and, if the
+dialect needs it, aligned), computes lane by lane, and stores a vector. A dialect that computes with vectors
+computes all lanes at once where it can (vector_expr.py). Shared memory is declared at the top, private memory
+where it is allocated. Compilers keep private memory in registers once loops are unrolled and indices
+constant.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from autotensor.ir.stmt import (
 )
 from autotensor.ir.visit import collect, free_vars, walk
 
-STATIC_SHARED_BYTES = 48 << 10  # CUDA: a launch must request more than that
+STATIC_SHARED_BYTES = 48 << 10  # CUDA: a kernel with more shared memory must request it at the launch
 INDENT = "    "
 THREAD_NAMES = {f"{kind}Idx.{d}": f"{kind[0]}{d}" for kind in ("block", "thread") for d in "xyz"}
 
@@ -110,7 +111,8 @@ class _Kernel(VectorWriter):
         return "\n".join([head, *self.lines, "}"]) + "\n"
 
     def shared_memory(self) -> None:
-        allocs = collect(self.func.body, Alloc)  # one buffer twice where a stage is computed ahead of a loop
+        # a buffer is allocated twice if its stage is computed ahead of a loop
+        allocs = collect(self.func.body, Alloc)
         shared = dict.fromkeys(a.buffer for a in allocs if a.buffer.scope is Scope.SHARED)
         d, at = self.dialect, 0
         dynamic = is_dynamic(self.func)
@@ -129,7 +131,8 @@ class _Kernel(VectorWriter):
 
     # -- statements ------------------------------------------------------------------------------------------
     def statement(self, s: Stmt, last: bool = True) -> None:
-        """last: nothing follows in this block, so declarations need no braces of their own."""
+        """Writes a statement. last: nothing follows in this block, so declarations need no braces of their
+        own."""
         match s:
             case Seq(stmts):
                 for n, x in enumerate(stmts):
@@ -183,7 +186,8 @@ class _Kernel(VectorWriter):
             self.put("}")
 
     def declared(self, b: Buffer) -> str:
-        """Private memory. 16-bit floats are kept as float there, too: values of the same bits."""
+        """The declaration of private memory. Here too, 16-bit floats are kept as float, which holds the same
+        values."""
         kind, size = self.dialect.values[str(b.dtype)], max(1, b.size)
         if b in self.arrays:
             kind, size = self.dialect.vector_type(kind, self.arrays[b]), size // self.arrays[b]
@@ -229,8 +233,9 @@ class _Kernel(VectorWriter):
         self.put("}")
 
     def tensor_instruction(self, f: Fragments) -> None:
-        """One instruction of the warp, inside the loops over tiles. Rows are fetched once: as far out as can
-        be, or, where only inner loops move along them, for all these beforehand."""
+        """One instruction of the warp, inside the loops over tiles. Each operand is fetched once, in the
+        outermost loop possible. If an operand depends only on inner loops, it is fetched for all their turns
+        before the loops."""
         rows = {n: (r, self.fresh(n)) for n, r in (("a", f.a_rows), ("b", f.b_rows)) if r is not None}
         if rows:
             self.put("{")
@@ -254,7 +259,7 @@ class _Kernel(VectorWriter):
         self.close(len(f.outer) + bool(rows))
 
     def fetch_all(self, rows: Matrices, name: str, loops: Sequence[For]) -> str:
-        """Fetches an operand for all turns of loops; gives the names of one turn's operands inside the
+        """Fetches an operand for all turns of loops. Returns the name of one turn's operand inside the
         loops."""
         kind = loops[0].var.type
         at: Expr = const(0, kind)
@@ -282,7 +287,7 @@ class _Kernel(VectorWriter):
         self.depth += 1
 
     def fetch_rows(self, rows: Matrices, name: str) -> None:
-        """An operand from shared memory, by all lanes together."""
+        """Fetches an operand from shared memory, with all lanes of the warp together."""
         self.put(f"unsigned int {name}[{rows.count}];")
         self.fetch(rows, name)
 
@@ -291,7 +296,7 @@ class _Kernel(VectorWriter):
         self.put(f"{self.helper(rows.function)}({name}, {self.names[rows.buffer.name]} + {at});")
 
     def register(self, function: str, loads: tuple[Load, ...]) -> str:
-        """A register of operands, as memory holds them."""
+        """The text of one register, packed from operands as memory holds them."""
         elements = [f"{self.names[x.buffer.name]}[{self.expr(simplify(x.indices[0]))}]" for x in loads]
         return f"{self.helper(function)}({', '.join(elements)})"
 
@@ -325,7 +330,7 @@ class _Kernel(VectorWriter):
         self.vectors = {}
 
     def copy(self, s: Store) -> None:
-        """A store that the hardware makes by itself, in instructions of up to 16 bytes."""
+        """An asynchronous store, in instructions of up to 16 bytes."""
         assert isinstance(s.value, Load)
         index, origin = s.indices[0], s.value.indices[0]
         width = width_of_copy(s.buffer, index, origin)
@@ -339,7 +344,8 @@ class _Kernel(VectorWriter):
             self.put(f"{self.helper(function)}({to} + {a}, {source} + {b}{tail});")
 
     def store_vectors(self, s: Store) -> bool:
-        """The store with vector arithmetic, if the dialect has it and the lanes are contiguous."""
+        """Writes the store with vector arithmetic, if the dialect has it and the lanes are contiguous.
+        Returns whether it did."""
         (index,) = s.indices
         if not access_of(s).is_whole:
             return False
@@ -380,7 +386,7 @@ class _Kernel(VectorWriter):
         return any(load.indices[0] is not s.indices[0] for load in found)
 
     def load_vectors(self, s: Store) -> None:
-        """Contiguous operands, loaded before the lanes are computed."""
+        """Loads contiguous operands before the lanes are computed."""
         for load in collect(s.value, Load):
             (index,) = load.indices
             step = self.chunk(load)
@@ -395,7 +401,7 @@ class _Kernel(VectorWriter):
             self.vectors[load] = (names, step)
 
     def chunk(self, n: Load | Store) -> int:
-        """Lanes that one access may move; 1: they are accessed one by one."""
+        """How many lanes one access may move; 1: they are accessed one by one."""
         if n.buffer.scope not in (Scope.GLOBAL, Scope.SHARED):
             return 1
         most = min(16, self.dialect.widest // n.buffer.dtype.bytes)

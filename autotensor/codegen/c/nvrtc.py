@@ -2,8 +2,8 @@
 
     compile_source(text, "sm_80") ──▶ MachineCode(cubin, resources={"t0_3fa9…": Resources(registers=64, …)})
 
-Only the library is needed (`pip install nvidia-cuda-nvrtc-cu12`), through ctypes; our sources include no
-headers.
+Only the library is needed (`pip install nvidia-cuda-nvrtc-cu12`), which is called through ctypes. Our sources
+include no headers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def compile_source(source: str, arch: str) -> MachineCode:
 
 
 def ptx_of(source: str, arch: str, options: Sequence[str] = _OPTIONS) -> str:
-    """PTX of CUDA source; "sm_80" is the lowest architecture that it is for. Raises as `compile_source`
-    does."""
+    """PTX of CUDA source for `arch` and all later architectures. Raises the errors of `compile_source`."""
     with _compiled(source, arch, options) as (nvrtc, program, _):
         return _text(nvrtc, "nvrtcGetPTX", program).decode()
 
@@ -58,7 +57,7 @@ def ptx_of(source: str, arch: str, options: Sequence[str] = _OPTIONS) -> str:
 def _compiled(
     source: str, arch: str, options: Sequence[str] = _OPTIONS
 ) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p, str]]:
-    """A program that NVRTC has compiled, and what it said."""
+    """A program that NVRTC has compiled, with the compiler's log."""
     nvrtc = library()
     if nvrtc is None:
         raise CodegenError("CUDA source cannot be compiled: NVRTC is not installed.", fix=f"{INSTALL}.")

@@ -1,5 +1,5 @@
-"""OpenCL C: the dialect, and the backend that makes source text of a program. The driver compiles it where it
-runs."""
+"""OpenCL C: the dialect, and the backend that writes a program as source text. The driver of the device
+compiles this text."""
 
 from __future__ import annotations
 

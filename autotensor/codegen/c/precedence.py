@@ -1,4 +1,4 @@
-"""How tightly C's operators bind, which decides where a parenthesis must stand.
+"""How tightly C's operators bind. This decides where parentheses must stand.
 
 a * (b + c)     the sum, of rank SUM, stands where at least PRODUCT is wanted
 """

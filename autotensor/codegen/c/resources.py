@@ -1,9 +1,9 @@
-"""resources: how much of a multiprocessor a kernel takes, and whether it is there, checked before any launch.
+"""The registers and memory that a kernel takes of a multiprocessor, checked before any launch.
 
     source ──NVRTC, ptxas──▶ registers, spilled bytes     ▶ check_resources: TargetError, or the facts
 
-A block's threads share 64 K registers. The compiler keeps to this limit, and spills the rest to memory: such
-a kernel would run, but slowly. So the kernel is refused; the message says how many registers it needs, how
+A block's threads share 64 K registers. If a kernel needs more, the compiler spills the rest to memory, and
+the kernel would run slowly. So such a kernel is refused. The message says how many registers it needs, how
 many there are, and which axis to shrink.
 """
 
@@ -23,14 +23,14 @@ from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import collect, free_vars
 from autotensor.runtime.files.artifact import Artifact
 
-# Registers of a multiprocessor, most of a thread, and the unit of allocation, in all supported architectures.
-# Source: CUDA C++ programming guide, "Technical specifications per compute capability".
+# Registers of a multiprocessor, the most for a thread, and the unit of allocation, in all supported
+# architectures. Source: CUDA C++ programming guide, "Technical specifications per compute capability".
 REGISTERS, MOST_REGISTERS, UNIT = 65536, 255, 8
 _BOUNDS = re.compile(r" __launch_bounds__\(\d+, 1\)")
 
 
 def registers_for(threads: int) -> int:
-    """Registers that each thread of a block of so many may have.
+    """The most registers that each thread of a block of `threads` threads may have.
 
     >>> registers_for(256), registers_for(512), registers_for(1024)
     (255, 128, 64)
@@ -42,8 +42,8 @@ def registers_for(threads: int) -> int:
 def refuse_unfit(artifact: Artifact) -> Artifact:
     """The artifact if it may be launched: every way to a launch (built, linked, loaded) calls this first.
 
-    Raises TargetError as `check_resources`. Without NVRTC this is known only when the card's driver has
-    compiled the kernel: runtime/device/cuda.py then refuses one that cannot run.
+    Raises the TargetError of `check_resources`. Without NVRTC, the resources are known only when the card's
+    driver has compiled the kernel. Then runtime/device/cuda.py refuses a kernel that cannot run.
     """
     if artifact.target.kind == "cuda" and nvrtc.library() is not None:
         check_resources(artifact, artifact.target.arch)
@@ -51,12 +51,12 @@ def refuse_unfit(artifact: Artifact) -> Artifact:
 
 
 def check_resources(artifact: Artifact, arch: str) -> dict[str, int]:
-    """The most registers, spilled and stack bytes of a CUDA artifact's kernels.
+    """The largest numbers of registers, spilled bytes and stack bytes among a CUDA artifact's kernels.
 
     Raises TargetError for a kernel that spills or needs more registers than its threads can have,
     CodegenError when it does not compile or NVRTC is missing.
     """
-    sources = [code.decode() for code in artifact.objects]  # a model has one for each of its kernels
+    sources = [code.decode() for code in artifact.objects]  # a model has one source for each of its kernels
     found = [resources_of(source, arch) for source in sources]
     for launch in (x for part in artifact.meta["launches"].values() for x in part):
         number = launch.get("object", 0)
@@ -83,11 +83,12 @@ def worst(found: Mapping[str, Resources]) -> dict[str, int]:
 
 
 def _needed(source: str, arch: str, kernel: str) -> str:
-    """Registers that the kernel would take if it could have as many as there are in any."""
+    """The number of registers that the kernel would take in blocks of 32 threads, as text."""
     free = resources_of(_BOUNDS.sub(" __launch_bounds__(32, 1)", source), arch)[kernel]
     if not free.spill_bytes:
         return str(free.registers)
-    return f"at least {free.registers + free.spill_bytes // 8}"  # four bytes each, stored and loaded
+    # four bytes for each, once stored and once loaded
+    return f"at least {free.registers + free.spill_bytes // 8}"
 
 
 def _fix(tile: Mapping[str, Any] | None, threads: int) -> str:
@@ -101,7 +102,7 @@ def _fix(tile: Mapping[str, Any] | None, threads: int) -> str:
 
 
 def tile_of(func: PrimFunc) -> dict[str, Any] | None:
-    """The largest private array of a kernel and the longest loop over it; None if it has none."""
+    """The largest private array of a kernel and the longest loop over it; None if there is no such array."""
     private = [a.buffer for a in collect(func.body, Alloc) if a.buffer.scope in (Scope.LOCAL, Scope.REGISTER)]
     if not private:
         return None

@@ -1,12 +1,12 @@
-"""From a program to the artifact of a GPU target: one source text, and how each of its kernels is launched.
+"""From a program to the artifact of a GPU target: one source text, and the launch of each of its kernels.
 
-`meta["launches"]` has the kernels of both parts in order, as plain JSON:
+`meta["launches"]` lists the kernels of both parts in order, as plain JSON:
 
     {"prepare": [], "run": [{"kernel": "t0_3fa9…", "object": 0, "args": [[0, 0], [2, 0]], "grid": [16, 1, 1],
                              "block": [256, 1, 1], "dynamic_shared_bytes": 0}]}
 
-`args` has, per parameter of the kernel, the number of the artifact's argument and an offset in bytes. Symbols
-end in a hash of the kernel's text, so that kernels of many programs can be put together.
+For each parameter of the kernel, `args` has the index of the artifact's argument and an offset in bytes.
+Symbols end in a hash of the kernel's text, so that kernels of many programs can be put together.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def _head(program: Program, dialect: Dialect) -> str:
 
 
 def _stem(name: str) -> str:
-    """A stage's name as part of a symbol: not too long, for PoCL makes files of kernels' names and aborts."""
+    """A stage's name as part of a symbol. It must be short: PoCL names files after kernels and aborts if a
+    name is too long."""
     text = re.sub(r"\W+", "_", name).strip("_")[:STEM_LENGTH]
     return text if text and not text[0].isdigit() else f"k{text}"

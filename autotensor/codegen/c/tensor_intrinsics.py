@@ -1,16 +1,17 @@
-"""Tensor intrinsics: the meaning of an instruction of a whole warp, and which loops have just this meaning.
+"""Tensor intrinsics: the meaning of an instruction of a whole warp, and the loops with exactly this meaning.
 
-Each declares its meaning (a reduction of products over k), the loops that say the same for one thread, and
-its spelling. CUDA prints the instruction, the interpreter runs the loops. `mma.sync` of 16×8×k computes
+Each intrinsic declares its meaning (a reduction of products over k), the loops of one thread with the same
+meaning, and its spelling. CUDA prints the instruction, the interpreter runs the loops. `mma.sync` of 16×8×k
+computes
 
     for k in 8 (or 16): for row in 2: for col in 2:
       acc[row, col] += A[g + 8*row, k] * B[k, 2*t + col]          g = lane // 4, t = lane % 4
 
-in every lane: that is where the instruction leaves its accumulators. The lanes that hold its operands are not
-the lanes that read them in the loops: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
+in every lane: these are the accumulators that the instruction leaves in the lane. A lane holds other operands
+than the loops read in it: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
 
-Operands of 16 bits in shared memory are fetched by `ldmatrix` where eight elements lie in a row: lane l says
-where row l % 8 of matrix l // 8 begins, and every lane gets its elements of all matrices.
+`ldmatrix` fetches operands of 16 bits from shared memory where eight elements lie in a row: lane l gives the
+address of row l % 8 of matrix l // 8, and every lane gets its elements of all matrices.
 
 Instructions of other targets are declared by te functions (`declared_intrinsics.py`).
 
@@ -48,7 +49,7 @@ class Mma:
     depth: int  # k of one instruction
     packed: int  # operands in one register
     function: str  # helper of the CUDA dialect
-    operand: str  # the C code that makes a register of `packed` elements
+    operand: str  # the helper that packs `packed` elements into a register
 
     def steps(self, t: Expr) -> tuple[tuple[Expr, ...], ...]:
         """The k of the elements in this lane's registers of an operand: first half, second half."""
@@ -66,19 +67,20 @@ INTRINSICS: dict[str, Mma] = {
     )
 }
 
-# Products of 16 bits that a multiprocessor adds up in a cycle, by compute capability; others are taken for
-# the slowest. Source: white papers of A100, GA102 and AD102; of H100's 2048 these instructions reach 62 %
-# (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024).
+# Products of 16 bits that a multiprocessor adds up in a cycle, by compute capability. Capabilities that are
+# not listed count as the slowest. Source: white papers of A100, GA102 and AD102; of H100's 2048 these
+# instructions reach 62 % (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture",
+# 2024).
 PRODUCTS_A_CYCLE = {80: 1024, 86: 512, 89: 512, 90: 1280}
 
 
 def of_type(dtype: str) -> Mma:
-    """The instruction whose operands are of a type that has one."""
+    """The instruction whose operands have this type, which must have one."""
     return next(m for m in INTRINSICS.values() if m.dtype == dtype)
 
 
 def products_a_cycle(name: str, capability: int) -> float:
-    """Products that a multiprocessor of that capability adds up in a cycle by an instruction."""
+    """Products that a multiprocessor of that capability adds up in a cycle with the instruction `name`."""
     return PRODUCTS_A_CYCLE.get(capability, min(PRODUCTS_A_CYCLE.values())) * INTRINSICS[name].packed / 2
 
 
@@ -96,9 +98,9 @@ class Matrices:
     """An operand that `ldmatrix` fetches."""
 
     buffer: Buffer
-    at: Expr  # where the row begins that this lane names
-    count: int  # registers, and 8 × 8 matrices
-    turned: bool  # memory has rows where the operand has columns
+    at: Expr  # the index at which this lane's row begins
+    count: int  # how many registers, and also how many 8 × 8 matrices
+    turned: bool  # the rows in memory are the columns of the operand
 
     @property
     def function(self) -> str:
@@ -115,7 +117,7 @@ class Fragments:
     sums: tuple[Expr, ...]  # (row, col): 0 0, 0 1, 1 0, 1 1
     a: tuple[tuple[Load, ...], ...]  # four registers: (row, half) 0 0, 1 0, 0 1, 1 1
     b: tuple[tuple[Load, ...], ...]  # two: first half, second half
-    a_rows: Matrices | None = None  # the same from shared memory, all at once
+    a_rows: Matrices | None = None  # operand `a` if `ldmatrix` fetches it, else None
     b_rows: Matrices | None = None
 
 
@@ -124,8 +126,8 @@ def is_tensorized(loop: Stmt) -> bool:
 
 
 def fragments(loop: For) -> Fragments:
-    """How an intrinsic carries out a loop over k that is marked with it. Raises LoweringError when the loop
-    means something else."""
+    """The operands with which an intrinsic replaces a loop over k that is marked with it. Raises
+    LoweringError when the loop means something else."""
     intrinsic = INTRINSICS[loop.thread]
     if not isinstance(loop.extent, Const) or int(loop.extent.value) != intrinsic.depth:
         _fail(intrinsic, f"loop {loop.var.name!r} has {loop.extent} iterations, not {intrinsic.depth}")
@@ -185,9 +187,9 @@ def fragments(loop: For) -> Fragments:
 def _matrices(
     load: Load, along: Expr, rows: Mapping[Expr, Expr], count: int, turned: bool
 ) -> Matrices | None:
-    """The operand as rows of eight elements; None if they do not lie so, aligned, in shared memory.
+    """The operand as aligned rows of eight elements in shared memory; None if its elements lie otherwise.
 
-    along: the term that counts the elements of a row. rows: what names a lane's row.
+    along: the term that counts the elements of a row. rows: the terms that give a lane's row.
     """
     plain, swizzle = unswizzled(load.indices[0])
     total = affine(plain)
@@ -200,7 +202,7 @@ def _matrices(
 
 
 def shared_operands(f: Fragments) -> Iterator[tuple[Buffer, Expr, int]]:
-    """The loads of a lane from shared memory for one instruction: the first element, and how many bytes."""
+    """The loads of a lane from shared memory for one instruction: buffer, first element, number of bytes."""
     for rows in (f.a_rows, f.b_rows):
         if rows is not None:
             yield rows.buffer, rows.at, ROWS * rows.buffer.dtype.bytes

@@ -3,7 +3,8 @@
     t1[0:16] = t1[0:16] + x16(a) * B[j:j+16]     ──▶     t1[0] = t1[0] + (float16)(a) * vload16(0, B + j);
 
 `vector(e, first, n)` is the text of lanes first … first + n - 1. An expression without a vector spelling is
-assembled from its lanes. A private buffer whose every access is a whole vector is an array of vectors.
+assembled from its lanes. If every access to a private buffer is a whole vector, the buffer is declared as an
+array of vectors.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _SCALAR_ONLY = ("isnan", "isinf", "fmod", "floordiv", "floormod")
 def _by_lane(name: str, e: Expr) -> bool:
     """Whether a function is called for each lane.
 
-    PoCL's functions of vectors (3.0) are wrong in lanes next to unusual ones: pow of doubles (3**127 = 0),
-    sin, cos and tan next to huge arguments (sin(-1e-45) = -0.008).
+    PoCL's functions of vectors (3.0) are wrong in lanes next to lanes with unusual arguments: pow of doubles
+    (3**127 = 0), sin, cos and tan next to huge arguments (sin(-1e-45) = -0.008).
     """
     return name in (*_SCALAR_ONLY, *_CIRCULAR) or (name == "pow" and e.dtype.bits == 64)
 
 
 def width_of(lanes: int) -> int:
-    """Lanes of the vectors that so many lanes are made of; 1 if of none."""
+    """The lanes of each vector when `lanes` lanes are computed in vectors; 1 if no vector type fits."""
     return next((w for w in WIDTHS if lanes % w == 0), 1)
 
 
@@ -63,7 +64,7 @@ def vector_buffers(body: Stmt) -> dict[Buffer, int]:
 
 
 def is_plain(b: Buffer) -> bool:
-    """Whether memory holds values as they are computed with."""
+    """Whether memory holds values in the type in which they are computed."""
     return not b.dtype.is_bool and not b.dtype.is_half
 
 
@@ -164,7 +165,7 @@ class VectorWriter(LaneWriter):
         return None
 
     def vector_load_of(self, e: Load, first: int, n: int) -> Ranked | None:
-        """A load of neighbours; None for other loads, which are put together from lanes."""
+        """A load of neighbouring elements; None for other loads, whose vector is assembled from lanes."""
         (index,) = e.indices
         if not access_of(e).is_whole or not is_plain(e.buffer):
             return None
@@ -189,7 +190,7 @@ class VectorWriter(LaneWriter):
 
 
 def divided(e: Expr, n: int) -> Expr:
-    """A multiple of n, divided by it."""
+    """The expression, a multiple of n, divided by n."""
     match e:
         case Const(value):
             return const(int(value) // n, e.dtype)
@@ -205,7 +206,8 @@ def divided(e: Expr, n: int) -> Expr:
 
 
 def vector_helpers(function: str, floats: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Helpers on vectors; their names are those of the scalar helpers, with x and the lanes behind."""
+    """Helpers on vectors. Their names are those of the scalar helpers, followed by x and the number of
+    lanes."""
     out: dict[str, str] = {}
     for t, kind in floats:
         for n in WIDTHS:
@@ -223,11 +225,12 @@ def vector_helpers(function: str, floats: Iterable[tuple[str, str]]) -> dict[str
 
 
 def rounded_helper(function: str, t: str, kind: str, n: int = 1) -> str:
-    """Gives its argument, of OpenCL's type `kind` in n lanes, through bits that no multiply-add has.
+    """A function that returns its argument, of OpenCL's type `kind` in n lanes, and prevents its fusion into
+    a multiply-add.
 
-    FP_CONTRACT is about one expression, and a call is none; but with -cl-mad-enable a compiler may join
-    product and sum after inlining. So the bits pass an integer operation that changes nothing: there are
-    fewer than 256 dimensions.
+    FP_CONTRACT concerns a single expression, and a call is another one. But with -cl-mad-enable a compiler
+    may join product and sum after inlining. So the bits pass through an integer operation that changes
+    nothing, because there are fewer than 256 dimensions.
     """
     lanes, bits = str(n) if n > 1 else "", "uint" if t == "float32" else "ulong"
     name = f"at_rounded_{t}" + (f"x{n}" if n > 1 else "")

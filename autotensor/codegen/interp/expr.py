@@ -1,9 +1,9 @@
-"""Expressions as Python text, for the interpreter: values, checked accesses, what is computed once.
+"""Expressions as Python text, for the interpreter: values, checked accesses, values that are computed once.
 
     A[i, j] + 1          ──▶     (A_2[i_1, j_3] + 1)                            proved to be inside
                                  (A_2[at_4, at_5] if 0 <= … else _oob(…))       not proved
 
-How values are represented is said in `source.py`, which writes the statements around them.
+`source.py` describes how values are represented. It writes the statements around the expressions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autotensor.ir.semantics import FUNCTIONS
 from autotensor.ir.stmt import Stmt
 
 SHUFFLE = "shuffle_xor"  # the value that lane (own xor mask) of the warp has
-HEIGHT_PER_EXPRESSION = 30  # CPython refuses more than 200 nested parentheses; one node may bring five
+HEIGHT_PER_EXPRESSION = 30  # CPython refuses more than 200 nested parentheses; one node may add five
 _ZERO: dict[str, Any] = {"float": 0.0, "bfloat": 0.0, "int": 0, "uint": 0, "bool": False}
 _INTEGER_ONLY = (Op.FLOORDIV, Op.MOD, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
 _NO_BOOL = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.SHL, Op.SHR)
@@ -135,7 +135,7 @@ class ExpressionWriter:
         return found
 
     def apart(self, e: Expr) -> str:
-        """A deep expression as a call of a function of its own, written before the statement."""
+        """A deep expression as a call of its own function, which is written before the statement."""
         key = (e, bool(self.mask))
         name = self.hoisted.get(key)
         if name is None:
@@ -227,7 +227,7 @@ class ExpressionWriter:
         return self.wrapped(e, f"({x} {op.value} {y})")
 
     def wrapped(self, e: Expr, source: str) -> str:
-        """The source, brought back into its integer type where it might leave it."""
+        """The source, wrapped around to its integer type where the value might be outside it."""
         t = e.dtype
         if not t.is_int or t.lanes > 1:
             return source
@@ -263,7 +263,7 @@ class ExpressionWriter:
             return f"({x} != 0)"
         if e.dtype.lanes == 1 and new.is_int and not old.is_float:
             return self.wrapped(e, f"int({x})" if old.is_bool else x)
-        if e.dtype.lanes == 1 and old.is_int:  # Python's ints have no type of their own
+        if e.dtype.lanes == 1 and old.is_int:  # Python's ints have no limits
             x = f"{self.constant(('scalar', old), old.numpy.type)}({x})"
         if e.dtype.lanes == 1 and not new.is_half and (new.is_float or not old.is_float):
             return f"{self.constant(('scalar', new), new.numpy.type)}({x})"
@@ -284,7 +284,7 @@ class ExpressionWriter:
         return f"({source} if {guard} else {zero})"
 
     def access(self, e: Load, mask: str, flat: bool) -> str:
-        """The load itself, where `mask` (text, already written) holds."""
+        """The text of a load where `mask` holds. `mask` is text, too."""
         buffer, indices, lanes = e.buffer, e.indices, e.dtype.lanes
         view = self.views[buffer, flat]
         if lanes > 1 and self.mask:
@@ -322,7 +322,7 @@ def _spans(x: Interval, value: int) -> bool:
 
 
 def is_flat(func: PrimFunc, buffer: Any, indices: tuple[Expr, ...]) -> bool:
-    """Whether the index is a position in memory rather than one index per axis."""
+    """Whether the indices are a single position in memory and not one index per axis."""
     if not isinstance(buffer, Buffer):
         raise CodegenError(f"kernel {func.name!r} reads {buffer!r}, which is not a buffer of the loop IR.")
     if len(indices) == len(buffer.shape):

@@ -1,10 +1,11 @@
-"""Intervals of scalar integers in a kernel that the interpreter runs: where a value may leave its type, and
-where an index may leave its shape.
+"""Intervals of scalar integers in a kernel that the interpreter runs. They show where a value may be outside
+its type, and where an index may be outside its shape.
 
     with i in 0..15 and j in 0..3:   ranges.of(i*4 + j)  ──▶  (0, 63)
 
-Narrower than `ir/bounds.py`, which is for passes: this decides which checks the definition of the loop IR can
-leave out, so it stays small enough to be verified by reading.
+This module does less than `ir/bounds.py`, which is for passes. It decides which checks the interpreter can
+leave out, and the interpreter defines the loop IR. So the module stays small enough to be verified by
+reading.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Ranges:
 
     def bind(self, var: Var, interval: Interval) -> None:
         if self._ranges.get(var, interval) != interval:
-            self._known.clear()  # bound again elsewhere: what was derived from the old range is void
+            # bound again elsewhere: ranges derived from the old range are not valid any more
+            self._known.clear()
         self._ranges[var] = interval
 
     def of(self, e: Expr) -> Interval:
@@ -92,7 +94,7 @@ def _combine(op: Op, x: Interval, y: Interval, default: Interval) -> Interval:
         case Op.FLOORDIV if y[0] > 0:
             corners = [a // b for a in x for b in y]
             return min(corners), max(corners)
-        case Op.FLOORDIV:  # the least number divided by -1 leaves the type
+        case Op.FLOORDIV:  # the least number divided by -1 is outside the type
             most = max(abs(x[0]), abs(x[1]))
             return -most, most
         case Op.MOD if y[0] > 0:
@@ -102,7 +104,7 @@ def _combine(op: Op, x: Interval, y: Interval, default: Interval) -> Interval:
         case Op.MAX:
             return max(x[0], y[0]), max(x[1], y[1])
         case Op.SHL:
-            return default[0] - 1, default[1] + 1  # may leave the type
+            return default[0] - 1, default[1] + 1  # may be outside the type
         case Op.SHR if y[0] >= 0:
             return min(x[0], 0), max(x[1], 0)
         case Op.AND if x[0] >= 0 and y[0] >= 0:

@@ -1,28 +1,29 @@
-"""The interpreter: THE definition of the loop IR. Slow, obvious, and suspicious.
+"""The interpreter: THE definition of the loop IR. It is slow and simple, and checks everything.
 
     run_program(program, {"A": a, "B": b, "C": c})        all kernels in order, arrays changed in place
 
-What it defines beyond the nodes' own docstrings:
+It defines the following beyond the nodes' own docstrings:
 
-* Indices: one per axis (LOOP level), or a single position in memory, counted in elements (FLAT level; strides
-  are part of it).
-* A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested ones run serially.
-  Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; everything else in every
-  thread. A kernel with neither a parallel loop nor a barrier is run by thread 0 alone.
+* At LOOP level a buffer has one index per axis. At FLAT level it has a single index: the position in memory,
+counted in elements, with strides included.
+* A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested PARALLEL loops run
+serially.
+  Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; every thread does everything
+  else. A kernel with neither a parallel loop nor a barrier is run by thread 0 alone.
 * THREAD loops run as on a GPU: every thread of every block runs the whole kernel, and a loop over threadIdx.x
-  takes the thread's own index if it is below the extent. SHARED memory is one per block, LOCAL and REGISTER
-  one per thread.
+  takes the thread's own index if it is below the extent. Each block has its own SHARED memory, each thread
+  its own LOCAL and REGISTER memory.
 * Integers wrap; x // 0 and x % 0 are 0; a float that does not fit an integer gives some integer. MIN and MAX
-  give NaN if either is.
+give NaN if either operand is NaN.
 * Each operation rounds to its type: nothing is fused, and 16-bit floats stay 16 bits.
 
 * An Async store happens when its thread awaits it: until then no thread may touch its elements. `shuffle_xor`
-  gives the value of another of the 32 lanes of a warp, which all come there together.
+  gives the value of another of the 32 lanes of a warp; all lanes must reach it together.
 
 It reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
-between threads, barriers that not all threads reach, elements touched while a copy is on its way, and with
-`strict=True` reads of elements that nothing has written (for programs before the passes: afterwards vector
-loads may read lanes that they do not use).
+between threads, barriers that not all threads reach, accesses to elements while an asynchronous copy of them
+is on its way, and with `strict=True` reads of elements that nothing has written (for programs before the
+passes: afterwards vector loads may read lanes that they do not use).
 
 Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
 `source.py`.
@@ -57,7 +58,7 @@ __all__ = ["IllegalProgram", "run_func", "run_program", "source_of"]
 
 WARP = 32  # lanes that exchange values
 _OWN = (Role.WORKSPACE, Role.PREPARED)  # allocated here
-_WRITTEN = (Role.INPUT, Role.CONSTANT)  # full before the first kernel
+_WRITTEN = (Role.INPUT, Role.CONSTANT)  # these have values before the first kernel
 
 
 def run_program(
@@ -68,13 +69,14 @@ def run_program(
     check: bool = True,
     strict: bool = False,
 ) -> None:
-    """Runs the prepare kernels, then the run kernels, on `arrays` (by buffer name), in place.
+    """Runs the prepare kernels, then the run kernels, on `arrays` (buffer name → array), in place.
 
-    Workspace and prepared buffers are fresh; outputs are left as they come until they are written.
-    nthreads: CPU threads, which meet at the end of each kernel; races between them are found when there are
-    two or more.
-    check: arrays against the program's arguments and indices against shapes. strict: reads against earlier
-    writes. Raises ArgumentError for missing or wrong arrays, IllegalProgram as above.
+    Workspace and prepared buffers are fresh; outputs keep the caller's values until a kernel writes them.
+    nthreads: the number of CPU threads, which meet at the end of each kernel. With two or more threads, races
+    between them are found.
+    check: compare arrays with the program's arguments, and indices with shapes. strict: check that elements
+    are written before they are read. Raises ArgumentError for missing or wrong arrays, IllegalProgram as
+    above.
     """
     memories: dict[str, Memory] = {}
     copies: list[tuple[Array, Memory, Buffer]] = []
@@ -158,7 +160,7 @@ def _argument(buffer: Buffer, arrays: Mapping[str, Array], is_output: bool, chec
 
 
 def _flat(array: Array, buffer: Buffer) -> Array | None:
-    """The array's own memory as one axis; None when it is not laid out as the buffer is."""
+    """The array's own memory as one axis; None when its layout differs from the buffer's."""
     dense = not buffer.strides or (
         buffer.span == buffer.size and buffer.strides == Buffer("", buffer.shape, buffer.dtype).row_major()
     )
@@ -180,7 +182,7 @@ def _copied_in(array: Array, buffer: Buffer) -> Array:
 
 
 def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool, strict: bool) -> None:
-    """One kernel with all its threads; they have all ended when it returns."""
+    """Runs one kernel with all its threads. All of them have ended when this function returns."""
     own = {b.name: memories[b.name] for b in func.params}
     for memory in own.values():
         memory.forget()
@@ -204,14 +206,15 @@ def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool
 
 @lru_cache(maxsize=128)
 def _shares_work(func: PrimFunc) -> bool:
-    """Whether the threads of a CPU kernel have to do with one another; otherwise thread 0 runs it alone."""
+    """Whether the threads of a CPU kernel share its work or meet; otherwise thread 0 runs the kernel
+    alone."""
     return any_node(
         func.body, lambda n: isinstance(n, Barrier) or (isinstance(n, For) and n.kind is ForKind.PARALLEL)
     )
 
 
 def _finish(code: PythonKernel, thread: Thread) -> None:
-    """A thread alone: barriers mean nothing."""
+    """Runs a single thread to its end; barriers mean nothing."""
     result = code.function(thread)
     if code.is_generator:
         for _ in result:
@@ -219,7 +222,7 @@ def _finish(code: PythonKernel, thread: Thread) -> None:
 
 
 def _grid(func: PrimFunc, code: PythonKernel, memories: dict[str, Memory], strict: bool) -> None:
-    """All blocks, one after another; their threads together."""
+    """Runs all blocks, one after another. The threads of a block run together."""
     blocks = {name: n for name, n in code.axes.items() if name.startswith("blockIdx")}
     threads = {name: n for name, n in code.axes.items() if name not in blocks}
     for number, block in enumerate(_points(blocks)):
@@ -261,7 +264,7 @@ def _meet(func: PrimFunc, code: PythonKernel, team: Sequence[Thread], gang: Gang
 
 
 class _Running:
-    """A thread and the place where it waits: at a barrier, at an exchange, or (None) at its end."""
+    """A thread and the point where it waits: a barrier, an exchange, or (None) its end."""
 
     __slots__ = ("at", "body", "thread")
 
@@ -280,8 +283,8 @@ class _Running:
 def _exchange(func: PrimFunc, live: Sequence[_Running]) -> None:
     """Lets lanes exchange values until none waits for another lane. Warps do not wait for one another.
 
-    Raises IllegalProgram when not all lanes of a warp come to an exchange, or one reads a lane that is not
-    there.
+    Raises IllegalProgram when not all lanes of a warp come to an exchange, or a lane reads from a lane that
+    does not exist.
     """
     for _, group in itertools.groupby(live, lambda r: r.thread.tid // WARP):
         warp = list(group)

@@ -1,11 +1,12 @@
-"""Memory of the interpreter: fresh contents, checked access, records of who touched what.
+"""Memory of the interpreter: fresh contents, checked access, records of the threads that touched each
+element.
 
     Memory     one flat array (of a caller, a workspace, an Alloc), with notes for races, reads before writes
     Tracked    a buffer's shape over a Memory; every load and store through it is checked and noted
     vload …    vector access without notes, for code that runs alone
 
-Rules of a race: two threads touch one element, at least one writes, and no barrier lies between. Blocks of a
-grid never meet, so between two blocks any such pair is a race.
+A race is: two threads touch one element, at least one of them writes, and no barrier lies between. Blocks of
+a grid never meet, so between two blocks any such pair is a race.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from autotensor.ir.stmt import Stmt
 
 Array = np.ndarray[Any, Any]
 FILENAME = "<interpreted "  # distinguishes generated code from ours in a stack of frames
-TRAP_BYTE = 0xA5  # integers start as …A5A5: negative or huge, so that used as an index they are caught
+TRAP_BYTE = 0xA5  # integers start as …A5A5: negative or huge, so that an index with this value is found
 _MANY = -1  # several readers
 
 
@@ -64,7 +65,7 @@ def _values(names: dict[str, str]) -> str:
 
 
 def fresh(size: int, dtype: DType) -> Array:
-    """Memory as it comes: NaN, a trap value, or True."""
+    """Fresh memory: all elements are NaN, a trap value, or True."""
     if dtype.is_float:
         return np.full(size, np.nan, dtype.numpy)
     if dtype.is_bool:
@@ -82,7 +83,7 @@ class Memory:
         self.flat = flat
         self.shared = shared
         self.written = written
-        self.flying: dict[int, int] = {}  # elements that an asynchronous store is bringing → thread
+        self.flying: dict[int, int] = {}  # elements with an asynchronous store on its way → thread
         self.forget()
 
     @staticmethod
@@ -98,7 +99,7 @@ class Memory:
         self.readers: dict[int, tuple[int, int, int]] = {}
 
     def noted_read(self, at: int, thread: Thread) -> str:
-        """Notes the read, and says what is wrong with it, or ''."""
+        """Records the read. Returns what is wrong with it, or ''."""
         me = (thread.block, thread.gang.epoch, thread.tid)
         wrote = self.writers.get(at)
         if wrote is not None and _conflict(wrote, me):
@@ -149,7 +150,7 @@ class Exchange:
 
 
 class Thread:
-    """A running thread: number, block, place on the thread axes, memory."""
+    """A running thread: its index, block, position on the thread axes, and memory."""
 
     __slots__ = ("at", "block", "gang", "groups", "memory", "nthreads", "strict", "tid")
 
@@ -170,13 +171,13 @@ class Thread:
         self.memory = memory
         self.gang = gang
         self.strict = strict
-        self.groups: list[list[Arrival]] = [[]]  # asynchronous stores; the last group is open
+        self.groups: list[list[Arrival]] = [[]]  # groups of asynchronous stores; the last group is open
 
     def commit(self) -> None:
         self.groups.append([])
 
     def await_copies(self, left: int) -> None:
-        """The oldest groups arrive until `left` are on their way."""
+        """Carries out the oldest groups until only `left` groups are on their way."""
         while len(self.groups) - 1 > left:
             for tracked, at, value, site in self.groups.pop(0):
                 del tracked.memory.flying[at]
@@ -184,7 +185,7 @@ class Thread:
 
     @property
     def lanes_of_warp(self) -> int:
-        """Threads of its warp, including threads that have ended."""
+        """The number of threads of its warp, including threads that have ended."""
         first = self.tid // 32 * 32
         return min(32, self.nthreads - first)
 
@@ -194,7 +195,7 @@ class Thread:
         return f"{name} of block {block}" if self.gang.kind == "block" and block != _MANY else name
 
     def alloc(self, site: int, buffer: Buffer, common: bool) -> Memory:
-        """Memory of an Alloc. `common`: one for all threads of the gang, fresh once."""
+        """Memory of an Alloc. `common`: all threads of the gang share one memory, which is fresh once."""
         if not common:
             return Memory.fresh(buffer, False, self.strict)
         found = self.gang.shared.get(site)
@@ -220,7 +221,8 @@ def nd_view(memory: Memory, buffer: Buffer) -> Array:
 
 
 def _check_size(memory: Memory, buffer: Buffer) -> None:
-    if memory.flat.size < buffer.span and not buffer.extents:  # those have as many as the call says
+    # the call gives the size of buffers with open extents
+    if memory.flat.size < buffer.span and not buffer.extents:
         raise IllegalProgram(
             f"buffer {buffer.name!r} of shape {buffer.shape} needs {buffer.span} elements; "
             f"its memory has {memory.flat.size}."
@@ -228,7 +230,7 @@ def _check_size(memory: Memory, buffer: Buffer) -> None:
 
 
 class Tracked:
-    """A buffer whose every access is checked and noted. Slow."""
+    """A buffer that checks and records every access. It is slow."""
 
     __slots__ = ("buffer", "memory", "shape", "strides")
 
@@ -263,7 +265,8 @@ class Tracked:
         return out
 
     def copy(self, thread: Thread, mask: Any, value: Any, index: tuple[Any, ...], site: Site) -> None:
-        """A store that happens when it is awaited; until then no thread may touch its elements."""
+        """An asynchronous store: it happens when it is awaited. Until then no thread may touch its
+        elements."""
         lanes = _lanes(index)
         for lane, one in enumerate(_split(index, lanes) if lanes else [index]):
             if mask is None or mask[lane]:
@@ -276,7 +279,7 @@ class Tracked:
                 thread.groups[-1].append((self, at, value[lane] if lanes else value, site))
 
     def _untouched(self, at: int, verb: str, site: Site) -> None:
-        """Raises IllegalProgram for an element that an asynchronous store is bringing."""
+        """Raises IllegalProgram for an element with an asynchronous store on its way."""
         owner = self.memory.flying.get(at)
         if owner is not None:
             site.fail(
@@ -318,11 +321,12 @@ class Tracked:
         self.memory.flat[at] = value
 
 
-Arrival = tuple[Tracked, int, Any, Site]  # where an asynchronous store goes, and what it brings
+# an asynchronous store: buffer, position, value, and the statement's site
+Arrival = tuple[Tracked, int, Any, Site]
 
 
 def _lanes(index: tuple[Any, ...]) -> int:
-    """0 for a scalar access."""
+    """The number of lanes of an access; 0 for a scalar access."""
     return max((i.size for i in index if isinstance(i, np.ndarray)), default=0)
 
 
@@ -371,7 +375,7 @@ def vload(view: Array, mask: Any, index: tuple[Any, ...], site: Site) -> Array:
 
 
 def vstore(view: Array, mask: Any, value: Array, index: tuple[Any, ...], site: Site) -> None:
-    """Stores the lanes where the mask holds; no two may hit one element."""
+    """Stores the lanes where the mask holds. No two lanes may store to one element."""
     if mask is not None:
         keep = np.nonzero(np.broadcast_to(mask, value.shape))[0]
         index = tuple(i[keep] if isinstance(i, np.ndarray) else i for i in index)

@@ -1,4 +1,4 @@
-"""The functions that the interpreter's generated Python calls: operators as the loop IR defines them."""
+"""The functions that the interpreter's generated Python calls: operators with the loop IR's meaning."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def _by_type(op: Op) -> Callable[[DType], Callable[[Any, Any], Any]]:
     return of
 
 
-# operators that Python has, but not with this meaning: of an integer type
+# operators to which Python gives another meaning: the loop IR's, for an integer type
 OF_INTEGERS = {op: _by_type(op) for op in (Op.FLOORDIV, Op.MOD, Op.SHL, Op.SHR)}
 
 
 def power(t: DType) -> Callable[[Any, Any], Any]:
-    """`pow` of an integer type."""
+    """The loop IR's `pow` for an integer type."""
     return FUNCTIONS["pow"] if t.lanes > 1 else lambda a, b: integer_power(a, b, t)
 
 
 def convert(t: DType) -> Callable[[Any], Any]:
-    """Floats, or lanes of anything, as another type."""
+    """The function that converts floats, or lanes of any type, to another type."""
     if t.lanes == 1 and t.is_int:
         return lambda x: whole(float(x), t)
     return lambda x: converted(x, t.element)[()]
 
 
 def _minimum(a: Any, b: Any) -> Any:
-    """NaN if either is."""
+    """The lesser of two values; NaN if either is NaN."""
     return a if a <= b or a != a else b
 
 
@@ -58,7 +58,7 @@ def _maximum(a: Any, b: Any) -> Any:
 
 
 def dot(sums: Any, a: Any, b: Any, rows: int, group: int) -> Any:
-    """A Dot: products and sums in the type of the sums, k by k."""
+    """The meaning of a Dot: products and additions in the type of the sums, one k after another."""
     t, columns = sums.dtype, len(sums) // rows
     total = sums.reshape(rows, columns)
     left = a.astype(t).reshape(rows, -1)  # [rows, depth]
@@ -70,7 +70,7 @@ def dot(sums: Any, a: Any, b: Any, rows: int, group: int) -> Any:
     return total.reshape(-1)
 
 
-# the names under which generated code finds them
+# the names by which generated code calls these functions
 GLOBALS: dict[str, Any] = {
     "_minimum": _minimum,
     "_maximum": _maximum,

@@ -5,9 +5,9 @@
 
 Values: scalar integers are Python ints kept within their type (wrapped only where an interval cannot prove
 it), bools are Python bools, scalar floats are NumPy scalars, vectors are NumPy arrays. Each index is compared
-with the shape unless an interval proves it. With `careful`, every access goes through a `Tracked` buffer
-instead. Repeated sub-expressions of one statement are computed once. Kernels with barriers become generators
-that yield at them.
+with the shape unless an interval proves it. With `careful`, every access goes through a `Tracked` buffer,
+which makes all checks. Repeated sub-expressions of one statement are computed once. Kernels with barriers
+become generators that yield at them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from autotensor.ir.stmt import (
 )
 from autotensor.ir.visit import any_node, walk
 
-LOOPS_PER_FUNCTION = 15  # CPython refuses more than 20 nested blocks
+LOOPS_PER_FUNCTION = 15  # CPython refuses more than 20 nested loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PythonKernel:
 
 
 def compile_func(func: PrimFunc, careful: bool, check: bool = True) -> PythonKernel:
-    """Python code of a kernel. `careful`: note every access; `check`: compare indices with shapes."""
+    """Python code of a kernel. `careful`: record every access; `check`: compare indices with shapes."""
     return _Writer(func, careful, check).compiled()
 
 
@@ -245,7 +245,7 @@ class _Writer(ExpressionWriter):
         self.bind_views(buffer.name, name)
 
     def store(self, s: Store, verb: str = "store") -> None:
-        """verb: `copy` for an asynchronous store; it has a meaning only where accesses are noted."""
+        """verb: `copy` for an asynchronous store; it has a meaning only if accesses are recorded."""
         buffer, indices, value, mask = s.buffer, s.indices, s.value, s.mask
         flat = is_flat(self.func, buffer, indices)
         lanes = max((i.dtype.lanes for i in indices), default=1)
@@ -273,7 +273,8 @@ class _Writer(ExpressionWriter):
             self.put(
                 f"_vstore({view}, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"
             )
-        elif self.proven(buffer, indices, flat):  # Python, too, computes the value before the indices
+        # in an assignment, Python too computes the value before the indices
+        elif self.proven(buffer, indices, flat):
             self.put(f"{view}[{', '.join(self.expr(i) for i in indices) or '0'}] = {source}")
         else:
             v, at = self.fresh("value"), [self.fresh("at") for _ in indices]
@@ -288,12 +289,12 @@ class _Writer(ExpressionWriter):
 
 
 def _meets(n: object) -> bool:
-    """Whether threads wait for others there."""
+    """Whether threads wait for other threads at this node."""
     return isinstance(n, Barrier) or (isinstance(n, Call) and n.name == SHUFFLE)
 
 
 def _accesses(func: PrimFunc) -> list[tuple[Buffer, bool]]:
-    """Buffers accessed, each with whether flat."""
+    """The buffers that a kernel accesses, each with whether it is accessed by a flat index."""
     found: dict[tuple[Buffer, bool], None] = {}
     for node in walk(func.body):
         if isinstance(node, (Load, Store)):

@@ -1,1 +1,2 @@
-"""A compiled function as a C library: header, object, weights, example; without any tool. See `write.py`."""
+"""A compiled function as a C library: header, object, weights, example. No compiler is needed. See
+`write.py`."""

@@ -103,7 +103,7 @@ int main(void) {{
 
 
 def header(artifact: Artifact, name: str, triple: str, weights: str) -> str:
-    """weights: the name of their file, "" if there is none."""
+    """The text of the header. weights: the name of the weights' file, "" if there is none."""
     inputs, outputs = artifact.role("input"), artifact.role("output")
     return _HEADER.format(
         **_names(name, weights),
@@ -136,7 +136,8 @@ def _rows(role: str, specs: tuple[ArgSpec, ...]) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """As it may stand in a comment of C: names of a model's author cannot end it."""
+    """The text in a form that cannot end a comment of C. It may hold names that a model's author has
+    chosen."""
     return text.replace("*/", "* /").replace("/*", "/ *").replace("\n", " ")
 
 

@@ -1,11 +1,12 @@
-"""The functions of a C library, as native code: create, run, destroy, the arguments and results, error texts.
+"""The functions of a C library, as native code: create, run, destroy, descriptions of inputs and outputs,
+error texts.
 
     handle ─▶ weights (mapped) · idle blocks        block = slots for all arguments · workspaces of one call
 
-A handle may be called from any number of threads at once: each call takes a block from the handle's list, or
-makes one, and gives it back. Libraries differ in tables of constants only: for every argument of a call its
-checks (CHECK), for every other slot of the entry its place (LIES), names and shapes. Status codes are numbers
-with one sentence each, so no thread has to keep its last error.
+Any number of threads may call a handle at once: each call takes a block from the handle's list, or makes one,
+and puts it back. Libraries differ only in tables of constants: the checks of every argument of a call
+(CHECK), the location of every other slot of the entry (LIES), names and shapes. Each status code stands for
+one fixed sentence, so no thread has to keep its last error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _HANDLE = Struct("[64] mutex · ptr idle · ptr weights · i32 threads · i64 bl
 _CHECK = Struct("i64 slot · i64 bytes · i64 beyond · ptr inside · i64 least · i64 most")
 _LIES = Struct("i64 slot · i64 of_block · i64 offset · i64 of_thread")  # in the weights, or in a block
 _ARRAY = Struct("ptr name · ptr dtype · i32 rank · ptr shape · i64 bytes")  # autotensor_array of the header
-_HUGE_FROM = 4 << 20  # bytes from which on pages may be huge: as NumPy asks for
+_HUGE_FROM = 4 << 20  # least bytes for huge pages, as in NumPy
 
 _TEXT = r"""
 declare ptr @calloc(i64, i64)

@@ -1,4 +1,4 @@
-"""Whether a processor has the features that code was compiled for, as native code that runs first.
+"""Native code that checks, before other code runs, that the processor has the features which that code needs.
 
     cpuid(leaf, sub) ──▶ registers a, b, c, d    all bits of a mask set?     x86-64
     xgetbv           ──▶ what the system saves of vector registers           x86-64
@@ -27,10 +27,11 @@ X86 = {
        {"amx-bf16": 22, "avx512fp16": 23, "amx-tile": 24, "amx-int8": 25}.items()},
     **{name: (7, 1, "a", bit) for name, bit in {"avxvnni": 4, "avx512bf16": 5}.items()},
 }  # fmt: skip
-_SAVED = {"amx": 0x60000, "avx512": 0xE6, "avx": 0x6, "f16c": 0x6, "fma": 0x6}  # bits of XCR0, by prefix
-_OSXSAVE = (1, 0, "c", 27)  # whether there is xgetbv
+# bits of XCR0, by prefix of the feature's name
+_SAVED = {"amx": 0x60000, "avx512": 0xE6, "avx": 0x6, "f16c": 0x6, "fma": 0x6}
+_OSXSAVE = (1, 0, "c", 27)  # the bit that says whether xgetbv may be used
 
-# → which of getauxval's words, mask
+# LLVM's name of a feature → the argument of getauxval, mask
 ARM = {
     "neon": (16, 1 << 1),
     "fullfp16": (16, 1 << 9 | 1 << 10),
@@ -61,8 +62,8 @@ define internal i32 @saved() noinline {
 def processor_check(machine: str, needs: Sequence[str]) -> str:
     """LLVM IR of `i1 @processor_fits()`: whether the processor has all these features, in LLVM's names.
 
-    machine: its family, "x86_64" or "aarch64"; others are not checked. Raises ArtifactError for a feature
-    without a known check.
+    machine: the processor's family. Only "x86_64" and "aarch64" are checked. Raises ArtifactError for a
+    feature without a known check.
     """
     if machine not in ("x86_64", "aarch64"):
         return "define internal i1 @processor_fits() {\n  ret i1 true\n}\n"
@@ -100,7 +101,7 @@ def _arm(needs: Sequence[str]) -> str:
 
 
 def _all_of(lines: list[str], kind: str, tests: Sequence[tuple[str, int]]) -> str:
-    """A function that begins with `lines`: true if each call's result has all bits of its mask."""
+    """A function that begins with `lines` and returns true if each call's result has all bits of its mask."""
     for n, (call, mask) in enumerate(tests):
         lines += [
             f"  %v{n} = call {kind} @{call}",

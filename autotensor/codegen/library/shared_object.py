@@ -1,4 +1,4 @@
-"""A shared library from an object, made by a linker of this machine, if there is one."""
+"""Links an object to a shared library, if this machine has a linker."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import llvmlite.binding as llvm
 
 from autotensor.runtime.files.atomic_write import replacing
 
-_COMPILERS = ("cc", "gcc", "clang")  # who know where the libraries are
+_COMPILERS = ("cc", "gcc", "clang")  # these know where the libraries are
 _LINKERS = ("ld.lld", "ld")
-# nodelete: threads of the pool run its code until the process ends, whoever closes it
+# nodelete: threads of the pool run the library's code until the process ends, even if the library is closed
 _OPTIONS = ("-z", "nodelete", "-z", "noexecstack", "-z", "relro", "-z", "now")
 _TIMEOUT_S = 120.0
 
 
 def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str]:
-    """Links the object `source`; gives the library's path, or None and the reason. In that case a library of
-    that name is deleted, since it would be of another model."""
+    """Links the object `source`. Returns the library's path, or None and the reason. If there is no new
+    library, an old one at `path` is deleted, because it belongs to another model."""
     why = _linked(source, path, triple)
     if why:
         path.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def link_shared(source: Path, path: Path, triple: str) -> tuple[Path | None, str
 
 
 def _linked(source: Path, path: Path, triple: str) -> str:
-    """Replaces the library at once; gives why that cannot be, or ""."""
+    """Replaces the library in one step. Returns the reason if that is impossible, or ""."""
     if triple.partition("-")[0] != str(llvm.get_process_triple()).partition("-")[0]:
         return f"it is for {triple}, and linkers are tried for this machine only"
     command = _command(source, path.name)
@@ -53,7 +53,7 @@ def _linked(source: Path, path: Path, triple: str) -> str:
 
 
 def _command(source: Path, soname: str) -> list[str]:
-    """The command that links `source`, without its output; empty where there is no linker."""
+    """The command that links `source`, without the name of the output; empty if there is no linker."""
     for name in _COMPILERS:
         if found := shutil.which(name):
             options = [f"-Wl,{','.join(_OPTIONS)}", f"-Wl,-soname,{soname}"]

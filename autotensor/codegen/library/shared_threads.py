@@ -1,11 +1,11 @@
-"""The threads of C libraries, as native code: one pool for a process, which the first caller starts.
+"""The threads of C libraries, as native code. A process has one pool, which the first caller starts.
 
     first call of two threads or more ──▶ owner: 0 ──▶ -pid ──▶ pid      its threads run
     after fork, in the child              owner: the parent's pid ──▶ -pid ──▶ pid, with a pool of its own
 
-The state is one weak symbol, named by a hash of the launcher's code: libraries that a program is linked with
-share one pool and its knowledge of how many threads are busy, if they were written by equal versions. The
-launcher and the pool are those that Python calls (runtime/native).
+The state is one weak symbol, named by a hash of the launcher's code. So all libraries of a program that equal
+versions of autotensor have written share one pool and its count of busy threads. The launcher and the pool
+are those that Python calls (runtime/native).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from autotensor.runtime.native.assembler import Struct
 from autotensor.runtime.native.launcher import PROVIDER, launcher_ir
 from autotensor.runtime.native.pool import MOST_WORKERS, POOL, WORKER
 
-STATE = Struct(f"[{PROVIDER.bytes}] provider · i32 owner · align 64")  # owner: a process; see above
+# owner: the process that has the pool; see above
+STATE = Struct(f"[{PROVIDER.bytes}] provider · i32 owner · align 64")
 
 NUMBERS: dict[str, int | str] = {
     "MOST_WORKERS": MOST_WORKERS,
@@ -131,13 +132,13 @@ declare void @serial_region(ptr, i32)
 
 
 def shared_symbol(machine: str) -> str:
-    """The name of the state that libraries share."""
+    """The name of the symbol of the state that libraries share."""
     code = launcher_ir(machine, "linux") + TEXT + repr((STATE.offset, sorted(NUMBERS.items())))
     return f"autotensor_threads_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
 
 
 def shared_state(machine: str) -> str:
-    """Its definition, in LLVM IR."""
+    """The definition of the shared state, in LLVM IR."""
     return f"@{shared_symbol(machine)} = weak global [{STATE.bytes} x i8] zeroinitializer, align 64\n"
 
 

@@ -1,4 +1,4 @@
-"""The tables of a C library, as LLVM IR: requirements on arguments, places of all other slots, names,
+"""The tables of a C library, as LLVM IR: requirements on arguments, locations of all other slots, names,
 sentences.
 
 check    of an argument: slot, bytes, alignment, which indices are inside
@@ -28,21 +28,21 @@ CODES = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where the values lie in their file."""
+    """The locations of the weights in their file."""
 
-    head: bytes  # its first bytes, by which the file is known
-    offsets: dict[str, int]  # by name of an argument
-    bytes: int  # the size of the whole file; 0: there is none
+    head: bytes  # the first bytes of the file, which identify it
+    offsets: dict[str, int]  # the offset of each weight, by the argument's name
+    bytes: int  # the size of the whole file; 0: there is no file
 
 
 def workspace_bytes(artifact: Artifact, threads: int) -> int:
-    """Bytes that one call takes for itself."""
+    """Bytes of memory that one call needs for itself."""
     _, shared, each = places_of(artifact, Weights(b"", {}, 0))
     return shared + threads * each
 
 
 def places_of(artifact: Artifact, weights: Weights) -> tuple[list[str], int, int]:
-    """Rows of LIES; bytes of a block that all threads share, and for each thread."""
+    """The rows of LIES, the bytes of a block that all threads share, and the bytes for each thread."""
     rows = []
     shared, each = BLOCK.bytes + _up(8 * len(artifact.args)), 0
     for slot, spec in enumerate(artifact.args):
@@ -84,7 +84,7 @@ def inside_functions(artifact: Artifact) -> Iterator[str]:
 
 
 def sentences_of(artifact: Artifact) -> list[str]:
-    """By code."""
+    """The sentence of each status code, in the order of the codes."""
     needs = ", ".join(artifact.needs)
     first = {
         "NULL_POINTER": "a pointer that must not be null is null.",

@@ -1,4 +1,5 @@
-"""The weights of a C library as a file that is mapped: a head that identifies it, then the arrays.
+"""The weights of a C library as a file that is mapped into memory: a head that identifies the file, then the
+arrays.
 
 0    "autotensor weights 1", zeros, and a hash of the rest            64 bytes
 64   the first array · the second · …                                 each at a multiple of 64 bytes
@@ -21,7 +22,7 @@ _LINE = 64
 
 
 def weights_of(values: Mapping[str, Array]) -> Weights:
-    """Where each array will lie, and the head of their file; no bytes if there is no array."""
+    """The offset of each array, and the head of the file; 0 bytes if there is no array."""
     offsets, end = {}, _LINE
     digest = hashlib.sha256()
     for name, value in values.items():
@@ -34,7 +35,8 @@ def weights_of(values: Mapping[str, Array]) -> Weights:
 
 
 def write_weights(path: Path, weights: Weights, values: Mapping[str, Array]) -> None:
-    """The file, in the place of one of that name: a process that has mapped the old one keeps it."""
+    """Writes the file. It replaces an old file of that name, but a process that has mapped the old file keeps
+    it."""
     with replacing(path) as file:
         file.write(weights.head)
         for name, value in values.items():

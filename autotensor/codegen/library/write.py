@@ -7,8 +7,8 @@
              ──▶ libNAME.so        where a linker is found (shared_object.py)
 
 The kernels are the objects of the artifact itself, so that C gets the same bits. The launcher and the pool
-are those that Python calls, from the same text. Only `interface.py` is written for C, in LLVM IR too: no
-compiler is needed.
+are made from the same text as those that Python calls. Only `interface.py` is written for C, and it is LLVM
+IR too, so no compiler is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from autotensor.runtime.linking.merged_object import merged_object
 from autotensor.runtime.native.launcher import launcher_ir
 from autotensor.runtime.open_artifact import ready
 
-# pthread_create and others are libc's, which the pool calls
+# names like pthread_create belong to libc, and the pool calls them
 _IDENTIFIER = re.compile(r"(?!pthread\Z)[A-Za-z_]\w*", re.ASCII)
 _LONGEST_NAME = 100
 
@@ -48,8 +48,8 @@ class Library:
     header: Path
     object: Path
     example: Path
-    weights: Path | None  # None: the function has none
-    shared: Path | None  # None: no linker, and `note` says so
+    weights: Path | None  # None: the function has no weights
+    shared: Path | None  # None: there is no linker, and `note` says so
     note: str
 
     @property
@@ -60,13 +60,13 @@ class Library:
 
 
 def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Library:
-    """Writes a compiled function as a C library into a folder, which is made if need be.
+    """Writes a compiled function as a C library into a folder, which is created if it does not exist.
 
-    name: what its functions and files begin with; the artifact's own if it is empty. Files of before are
-    replaced, each at once.
-    Raises InputError for a name that is none in C and a folder that cannot be written, TargetError for a
-    device's function, ArtifactError for one with constants that have no values, or that are still to be
-    prepared by code for another machine.
+    name: the prefix of the library's functions and files; the artifact's name if it is empty. Existing files
+    are replaced, each in one step.
+    Raises InputError if the name is not valid in C or the folder cannot be written, and TargetError for a
+    function of a device. Raises ArtifactError if constants have no values, or if only code of another machine
+    could prepare them.
     """
     name, place = name or artifact.name, Path(folder)
     if OPEN_SHAPES in artifact.meta:
@@ -96,7 +96,8 @@ def write_library(artifact: Artifact, folder: str | Path, name: str = "") -> Lib
 
 
 def _object(artifact: Artifact, name: str, triple: str, weights: Weights) -> bytes:
-    """One object of everything; outside are the functions of the header, and the state of the threads."""
+    """One object with everything. It exports only the functions of the header and the state of the
+    threads."""
     machine = triple.partition("-")[0]
     anywhere = replace(artifact.target, triple=triple, arch="", features="")  # any CPU of the family
     own = build(interface_ir(artifact, name, weights, machine), anywhere).object
@@ -106,9 +107,10 @@ def _object(artifact: Artifact, name: str, triple: str, weights: Weights) -> byt
 
 
 def check_library(target: Target, folder: Path, name: str) -> str:
-    """Makes the folder; gives the triple that a library of this name and target is for.
+    """Creates the folder. Returns the triple of a library of this name and target.
 
-    Raises InputError unless it can be written there, TargetError for a target that has no C libraries.
+    Raises InputError if the library cannot be written to the folder, TargetError for a target without C
+    libraries.
     """
     if target.kind != "llvm":
         raise TargetError(
@@ -141,7 +143,8 @@ def check_library(target: Target, folder: Path, name: str) -> str:
 
 
 def _values(artifact: Artifact) -> dict[str, Array]:
-    """The weights that `entry` reads besides its arguments. Raises ArtifactError for one without a value."""
+    """The weights that `entry` reads besides its arguments. Raises ArtifactError for a weight without a
+    value."""
     read = [a.name for a in artifact.weights()]
     missing = [n for n in read if n not in artifact.values]
     free = [a.name for a in artifact.role("constant") if a.name not in artifact.values]

@@ -1,12 +1,13 @@
 """Facts about machine code: spills, fused multiply-adds, loads and bytes of the innermost loops.
 
-A spill is a vector register moved to or from the stack inside an innermost loop. Two kinds differ in price:
+A spill is a vector register moved to or from the stack inside an innermost loop. There are two kinds, with
+different costs:
 
     vmovups %zmm3, 64(%rsp) … vmovups 64(%rsp), %zmm9      a temporary, put aside within one iteration
     vmovups 64(%rsp), %zmm3 … vmovups %zmm3, 64(%rsp)      *carried*: part of a tile that does not fit
 
-The first delays no other instruction: fast transforms have dozens. The second delays every multiply-add. The
-search draws the conclusions; the tuning log keeps these facts with every trial.
+The first kind delays no other instruction: fast transforms have dozens of these. The second kind delays every
+multiply-add. The tuning log keeps these facts with every trial, and the search uses them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class AsmFacts:
     """Counts over the innermost loops of a listing (`instructions` over all of it)."""
 
     spills: int  # vector moves to or from the stack
-    carried: int  # most vectors that go round one loop with multiply-adds by way of the stack
+    # most vectors that pass through the stack from one iteration to the next, in a loop with multiply-adds
+    carried: int
     fma: int  # fused multiply-add instructions
     loads: int  # instructions with a memory operand that is not the stack
     loops: int  # innermost loops
@@ -57,13 +59,14 @@ def asm_facts(asm: str) -> AsmFacts:
 
 
 def _carried(body: list[str]) -> int:
-    """Places on the stack that an iteration reads a vector from and later writes one to, for the next.
+    """The number of slots on the stack from which an iteration reads a vector, and to which it later writes
+    the vector for the next iteration.
 
-    A loop without multiply-adds has none: what it moves is not a register tile.
+    A loop without multiply-adds counts as 0, because the vectors that it moves are not a register tile.
     """
     if not any(_FMA.match(line) for line in body):
         return 0
-    first: dict[str, bool] = {}  # whether the first access of a slot writes it
+    first: dict[str, bool] = {}  # slot → whether the first access to it is a write
     written: set[str] = set()
     for line in body:
         slot = _SLOT.search(line) if _VECTOR.search(line) else None

@@ -1,11 +1,12 @@
-"""Innermost loops of a listing, found by its jumps and not by where its blocks stand.
+"""Innermost loops of a listing, found by its jumps and not by the order of its blocks.
 
     LBB0_3:  ends a tile … je LBB0_4                 loops: 1 2 3 (head 1) and 2 (head 2)
     LBB0_1:  starts a tile                           innermost: 2, which has no other head inside
     LBB0_2:  sums … jne LBB0_2 … jmp LBB0_3
 
-LLVM puts blocks where jumps are cheap. The block that ends a tile often stands before the loop that sums it;
-by their places alone 3 and 1 would be an innermost loop, and a register saved once a tile a spill in it.
+LLVM puts blocks where jumps are cheap. The block that ends a tile often stands before the loop that sums it.
+By the order of the blocks alone, 3 and 1 would be an innermost loop, and a register that is saved once for
+each tile would be a spill in this loop.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_COMMENT = re.compile(r"(?:^|\s)#(?!-?\d).*|//.*")  # #16 is a number of ARM's
+_COMMENT = re.compile(r"(?:^|\s)#(?!-?\d).*|//.*")  # #16 is a number in ARM's syntax
 _LABEL = re.compile(r"^([\w.$@\"]+):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b\.\w+|b|cbn?z|tbn?z)\s+(?:.*,\s*)?([.\w$]+)\s*$")
-_LEAVES = re.compile(r"^\s+(?:ret\w*|jmp\w*|br?|ud2|brk)(?:\s|$)")  # code behind these does not run next
+# the code after these instructions does not run next
+_LEAVES = re.compile(r"^\s+(?:ret\w*|jmp\w*|br?|ud2|brk)(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,11 @@ class Block:
     """Instructions that run one after the other."""
 
     lines: tuple[str, ...]
-    following: tuple[int, ...]  # blocks of which one runs next
+    following: tuple[int, ...]  # the blocks that may run next
 
 
 def blocks(asm: str) -> tuple[Block, ...]:
-    """A listing cut at labels and behind jumps, without comments and directives."""
+    """A listing cut at labels and after jumps, without comments and directives."""
     bodies: list[list[str]] = [[]]
     labels: dict[str, int] = {}
     for raw in asm.splitlines():
@@ -56,7 +58,8 @@ def _following(n: int, body: Sequence[str], labels: dict[str, int]) -> tuple[int
 
 
 def innermost(listing: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
-    """The blocks of every loop with no other loop in it, from its head on in the order of the listing."""
+    """The blocks of every loop with no other loop in it. They begin with the loop's head and follow the order
+    of the listing."""
     loops = _loops(listing)
     out = []
     for head, body in sorted(loops.items()):
@@ -68,7 +71,7 @@ def innermost(listing: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
 
 
 def _loops(listing: Sequence[Block]) -> dict[int, set[int]]:
-    """Head → blocks of its loop: those from which one comes back to the head without passing it."""
+    """Head → blocks of its loop: all blocks from which jumps lead back to the head."""
     before: defaultdict[int, list[int]] = defaultdict(list)
     for n, block in enumerate(listing):
         for f in block.following:
@@ -86,11 +89,12 @@ def _loops(listing: Sequence[Block]) -> dict[int, set[int]]:
 
 
 def _backward(listing: Sequence[Block]) -> list[tuple[int, int]]:
-    """(block, head) of every jump to a block that every way there from the start has passed."""
+    """(block, head) of every jump backward: every path from the start to `block` has passed `head`."""
     found: list[tuple[int, int]] = []
     seen: set[int] = set()
-    for start in range(len(listing)):  # functions begin before their other blocks
-        path: dict[int, list[int]] = {}  # blocks on the way here → those that are still to be visited
+    for start in range(len(listing)):  # a function's first block stands before its other blocks
+        # each block of the current path → its following blocks that are still to be visited
+        path: dict[int, list[int]] = {}
         if start not in seen:
             path[start] = list(listing[start].following)
         while path:

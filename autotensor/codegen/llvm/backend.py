@@ -36,14 +36,16 @@ from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 
 WORKSPACE = "workspace.per_thread"  # name of the extra argument
-# bytes from one thread's part of it to the next, unless a kernel needs more. Kernels of one stride share it
-# in a model: what one has written there is in the core's own cache when the next one writes (17 windows in
-# front of products 1.1 x as fast, Xeon, 2026-11). Untouched parts take addresses, but no memory
+# bytes between two threads' parts of the workspace, unless a kernel needs more. Kernels with the same stride
+# share the workspace in a model: the part that one kernel has written is in the core's own cache when the
+# next kernel writes it (with this, 17 windows in front of products were 1.1 x as fast, Xeon, 2026-11).
+# Untouched parts take addresses, but no memory
 ONE_STRIDE = 1 << 20
-ABI_ALIGNMENT = 16  # bytes, of the stack where a function is entered
+ABI_ALIGNMENT = 16  # alignment of the stack at a function's entry, in bytes
 _RUN, _PREPARE = "ENTRY.run", "ENTRY.prepare"  # stand-ins until the text is hashed
 
-# CPU features without which an object may be an illegal instruction; those that LLVM emits for our code.
+# CPU features that LLVM uses for our code. On a CPU without one of them, an object may have illegal
+# instructions.
 _NEEDS = (
     *("sse4.1", "sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "avxvnni", "amx-tile"),
     *("avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512vnni", "avx512bf16", "avx512fp16"),
@@ -59,7 +61,7 @@ class CompiledProgram:
     object: bytes
     run: str | None
     prepare: str | None
-    per_thread_bytes: int  # bytes for each thread of the extra last argument; 0: there is none
+    per_thread_bytes: int  # bytes for each thread of the extra last argument; 0: there is no such argument
     texts: dict[str, str]  # "llvm", and with `asm` "asm"
     seconds: tuple[float, float, float]  # parse, optimise, emit
 
@@ -75,7 +77,7 @@ def compile_kernels(
     """Compile both parts of a program into one object whose symbols start with `prefix` and end with a
     content hash.
 
-    asm: keep the assembly too; that takes half the compile time again, and the cache is not used.
+    asm: keep the assembly too. Compiling then takes 1.5 times as long, and the cache is not used.
     """
     text, per_thread_bytes = module_text(program, target)
     lean = all(_few_passes_suffice(k) for k in program.run)
@@ -97,12 +99,13 @@ def compile_kernels(
 
 
 def emit_plan(name: str, calls: Sequence[Call], n_args: int, target: Target) -> bytes:
-    """Object with one entry `name` that runs `calls` in order; threads meet before calls that say so."""
+    """An object with one entry `name`, which runs `calls` in order. Threads meet before each call with
+    `barrier`."""
     return build(plan_text(name, calls, n_args), target, opt=0).object
 
 
 def signature(target: Target) -> tuple[str, ...]:
-    """The facts besides the text on which the object depends."""
+    """The facts on which an object depends, besides its text."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return (version, target.triple, target.arch, target.features, str(target.vector_bytes))
 
@@ -114,7 +117,7 @@ def needs(target: Target) -> tuple[str, ...]:
 
 
 def _needs_of_dots(program: Program) -> list[str]:
-    """The features that a program's dot instructions need, whatever its target says."""
+    """The features that a program's dot instructions need, even if its target does not list them."""
     kernels = (*program.prepare, *program.run)
     return [n for f in kernels for dot in collect(f.body, Dot) for n in DOTS.get(dot.instruction).needs]
 
@@ -123,7 +126,7 @@ def _needs_of_dots(program: Program) -> list[str]:
 def compile_program(
     program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
 ) -> Artifact:
-    """Artifact of a program for a CPU."""
+    """Compiles a program for a CPU."""
     compiled = compile_kernels(program, target, name, asm=asm, cache=cache)
     if compiled.run is None:
         raise CodegenError(f"program {name!r} has no kernel to run.")
@@ -156,19 +159,19 @@ def argument_specs(program: Program, per_thread_bytes: int) -> tuple[ArgSpec, ..
 
 
 def kept_constants(program: Program) -> list[str]:
-    """The constants that running reads, not only preparing."""
+    """The constants that run kernels read; the other constants are read only by prepare kernels."""
     read = {b for k in program.run for b in k.params}
     return [b.name for b, role in program.args if role is Role.CONSTANT and b in read]
 
 
 def passed_arrays(program: Program) -> list[str]:
-    """The prepared arrays that only preparing reads."""
+    """The prepared arrays that only prepare kernels read."""
     read = {b for k in program.run for b in k.params}
     return [b.name for b in program.buffers(Role.PREPARED) if b not in read]
 
 
 def _prepared_by(program: Program) -> dict[str, Any]:
-    """A hash of the code that prepares constants, the same for programs that differ in the rest only."""
+    """A hash of the code that prepares constants. Programs with the same such code have the same hash."""
     constants = program.buffers(Role.CONSTANT)
     reads = [b.name for b in constants if any(b in f.params for f in program.prepare)]
     roles = [(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
@@ -177,7 +180,7 @@ def _prepared_by(program: Program) -> dict[str, Any]:
 
 
 def _is_shared(func: PrimFunc) -> bool:
-    """Whether several threads work at a kernel."""
+    """Whether several threads share the work of a kernel."""
     return any(loop.kind is ForKind.PARALLEL for loop in collect(func.body, For))
 
 
@@ -244,8 +247,9 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
 def _attributes(target: Target) -> str:
     """Attributes of kernels. No CPU names: the text must stay valid for another machine.
 
-    no-builtins: loops stay loops, not memcpy. stackrealign: each spilled register lies in one cache line.
-    Without it, spilling 28 sums every 256 steps takes 5 % of the time, not 1 % (Xeon, 2026-11).
+    no-builtins: LLVM does not turn loops into memcpy. stackrealign: each spilled register lies in one cache
+    line. Without stackrealign, spilling 28 sums every 256 steps takes 5 % of the time, with it 1 % (Xeon,
+    2026-11).
     """
     marks = ["nounwind", "noinline", '"no-builtins"']
     if target.vector_bytes > ABI_ALIGNMENT:
@@ -258,9 +262,9 @@ def _attributes(target: Target) -> str:
 def _few_passes_suffice(func: PrimFunc) -> bool:
     """Whether a kernel accumulates in registers and never in memory.
 
-    The full pipeline would add the promotion of accumulators from memory to registers; index arithmetic is
-    already outside the loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the
-    same speed (Zen 4, LLVM 22).
+    The full pipeline would also promote accumulators from memory to registers. Index arithmetic is already
+    outside the loops. Without the full pipeline a 14x32 micro-kernel compiles in 8 ms instead of 15, to code
+    of the same speed (Zen 4, LLVM 22).
     """
     in_memory = (s for s in collect(func.body, Store) if s.buffer.scope is not Scope.REGISTER)
     return any(a.buffer.scope is Scope.REGISTER for a in collect(func.body, Alloc)) and not any(

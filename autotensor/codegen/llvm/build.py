@@ -3,8 +3,8 @@
     text ──parse, passes──▶ module ──generate code──▶ object
                                    └─generate code──▶ listing ──assemble──▶ object      asm=True
 
-Generating code takes most of the time and is done once: with asm=True the object is assembled from the
-listing. The bytes of its code are the same.
+Code is generated only once, because this takes most of the time: with asm=True the object is assembled from
+the listing. The bytes of its code are the same.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def _unknown_processor(arch: str, triple: str) -> TargetError:
 
 @lru_cache(maxsize=64)
 def _check_target(triple: str, arch: str, features: str) -> None:
-    """Raises TargetError for a target that LLVM cannot compile for: some would end the process, others be
-    ignored with a warning. A child tries those that are not this machine or well known."""
+    """Raises TargetError for a target that LLVM cannot compile for. With some such targets, LLVM would end
+    the process; others it ignores with a warning. So a child process tries every target that is neither this
+    machine nor well known."""
     family = FAMILIES.get(triple.partition("-")[0])
     if features == "" and family and arch in family.known:
         return
@@ -125,8 +126,8 @@ def _target(triple: str) -> Any:
 def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
     """Object bytes of a module.
 
-    lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no
-    passes. Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
+    lean: run only the passes that a register-tiled kernel needs. opt: the level of code generation, 0 to 3; 0
+    and 1 run no passes. Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
     """
     tm = machine(target.triple, target.arch, switched(target), opt)
     with _LOCK:
@@ -134,7 +135,7 @@ def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, o
 
 
 def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
-    """Like `build`, but with LLVM's own machine object, for one thread at a time."""
+    """Like `build`, but for a target machine object `tm`. Only one thread at a time may call this."""
     started = time.perf_counter()
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -156,13 +157,14 @@ def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt
 
 
 def _assembles(triple: str) -> bool:
-    """Whether there is an assembler for it: of all that LLVM has, llvmlite brings this machine's own."""
+    """Whether there is an assembler for this triple: llvmlite includes only the assembler of this machine's
+    own processor family."""
     return triple.partition("-")[0] == str(llvm.get_process_triple()).partition("-")[0]
 
 
 def assemble(listing: str, tm: Any) -> bytes:
-    """The object of a listing, by a module that has nothing else in it. Code is not generated a second time:
-    a tenth of the time."""
+    """The object of a listing, made from a module with nothing else in it. LLVM generates no code a second
+    time, so this takes a tenth of the time."""
     escaped = listing.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
     module = llvm.parse_assembly(f'module asm "{escaped}"\n', context=llvm.create_context())
     module.triple, module.data_layout = tm.triple, str(tm.target_data)
@@ -172,7 +174,8 @@ def assemble(listing: str, tm: Any) -> bytes:
 
 def _optimise(module: Any, tm: Any, lean: bool) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    # explicit in schedules; LLVM's own would undo register tiles and double the compile time
+    # schedules do all this explicitly; LLVM's own passes would undo register tiles and double the compile
+    # time
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
@@ -180,13 +183,14 @@ def _optimise(module: Any, tm: Any, lean: bool) -> None:
     builder = llvm.create_pass_builder(tm, options)
     if lean:
         manager = llvm.create_new_module_pass_manager()
-        manager.add_always_inliner_pass()  # it inlines the functions of helpers.py
+        manager.add_always_inliner_pass()  # for the functions of helpers.py
         manager.add_sroa_pass()
         manager.add_instruction_combine_pass()
         manager.add_simplify_cfg_pass()
     else:
         manager = builder.getModulePassManager()
     manager.run(module, builder)
-    # 75 kB; llvmlite 0.50 forgets them: a `ModulePassManager` finds ObjectRef's empty `_dispose` first.
+    # This frees 75 kB, which llvmlite 0.50 never frees: a `ModulePassManager` finds ObjectRef's empty
+    # `_dispose` first.
     NewPassManager._dispose(manager)
     manager.detach()

@@ -1,8 +1,8 @@
-"""Compiling LLVM text in a child process: text from a file, or text for a target that was not tried here
-before.
+"""Compiles LLVM text in a child process: text from a file, or text for a target that was not yet tried on
+this machine.
 
-LLVM ends its process at some inputs: a processor without 64 bits, a feature called "help", text that passes
-its verifier and fails an assertion. With a child this becomes an error message.
+At some inputs LLVM ends the process: a processor without 64 bits, a feature called "help", text that passes
+LLVM's verifier and fails an assertion. A child process turns this into an error message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TIMEOUT_S = 600.0
 
 
 def build_apart(text: str, triple: str, arch: str, features: str) -> tuple[bytes, str]:
-    """Object bytes of a module, and LLVM's messages. Raises CodegenError in one sentence."""
+    """Object bytes of a module, and LLVM's messages. Raises CodegenError with a message of one sentence."""
     request = {"text": text, "triple": triple, "arch": arch, "features": features}
     with Child("autotensor.codegen.llvm.build_worker") as child:
         reply = child.request(json.dumps(request), TIMEOUT_S)

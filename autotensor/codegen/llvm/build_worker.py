@@ -1,4 +1,4 @@
-"""The child of `build_child.py`: one module's text after another becomes object bytes."""
+"""The child process of `build_child.py`: it compiles one module's text after another to object bytes."""
 
 from __future__ import annotations
 

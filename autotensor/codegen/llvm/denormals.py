@@ -1,10 +1,11 @@
-"""Denormal numbers as zeros, for as long as a thread is in an entry: `-denormals=flush`.
+"""`-denormals=flush`: while a thread is in an entry, its processor treats denormal numbers as zeros.
 
     old = control register;  register = old | flush;  …;  register = old
 
-A processor takes a hundred cycles or more for an operation on numbers nearer to zero than its exponent
-reaches. With the flush bits of its control register set, it reads such numbers as zeros, and writes zeros
-instead of them. The thread's register is restored afterwards, so that no other code's numbers change.
+Denormal numbers are nearer to zero than the exponent reaches. A processor takes a hundred cycles or more for
+an operation on them. With the flush bits of its control register set, it reads such numbers as zeros and
+writes zeros instead of them. The thread's register is restored afterwards, so that the results of other code
+do not change.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _ARM = Flushing(
 
 
 def flushing(target: Target) -> Flushing:
-    """The treatment of denormals by an entry for this target.
+    """The code that an entry for this target needs to treat denormals as the target says.
 
-    Raises TargetError for a machine of which we know no such register.
+    Raises TargetError for a machine whose control register autotensor does not know.
     """
     if target.denormals == "keep":
         return KEPT

@@ -1,4 +1,4 @@
-"""Dots in LLVM IR: the spellings of instructions, and an operand that all columns share.
+"""Dots in LLVM IR: how instructions are spelled, and how an operand that all columns share is broadcast.
 
 A row's group of elements (usually 4 bytes) is one word for LLVM. A broadcasting load puts this word into
 every lane of a vector.
@@ -20,9 +20,10 @@ def emit(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
 
 
 def call(name: str, part: str, swapped: bool = False) -> Spelling:
-    """One call of an LLVM function that takes sums and operands, as vectors of `part`, and gives new sums.
+    """A spelling: one call of an LLVM function that takes sums and operands, as vectors of `part`, and
+    returns new sums.
 
-    swapped: it takes the right operand first.
+    swapped: the function takes the right operand first.
     """
 
     def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
@@ -33,7 +34,7 @@ def call(name: str, part: str, swapped: bool = False) -> Spelling:
 
 
 def call_and_add(name: str, part: str) -> Spelling:
-    """One call of an LLVM function that gives sums of products, and an addition of integers."""
+    """A spelling: one call of an LLVM function that returns sums of products, and an addition of integers."""
 
     def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
         t = ty(e.dtype)
@@ -43,7 +44,7 @@ def call_and_add(name: str, part: str) -> Spelling:
 
 
 def call_on_tiles(name: str) -> Spelling:
-    """The LLVM function that `tiles.py` calls, whose operands are numbers of registers."""
+    """A spelling: the name of the LLVM function that `tiles.py` calls with indices of registers."""
 
     def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
         return name
@@ -52,13 +53,14 @@ def call_on_tiles(name: str) -> Spelling:
 
 
 def called(w: FunctionWriter, name: str, result: str, *args: tuple[str, str]) -> str:
-    """A call of an LLVM function, which is declared; arguments are (type, operand)."""
+    """Declares an LLVM function and calls it; arguments are (type, operand)."""
     w.declared.setdefault(name, f"declare {result} @{name}({', '.join(t for t, _ in args)})")
     return w.op(f"call {result} @{name}({', '.join(f'{t} {x}' for t, x in args)})")
 
 
 def as_parts(w: FunctionWriter, e: Dot, part: str, a: str, b: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Both operands with their types, as vectors of `part`; the left one is as wide as the right one."""
+    """Both operands with their types, as vectors of `part`. The left operand must be as wide as the right
+    one."""
     t = e.b.dtype
     own, wanted = (f"<{t.lanes} x i{t.element.bits}>", f"<{t.lanes} x {part}>")
     if own == wanted:
@@ -67,7 +69,7 @@ def as_parts(w: FunctionWriter, e: Dot, part: str, a: str, b: str) -> tuple[tupl
 
 
 def _for_every_column(w: FunctionWriter, t: DType, group: str, columns: int) -> str:
-    """A group of elements, again for each column."""
+    """A group of elements, repeated for each column."""
     bits = t.lanes * t.element.bits
     word = w.op(f"bitcast {ty(t)} {group} to i{bits}")
     every = w.splat(word, DType("uint", bits, columns))

@@ -1,15 +1,15 @@
 """Expressions as LLVM instructions: arithmetic, casts and calls (memory is in memory.py).
 
 Every expression without loads is written once, at the head of the outermost scope in which its variables
-exist; LLVM finds loop invariants already outside their loops. Expressions with loads are written where they
-are used and reused until a store to one of their buffers.
+exist. So loop invariants are already outside their loops when LLVM gets the text. Expressions with loads are
+written where they are used. Later uses share their value until a store to one of their buffers.
 
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
-* min and max return NaN when either side is NaN: one vminps/vmaxps where a side is a constant, else see
-  `extremes.py`.
-* what LLVM leaves undefined (division by zero, shifts too far, floats that no integer holds) is made what
-  `ir/semantics.py` says; constant divisors and amounts need nothing for that.
+* min and max return NaN when either side is NaN: this is one vminps/vmaxps if a side is a constant, else see
+`extremes.py`.
+* where LLVM leaves a result undefined (division by zero, shifts too far, floats that no integer holds), code
+is added that gives the result of `ir/semantics.py`. Constant divisors and amounts need no such code.
 * bfloat16 computes in float32 and rounds after every operation.
 """
 
@@ -52,7 +52,7 @@ from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import contains
 
-# bits of vectors: every processor has such registers, and sums over lanes pass through them
+# bits of a vector: every processor has registers of this size, and sums over lanes pass through them
 FENCED_BITS = 128
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
@@ -73,24 +73,25 @@ _NOTHING: frozenset[Any] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer is: its pointer, the scope in which that exists, its alignment in bytes."""
+    """Where a buffer is: its pointer, the scope in which the pointer exists, its alignment in bytes."""
 
     pointer: str
     level: int
     align: int
 
 
-# a pointer, whether steps to it stay inside its buffer, and a number that divides the elements to it
+# a pointer, whether all steps to it stay inside its buffer, and a number that divides its offset in elements
 Start = tuple[str, bool, int]
 
 
 class ValueWriter(FunctionWriter):
-    """A writer of expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
+    """A writer of expressions. `Kernel` adds statements, memory.py loads and stores."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name  # the kernel's name, for messages
-        self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
+        # expression without loads → the outermost scope in which it can be computed
+        self.levels: dict[Expr, int] = {}
         # buffer → remembered expressions that load it
         self.readers: defaultdict[Any, list[Any]] = defaultdict(list)
         self.bounds = Bounds({})  # bounds of the variables around
@@ -126,8 +127,8 @@ class ValueWriter(FunctionWriter):
         return found
 
     def loads(self, e: Expr) -> tuple[Load, ...]:
-        """The distinct loads in `e`. Remembered for every part: an unrolled tile uses each operand in a
-        whole row or column of sums."""
+        """The distinct loads in `e`. They are remembered for every part of `e`, because an unrolled tile uses
+        each operand in a whole row or column of sums."""
         if not contains(e, Load):
             return ()
         found = self._loads.get(e)
@@ -258,12 +259,14 @@ class ValueWriter(FunctionWriter):
         raise self.error(f"{op.value!r} is not defined for {t}.")
 
     def _sum_of_halves(self, t: DType, x: str, y: str) -> str:
-        """Integers of two parts of a vector, added where LLVM recognises no sum of all lanes.
+        """Adds the integers of two halves of a vector in such a way that LLVM does not recognise a sum of all
+        lanes.
 
         LLVM 22 treats sums of products of bytes, or of their distances, as if registers were whole, and
-        leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the one of
-        `psadbw`). It ends the process where it finds out late that what is summed are small numbers. It sees
-        nothing behind a fence, and only that behind a `freeze`; neither costs anything.
+        leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the pattern of
+        `psadbw`). LLVM also ends the process if it recognises late that the summed numbers are small. It
+        cannot look behind a fence. Behind a `freeze` it sees only that the numbers are small. Neither a fence
+        nor a `freeze` costs time.
         """
         if t.bits * t.lanes != FENCED_BITS:
             x, y = (self.op(f"freeze {ty(t)} {v}") for v in (x, y))
@@ -307,13 +310,13 @@ class ValueWriter(FunctionWriter):
             raise self.error(f"{op.value!r} is not defined for {t}.")
         if _is_number(a):
             a, b, x, y = b, a, y, x
-        # the initial value of a reduction
+        # x is the initial value of a reduction
         if self.copies.get(x) == literal(-inf if op is Op.MAX else inf, t):
             return y
         return self.extremes.beyond(op, t, y, x) if _is_number(b) else self.extremes.of(op, t, x, y)
 
     def _shift(self, op: Op, t: DType, x: str, amount: Expr) -> str:
-        """A shift; where the amount may be negative or too large, nothing but the sign is left."""
+        """A shift. If the amount is negative or too large, only the sign is left."""
         word, y = ty(t), self.value(amount)
         name = "shl" if op is Op.SHL else "lshr" if t.kind == "uint" else "ashr"
         if self.bounds.below(amount, t.bits):
@@ -324,7 +327,7 @@ class ValueWriter(FunctionWriter):
         inside = self.op(f"icmp ult {word} {y}, {literal(t.bits, t)}")
         shifted = self.op(
             f"{name} {word} {x}, {y}"
-        )  # undefined where the amount is too large: not chosen there
+        )  # undefined if the amount is too large, but then not chosen
         return self.op(f"select {cond_type(t)} {inside}, {word} {shifted}, {word} {literal(0, t)}")
 
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
@@ -344,7 +347,7 @@ class ValueWriter(FunctionWriter):
         zero, one = literal(0, t), literal(1, t)
         odd = None
         if not positive:
-            # 0 and -1 would trap (the latter on the least number): divide by 1 and correct the result
+            # divisors 0 and -1 would trap (-1 for the least number): divide by 1 and correct the result
             odd = self.op(f"icmp eq {word} {y}, {zero}")
             if t.kind == "int":
                 minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")
@@ -356,7 +359,8 @@ class ValueWriter(FunctionWriter):
             result = self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {safe}")
         else:
             rest = self.op(f"srem {word} {x}, {safe}")
-            # the remainder has the sign of x; where that differs from the divisor's, go one step down
+            # the remainder has the sign of x; if this differs from the divisor's sign, the quotient is one
+            # less
             sign = rest if positive else self.op(f"xor {word} {rest}, {safe}")
             down = self.op(f"icmp slt {word} {sign}, {zero}")
             if not positive:
@@ -385,9 +389,10 @@ class ValueWriter(FunctionWriter):
         return self.op(f"icmp {signed}{_INT_CMP[op]} {ty(t)} {x}, {y}")
 
     def _compare_steps(self, op: Cmp, base: str, step: int, lanes: int, end: str) -> str:
-        """`base + k * step` of 64 bits against an end, compared as `k * step` in 32: vectors have half as
-        many lanes of 64 bits, and AVX2 takes a dozen instructions to make a mask of two such. The end is
-        brought to just beyond the lanes on both sides, where each comparison has its final answer."""
+        """Compares `base + k * step` with an end, of 64 bits, as `k * step` with `end - base`, of 32 bits. A
+        vector has only half as many lanes of 64 bits, and AVX2 takes a dozen instructions to make one mask of
+        two such vectors. `end - base` is clamped to just beyond the lanes on both sides: farther away, no
+        comparison changes."""
         left = self.op(f"sub i64 {end}, {base}")
         for name, limit in (("smax", -1), ("smin", lanes * step)):
             left = self.call(f"llvm.{name}.i64", int64, (int64, left), (int64, str(limit)))
@@ -398,8 +403,8 @@ class ValueWriter(FunctionWriter):
     def _in_lanes(self, cond: Expr, lanes: int) -> str:
         """A condition that is the same for all lanes, computed in each of them.
 
-        x86 has no choice between vectors by one bit: LLVM makes a branch of it. Where data decide, the
-        processor cannot predict that branch; so LLVM must not see that all lanes agree.
+        x86 has no instruction that chooses between vectors by one bit: LLVM makes a branch of it. If data
+        decide, the processor cannot predict that branch. So LLVM must not see that all lanes agree.
         """
         wide = Broadcast(cond, lanes)
         found = self.known.get(wide)
@@ -427,12 +432,12 @@ class ValueWriter(FunctionWriter):
         return self.splat(self.value(cond), t)
 
     def _joins_all(self) -> bool:
-        """Whether registers have no masks, so that a choice between vectors is an operation of its own."""
+        """Whether instructions cannot be masked, so that a choice between vectors is a separate operation."""
         return self.registers == "x"
 
     def _joined(self, mask: str, x: Expr, y: Expr, z: Expr) -> str:
-        """`x*y + z` where the mask has ones, `z` elsewhere: there -0 * 0 is added, which changes nothing. A
-        vector that is taken or 0 costs an AND, which other ports do than those of FMAs and choices; `x` is
+        """`x*y + z` where the mask has ones, `z` elsewhere: in the other lanes -0 * 0 is added, which changes
+        nothing. Replacing lanes by 0 costs an AND, and ANDs run on other ports than FMAs and choices. `x` is
         the same for a row of a tile."""
         word = ty(z.dtype)
         taken = [
@@ -443,8 +448,8 @@ class ValueWriter(FunctionWriter):
         return self.call(f"llvm.fmuladd.{suffix(z.dtype)}", z.dtype, *values)
 
     def fills_register(self, t: DType) -> bool:
-        """Whether as many 32-bit lanes are one register, where choices between registers are to be masks:
-        LLVM ends the process for a wider choice."""
+        """Whether vectors of 32-bit elements with these lanes fill one register, on a target where choices
+        between registers must use masks. LLVM ends the process for a wider choice."""
         widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
         return t.lanes > 1 and 32 * t.lanes in widths
 
@@ -494,7 +499,8 @@ class ValueWriter(FunctionWriter):
         return self.op(f"{extend if new.bits > old.bits else 'trunc'} {a} {x} to {b}")
 
     def _float_to_int(self, x: str, old: DType, new: DType) -> str:
-        """The fraction is dropped; what the integer on the way does not hold is its least number."""
+        """Drops the fraction. If the intermediate integer type cannot hold the float, the result is its least
+        number."""
         if old.bits == 16:
             wide = float32.with_lanes(old.lanes)
             return self._float_to_int(self.cast(x, old, wide), wide, new)
@@ -506,7 +512,7 @@ class ValueWriter(FunctionWriter):
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
         whole = self.op(
             f"fptosi {word} {x} to {ty(via)}"
-        )  # undefined where it is not inside: not chosen there
+        )  # undefined if x is not inside, but then not chosen
         least = literal(-(1 << (via.bits - 1)), via)
         result = self.op(f"select {cond} {inside}, {ty(via)} {whole}, {ty(via)} {least}")
         if new.kind == "int" or new.bits < 64:
@@ -542,7 +548,8 @@ class ValueWriter(FunctionWriter):
         return self.op(f"trunc {word} {chosen} to {half}")
 
     def _round_to_odd(self, x: str, old: DType) -> str:
-        """float64 as float32 such that rounding it again to 16 bits is as good as rounding once.
+        """float64 as float32, such that a second rounding to 16 bits gives the same result as one direct
+        rounding.
 
         Truncated towards zero, with the last bit set when anything was cut off (Boldo and Melquiond, 2008).
         """
@@ -562,9 +569,10 @@ class ValueWriter(FunctionWriter):
         return self.op(f"bitcast {ty(whole)} {sticky} to {single}")
 
     def _integer_to_odd(self, x: str, old: DType) -> str:
-        """An integer of 32 or 64 bits as float32, such that rounding to 16 bits is like rounding once."""
+        """An integer of 32 or 64 bits as float32, such that a rounding to 16 bits gives the same result as
+        one direct rounding."""
         double, word = float64.with_lanes(old.lanes), ty(old)
-        if old.bits == 64:  # beyond 53 bits, the last 11 only tell that something is there
+        if old.bits == 64:  # of more than 53 bits, only whether the last 11 are all zero matters
             rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
             any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
             sticky = self.op(f"zext {cond_type(old)} {any_} to {word}")
@@ -581,15 +589,15 @@ class ValueWriter(FunctionWriter):
 
 
 def _are_halves(a: Expr, b: Expr) -> bool:
-    """Whether two parts of one private buffer are added, as where the lanes of a vector are summed."""
+    """Whether two parts of one private buffer are added, as in a sum of a vector's lanes."""
     if not (isinstance(a, Load) and isinstance(b, Load) and a.buffer is b.buffer):
         return False
     return a.buffer.scope in (Scope.LOCAL, Scope.REGISTER)
 
 
 def _is_tail(base: Expr, step: int, lanes: int, end: Expr) -> bool:
-    """Whether a comparison says which lanes are left: of loops' own numbers, whose differences fit 64 bits,
-    and those of the lanes 32."""
+    """Whether a comparison says which lanes are left in a loop's last vector. Its operands come from loop
+    variables only, so that their differences fit 64 bits, and the lanes' offsets must fit 32 bits."""
     in_32_bits = 0 < step * lanes < 1 << 31
     return base.dtype == int64 and in_32_bits and not is_data(base) and not is_data(end)
 

@@ -1,10 +1,10 @@
-"""Minima and maxima of floats, NaN where one of the two values is, as NumPy's are.
+"""Minima and maxima of floats: NaN if one of the two values is NaN, as in NumPy.
 
     max(a, b)             p = b > a ? b : a;                           b is NaN ? b : p
     max(max(a, b), c)     p = b > a ? b : a;  p = c > p ? c : p;  b or c is NaN ? NaN : p
 
-`y > x ? y : x` is one instruction and gives x where either is NaN: only a NaN in y is lost. A test and a
-choice, two instructions, bring it back; in a chain they serve two steps.
+`y > x ? y : x` is one instruction. It gives x if either is NaN, so only a NaN in y is lost. Two more
+instructions, a test and a choice, restore this NaN. In a chain they serve two steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotensor.ir.expr import Op
 class Step:
     """A minimum or maximum of two values, without the code that keeps NaN."""
 
-    plain: str  # right unless `lost` is NaN
+    plain: str  # correct unless `lost` is NaN
     lost: str
 
 
@@ -29,7 +29,7 @@ class Extremes:
 
     def __init__(self, writer: FunctionWriter) -> None:
         self._w = writer
-        self._steps: dict[tuple[Op, str], Step] = {}  # by their results
+        self._steps: dict[tuple[Op, str], Step] = {}  # the steps by the operands that hold their results
 
     def of(self, op: Op, t: DType, x: str, y: str) -> str:
         """The least or the greatest of two values; NaN where one of them is NaN."""
@@ -44,14 +44,14 @@ class Extremes:
         # without the freeze LLVM joins the choices, and no vmaxps is left
         plain = w.op(f"freeze {ty(t)} {self.beyond(op, t, y, x)}")
         nan = w.op(f"fcmp uno {ty(t)} {other}, {y}")
-        if other is not y:  # a choice of all ones is one `or`
+        if other is not y:  # choosing all ones takes one `or`
             return w.op(f"select {cond} {nan}, {ty(t)} {_all_ones(t)}, {ty(t)} {plain}")
         result = w.op(f"select {cond} {nan}, {ty(t)} {y}, {ty(t)} {plain}")
         self._steps[op, result] = Step(plain, y)
         return result
 
     def beyond(self, op: Op, t: DType, y: str, x: str) -> str:
-        """y where it is beyond x, else x: the least or the greatest where y is a number."""
+        """y if it is beyond x, else x. This is the least or the greatest value if y is not NaN."""
         order = self._w.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
         return self._w.op(f"select {cond_type(t)} {order}, {ty(t)} {y}, {ty(t)} {x}")
 

@@ -1,16 +1,15 @@
 """LLVM IR as text: types, literals and the `FunctionWriter`, which writes one function.
 
 The IR is written as text, not with `llvmlite.ir`. IRBuilder takes 13 µs an instruction (measured, llvmlite
-0.50), so 4 ms more for a 14x32 micro-kernel that compiles in 14 ms. In text, instructions can also be
-inserted at the head of a scope that was opened long ago: in this way index arithmetic leaves loops while it
-is written.
+0.50). This would add 4 ms for a 14x32 micro-kernel that compiles in 14 ms. In text, instructions can also be
+inserted at the head of a scope that was opened long ago. So index arithmetic is written outside its loops
+from the beginning.
 
-    scopes       root ── loop i ── loop k     a scope is a place in the text: what is in its `pre` list
-    pre lists    [B·j]    [A·i]    [B·k]      comes before everything else in it
+    scopes       root ── loop i ── loop k     a scope is a place in the text: its `pre` list
+    pre lists    [B·j]    [A·i]    [B·k]      stands before everything else in the scope
     known        node → operand, forgotten when the scope that holds the definition closes
 
-Operands are strings ("%v12", "7", "splat (float 0x3FF0…)"); their types follow from the expression that they
-came from.
+Operands are strings ("%v12", "7", "splat (float 0x3FF0…)"); their types are those of their expressions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ import numpy as np
 from autotensor.base.dtype import DType, bool_
 from autotensor.base.errors import CodegenError
 
-# bfloat16 values travel as their 16 bits: LLVM would call library functions that not every process has.
+# bfloat16 values are held as integers of 16 bits: for LLVM's own type, it would call library functions that
+# not every process has.
 _FLOATS = {16: "half", 32: "float", 64: "double"}
 
 
@@ -61,7 +61,7 @@ def _literal(bits: str, t: DType) -> str:
         text = str((word + 0x7FFF + (word >> 16 & 1)) >> 16) if value == value else "32704"
     elif t.kind == "float":
         with np.errstate(over="ignore"):
-            exact = float(t.numpy.type(value))  # LLVM demands that the digits are those of the type
+            exact = float(t.numpy.type(value))  # LLVM accepts only digits that the type holds exactly
         if t.bits == 16:
             text = f"0xH{int(np.float16(exact).view(np.uint16)):04X}"
         else:
@@ -91,7 +91,7 @@ class Scope:
 
     def __init__(self, label: str) -> None:
         self.pre: list[Any] = []
-        self.keys: list[Any] = []  # keys that `known` and `levels` must forget when the scope closes
+        self.keys: list[Any] = []  # keys to delete from `known` and `levels` when the scope closes
         self.label = label  # block that `pre` belongs to
 
 
@@ -99,10 +99,14 @@ class FunctionWriter:
     """The text of one function: instructions, blocks, scopes, and what is already computed."""
 
     def __init__(self) -> None:
-        self.has_ldexp = False  # x·2**n is an instruction; elsewhere LLVM would call a library function
-        self.permutes_bytes = False  # an instruction takes bytes from anywhere in two registers of 64
+        # whether x·2**n is one instruction; elsewhere LLVM would call a library function
+        self.has_ldexp = False
+        # whether one instruction takes bytes from anywhere in two registers of 64 bytes
+        self.permutes_bytes = False
         self.registers = (
-            ""  # for vectors, in LLVM's words, where a choice of one bit between them is a branch
+            # LLVM's constraint for vector registers, on targets where a choice by one bit between them would
+            # be a branch
+            ""
         )
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
@@ -112,12 +116,13 @@ class FunctionWriter:
         self.known: dict[Any, str] = {}
         # values stored to private buffers in this block: (buffer, first element, type) → operand
         self.held: dict[tuple[Any, int, DType], str] = {}
-        self.copies: dict[str, str] = {}  # operand loaded from these → operand that was stored
+        # operand loaded from a private buffer → operand that was stored there
+        self.copies: dict[str, str] = {}
         self.scopes: list[Scope] = []
 
     # -- instructions ------------------------------------------------------------------------------------
     def op(self, text: str) -> str:
-        """Writes an instruction with a result; gives the result."""
+        """Writes an instruction with a result and returns the result's name."""
         self.count += 1
         name = f"%v{self.count}"
         self.cur.append(f"  {name} = {text}")
@@ -162,10 +167,10 @@ class FunctionWriter:
         return value
 
     def at_head(self, level: int) -> list[Any]:
-        """Sends the following instructions to the head of a scope; give the result back to `self.cur`
-        afterwards.
+        """Writes the following instructions at the head of a scope. Afterwards, the caller must assign the
+        result to `self.cur`.
 
-        Its operands must be at heads too: what stands in the middle of a scope comes after everything at its
+        The operands of these instructions must be at heads too, because the middle of a scope comes after its
         head.
         """
         saved = self.cur

@@ -1,10 +1,10 @@
-"""Functions with branches of their own, written as LLVM functions next to the kernel, which then calls them:
-a kernel's expressions are straight-line code.
+"""Operations that need branches. A kernel's expressions have no branches, so these operations are LLVM
+functions that the kernel calls.
 
-    far(…)     the C library's answer, lane by lane, for the few lanes that a formula cannot serve
+    far(…)     the C library's result, lane by lane, for the few lanes in which a formula fails
     power(…)   integers to integer powers, by squaring
 
-LLVM inlines these functions (`alwaysinline`), and places their rare branches out of the way.
+LLVM inlines these functions (`alwaysinline`) and places their rare branches outside the main path.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 from autotensor.base.dtype import DType
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 
-# libm's functions of numbers change nothing but errno, which no code here reads
+# libm's functions of numbers change only errno, which autotensor's code never reads
 PURE = "nounwind willreturn memory(none)"
 
 
 def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list[str]) -> str:
-    """`near`, but the C library's function of that name in the lanes where `cond` holds: for few, if any.
+    """`near`, but the result of the C library's function `name` in the lanes where `cond` holds. This must be
+    rare.
 
     t: the type of the arguments and the result, float32 or float64.
     """
@@ -26,7 +27,7 @@ def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list
     if helper not in w.declared:
         one, word, test = t.element, ty(t), cond_type(t)
         params = [f"%a{k}" for k in range(len(args))]
-        # replaces an earlier declaration of it, which has fewer attributes
+        # replaces an earlier declaration of this function, which has fewer attributes
         w.declared[symbol] = f"declare {ty(one)} @{symbol}({', '.join([ty(one)] * len(args))}) {PURE}"
         lines = [
             f"define internal {word} @{helper}({test} %c, {word} %near, "

@@ -1,6 +1,7 @@
 """Mathematical functions in LLVM IR: a native intrinsic, a polynomial, or the C library's function per lane.
 
-`emit(writer, name, type, args)` writes the code for scalars or vectors and gives the result operand.
+`emit(writer, name, type, args)` writes the code for scalars or vectors and returns the operand with the
+result.
 The formulas are written with the small algebra of math.py, so that they read as in the papers. Errors in
 units in the last place, measured in tests/codegen/llvm/test_intrinsics.py against extended precision on dense
 samples (float64 erf against Python's math.erf):
@@ -15,10 +16,11 @@ samples (float64 erf against Python's math.erf):
     float32   sin cos tan beyond 2**30, fmod of quotients beyond 2**29                C library
     integers  pow                                              by squaring, wraps
 
-erf of float32 is good to 3.1 where the machine does not fuse x·y + z. sigmoid(x) and
-exp(x) below the least normal number lose digits. 16-bit floats are computed in float32 by the caller.
+The error of erf in float32 is 3.1 on machines that do not fuse x·y + z. sigmoid(x) and exp(x) lose digits
+where they are below the least normal number. For 16-bit floats the caller computes in float32.
 
-Source: coefficients of Cephes (Moshier) and fdlibm (Sun 1993); those of erf were fitted here.
+Source: coefficients of Cephes (Moshier) and fdlibm (Sun 1993). The coefficients of erf were fitted for
+autotensor.
 """
 
 from __future__ import annotations
@@ -37,14 +39,16 @@ Formula = Callable[..., Any]
 
 
 def emit(w: FunctionWriter, name: str, dtype: DType, args: list[str]) -> str:
-    """The operand that holds `name(args)`; dtype is that of the arguments."""
+    """The operand that holds `name(args)`. dtype: the type of the arguments."""
     if name == "abs" and not dtype.is_float:
         return _abs_int(w, dtype, args[0])
     if name == "pow" and dtype.is_int:
         return helpers.power(w, dtype, *args)
     if dtype.kind != "float" or dtype.bits not in (32, 64):
         raise CodegenError(f"function {name!r} is not defined for {dtype}.")
-    if name == "rounded":  # codegen joins x*y + z only where it sees the product itself (expr.py)
+    # this call stands between product and sum: expr.py fuses x*y + z only if the product is an operand of the
+    # sum
+    if name == "rounded":
         return args[0]
     m = M(w, dtype)
     xs = [X(m, a) for a in args]
@@ -116,7 +120,7 @@ _EXP_WHOLE = (
     1.0,
     1.0,
 )
-# the same on |r| <= ln 2, relative error 1.5e-8: from r**7 to r**2, in front of 1 + r
+# the same on |r| <= ln 2, relative error 1.5e-8: coefficients of r**7 to r**2; 1 + r is added to them
 _EXP_TWICE = (
     1.9611598776990077e-4,
     1.4104470410136252e-3,
@@ -126,12 +130,13 @@ _EXP_TWICE = (
     5.000003463768131e-1,
 )
 _EXP_ENDS = (-104.0, 89.0)  # for float32, exp is 0 below the first and infinity above the second
-_ROUNDER = 12582912.0  # 1.5·2**23: adding it to a small float32 rounds to whole, which its bits then hold
+# 1.5·2**23: adding it to a small float32 rounds to a whole number, which the last bits of the sum hold
+_ROUNDER = 12582912.0
 _ROUNDER_BITS = 0x4B400000
 
 
 def _reduced(m: M, x: X) -> tuple[str, X]:
-    """n and e**r - 1."""
+    """n and e**r - 1, with x = n·ln 2 + r."""
     n, k = m.clean_int(m.native("roundeven", x * _LOG2E))
     high, low = _LN2_DOUBLE if m.double else _LN2_SINGLE
     r = m.fma(n, -low, m.fma(n, -high, x))
@@ -163,9 +168,10 @@ def _exp_whole(m: M, x: X) -> X:
 def _exp_twice(m: M, x: X) -> X:
     """e**x = 2**k · 2**k · e**r with k = round(x·log2 e / 2), to 1.9 units in the last place.
 
-    Without an instruction for 2**n it takes eight operations, as n has twice the range of exponents; this
-    takes three. And few wait for one another: four of the polynomial, in pairs of terms, seven by Horner's
-    rule (a bilateral filter in 0.75 x the time; Zen 3, 2026-11).
+    Without an instruction for 2**n, multiplying by 2**n takes eight operations, because n has twice the range
+    of exponents. Multiplying twice by 2**k takes three. The chain of dependent operations is short, too: four
+    for the polynomial, with its terms in pairs, instead of seven by Horner's rule (a bilateral filter takes
+    0.75 x the time; Zen 3, 2026-11).
     """
     x = m.clamp(x, *_EXP_ENDS)
     biased = _ROUNDER + m.bias  # so that the last bits of `rounded` are 2**k's
@@ -185,7 +191,7 @@ def _exp2(m: M, x: X) -> X:
     x = m.clamp(x, low, high)
     n, k = m.clean_int(m.native("roundeven", x))
     f = x - n
-    # f·ln 2 with the rounding of ln 2 given back
+    # f·ln 2, corrected for the rounding of ln 2
     high_part, low_part = (
         (0.6931471805599453, 2.3190468138462996e-17)
         if m.double
@@ -218,7 +224,7 @@ def _tanh_single(m: M, x: X) -> X:
 
 def _tanh_double(m: M, x: X) -> X:
     a = m.native("fabs", x)
-    capped = m.clamp(a, 0.0, 22.0)  # beyond, 1 to the last bit; and no inf/inf
+    capped = m.clamp(a, 0.0, 22.0)  # beyond 22 the result is 1 to the last bit, and inf/inf cannot occur
     t = _expm1(m, capped + capped)
     return m.native("copysign", t / (t + 2.0), x)
 
@@ -283,7 +289,8 @@ def _log_base(m: M, x: X, unit: tuple[float, float], per_e: tuple[float, float])
     """(log(1 + f))·unit + e·per_e, both factors in two parts."""
     e, f = _mantissa(m, x)
     y = _log_parts(m, f)
-    # The constant's head times f would round away what y adds: sum the small terms first.
+    # The high part of the constant times f is so large that y would be lost in rounding: sum the small terms
+    # first.
     small = m.fma(y, unit[0], m.fma(f, unit[1], y * unit[1]))
     if per_e[1]:
         small = m.fma(e, per_e[1], small)
@@ -329,9 +336,9 @@ def _log1p(m: M, x: X) -> X:
 # -- erf, circular functions, powers ---------------------------------------------------------------------
 
 
-# erf(x) = x/4 + x·p(x²)/q(x²) up to where erf is 1; minimax, to 1.4e-8 of erf. x/4 is exact, and what erf
-# comes to at the end: little is left there for p/q, whose rounding errors hardly count. Both have a common
-# factor with which their coefficients round well.
+# erf(x) = x/4 + x·p(x²)/q(x²) up to the end where erf is 1; minimax, relative error 1.4e-8. x/4 is exact, and
+# near the end it is close to erf. So p/q is small there, and its rounding errors hardly count. p and q have a
+# common factor with which their coefficients round well.
 _ERF_END = 3.85
 _ERF_P = (
     -1.04039518e-5, -9.67665528e-7, -3.05505455e-5, 3.32356989e-2, 8.64441171e-2, 1.20646799,
@@ -360,8 +367,8 @@ _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(6, 0, -1))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(6, 0, -1))
 
 
-# Up to here the reduction in float64 serves; the C library reduces what is larger by as many digits of 2/π
-# as that takes (Payne and Hanek, 1983)
+# Up to this argument the reduction in float64 is accurate enough. The C library reduces larger arguments,
+# with as many digits of 2/π as they need (Payne and Hanek, 1983)
 _CIRCULAR_END = 2.0**30
 
 
@@ -374,7 +381,7 @@ def _far_circular(name: str, near: Formula) -> Formula:
 
 
 def _circular(m: M, x: X) -> tuple[M, X, X, X]:
-    """quadrant 0…3 (as float), sin r and cos r with x = quadrant·π/2 + r, all in float64."""
+    """The operations in float64, the quadrant 0…3 (as float), sin r and cos r, with x = quadrant·π/2 + r."""
     d, (y,) = _widened(m, x)
     n = d.native("roundeven", y * 0.6366197723675814)
     r = d.fma(n, -6.123233995736766e-17, d.fma(n, -1.5707963267948966, y))
@@ -440,8 +447,8 @@ def _pow_single(m: M, x: X, y: X) -> X:
 def _fmod(m: M, x: X, y: X) -> X:
     """The remainder of x / y with the sign of x, exact.
 
-    float32: x - trunc(x/y)·y in float64, whose product is exact while the quotient has less than 29 bits. It
-    is one too large at most, where x/y was rounded up to a whole number.
+    float32: x - trunc(x/y)·y in float64, whose product is exact while the quotient has less than 29 bits. The
+    quotient is at most one too large, if x/y was rounded up to a whole number.
     """
     if m.double:
         return X(m, _library(m.w, "fmod", m.dtype, [x.v, y.v]))
@@ -451,12 +458,12 @@ def _fmod(m: M, x: X, y: X) -> X:
     rest = d.pick(d.test("olt", rest, 0.0), rest + b, rest)
     rest = d.pick(d.test("oeq", b, float("inf")), a, rest)
     near = m.native("copysign", _narrowed(m, rest), x)
-    cond = d.test("uge", a, b * 2.0**29)  # infinite x, a y of 0, and NaN too
+    cond = d.test("uge", a, b * 2.0**29)  # also true for an infinite x, a y of 0, and NaN
     return X(m, helpers.far(m.w, "fmod", m.dtype, cond, near.v, [x.v, y.v]))
 
 
 def _apart(m: M, rest: X, y: X) -> str:
-    """Whether a remainder that is not 0 has another sign than the divisor."""
+    """Whether a remainder is not 0 and its sign differs from the divisor's."""
     signs = m.w.op(f"xor {m.cond} {m.test('olt', rest, 0.0)}, {m.test('olt', y, 0.0)}")
     return m.both(m.test("une", rest, 0.0), signs)
 
@@ -469,7 +476,8 @@ def _floormod(m: M, x: X, y: X) -> X:
 
 
 def _floordiv(m: M, x: X, y: X) -> X:
-    """NumPy's `floor_divide`, step by step: x without its remainder, divided and snapped to whole.
+    """NumPy's `floor_divide`, step by step: x minus its remainder, divided by y and rounded to a whole
+    number.
 
     Source: npy_divmod in numpy/_core/src/npymath/npy_math_internal.h.src.
     """

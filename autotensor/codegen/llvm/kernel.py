@@ -2,11 +2,11 @@
 
     define internal void @k(ptr noalias %p0, …, i32 %tid, i32 %nthreads, ptr noalias %ws)
 
-Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which
-is the form that LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`, or part `tid` of
-`nthreads` parts (parts.py); a kernel without one runs in thread 0 only. LOCAL buffers live on the stack up
-to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER buffers are stack slots with constant
-addresses, which LLVM's SROA turns into values.
+Loops are written rotated: the test is at the end, with a guard in front unless the extent is a positive
+constant. LLVM's loop passes expect this form. The PARALLEL loop runs the share of thread `tid`, or part `tid`
+of `nthreads` parts (parts.py); a kernel without a PARALLEL loop runs in thread 0 only. The first
+`STACK_BYTES` of LOCAL buffers are on the stack, the others in the thread's workspace `ws`. REGISTER buffers
+are stack slots with constant addresses, which LLVM's SROA turns into values.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def kernel_text(
     """The LLVM function of one kernel.
 
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
-    instruction; the text is right without it, too. permutes_bytes: it has `byte_tables.FEATURE`. registers:
-    LLVM's constraint for vector registers, on targets where it would turn a choice between vectors into a
-    branch; "" elsewhere. overlapping: parameters that may lie in the same bytes: a result over the input
-    whose elements it replaces.
+    instruction; without it the text is correct, too. permutes_bytes: the machine has `byte_tables.FEATURE`.
+    registers: LLVM's constraint for vector registers, on targets where LLVM would turn a choice between
+    vectors into a branch; "" elsewhere. overlapping: parameters that may share memory, like a result and the
+    input whose elements it replaces.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
@@ -86,13 +86,13 @@ def kernel_text(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One call's part of a parallel loop whose inner loop is cut: cuts first … end - 1, counted over all
-    iterations."""
+    """One call's part of a parallel loop whose inner loop is cut, too: the cuts first … end - 1. Cuts are
+    counted over all iterations of the parallel loop."""
 
-    first: str  # an operand, as is `end`
+    first: str  # an operand, like `end`
     end: str
     around: Var  # the variable of the parallel loop
-    cuts: int  # parts of each of its iterations
+    cuts: int  # cuts of each iteration of the parallel loop
     inner: Mapping[Stmt, Inner]
 
 
@@ -109,7 +109,7 @@ class Kernel(ValueWriter):
         self.workspace_top = 0
         self._stores: dict[Stmt, frozenset[Any]] = {}
         self.heavy = heavy(func.body)
-        # the part of the parallel loop around this place, if its inner loop is cut, too
+        # the part of the parallel loop that is being written, if its inner loop is cut, too
         self.part: Part | None = None
         self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
@@ -123,7 +123,7 @@ class Kernel(ValueWriter):
         return found & frozenset(self.func.params)
 
     def parameter(self, buffer: Buffer) -> str:
-        # With noalias, writing what another pointer reads is undefined, even element by element.
+        # With noalias, a write to bytes that another pointer reads is undefined, even element by element.
         marks = [] if buffer in self.overlapping else ["noalias"]
         if buffer.bytes > 0 and not buffer.strides and not buffer.extents:
             marks += ["nonnull", f"dereferenceable({buffer.bytes})"]
@@ -247,7 +247,7 @@ class Kernel(ValueWriter):
     def _parallel(self, s: For) -> None:
         """Thread t of n runs [extent*t/n, extent*(t+1)/n): contiguous, and equal to within one.
 
-        For a heavy kernel these count cuts of inner loops rather than iterations.
+        In a heavy kernel this range counts cuts of inner loops, not iterations.
         """
         cuts = 1 if self.heavy is None else self.heavy.cuts
         begin, extent = self.index(s.begin), self.index(s.extent)
@@ -270,7 +270,7 @@ class Kernel(ValueWriter):
         self.part = None
 
     def _cut(self, inner: Inner, part: Part) -> None:
-        """Statements of this part of an inner loop, and with the last cut its tail.
+        """Writes this part of an inner loop. The part with the last cut also runs the loop's tail.
 
         This iteration of the parallel loop has the cuts around*cuts … around*cuts + cuts - 1.
         """
@@ -307,7 +307,7 @@ class Kernel(ValueWriter):
         self.bind(s.var, index)
         around, self.bounds = self.bounds, self.bounds.in_loop(s.var, s.begin, s.extent)
         self.stmt(s.body)
-        self.bounds = around  # the tail behind may have the same variable
+        self.bounds = around  # the tail after the loop may have the same variable
         following = self.op(f"add nsw i64 {index}, 1")
         again = self.op(f"icmp slt i64 {following}, {end}")
         phi.append(f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")

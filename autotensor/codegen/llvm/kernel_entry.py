@@ -1,12 +1,12 @@
-"""Entries: the exported functions around kernels, all of one form.
+"""Entries: the exported functions around kernels, all with the same signature.
 
     void entry(ptr ctx, ptr args, i32 tid, i32 nthreads)
 
-A part's entry fetches its pointers from `args` and runs the kernels in order; threads meet where a kernel
-touches bytes that another kernel has written since the last meeting. A plan is an entry over other entries:
-per call an array of pointers into the arguments.
+The entry of `run` or `prepare` loads its pointers from `args` and runs the kernels in order. Threads meet
+where a kernel touches bytes that another kernel has written since the last meeting. A plan is an entry that
+calls other entries. For each call it makes an array of pointers into the plan's arguments.
 
-    ctx ──▶ [0]  void barrier(ctx, tid, nthreads)       called by every thread; not called when nthreads is 1
+    ctx ──▶ [0]  void barrier(ctx, tid, nthreads)       every thread calls it; not called when nthreads is 1
             [48] i32 take(ctx, tid, nthreads, parts)    next part of a heavy kernel, if [56] is not null
 """
 
@@ -23,7 +23,8 @@ from autotensor.ir.func import Buffer
 from autotensor.runtime.native import launcher, work_sharing
 from autotensor.runtime.native.assembler import assemble
 
-# Parts of a shared region for each thread. ResNet-18 and 50 take as long with 8 and 32 (2 cores, 2026-11).
+# Parts of a shared region for each thread. ResNet-18 and 50 take the same time with 8 and 32 (2 cores,
+# 2026-11).
 PARTS_EACH = 16
 
 _STRUCTS = {"context": launcher.CONTEXT}
@@ -49,7 +50,7 @@ _MEET = "  call void @meet(ptr %ctx, i32 %tid, i32 %nthreads)"
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """An offset that is known when the plan runs: a number of an argument that is an array of int64."""
+    """An offset that is known only when the plan runs: an element of an int64 array among the arguments."""
 
     table: int  # index of that argument
     number: int
@@ -74,8 +75,8 @@ def entry_text(
 ) -> str:
     """An entry that runs kernels in order.
 
-    slots: position of every buffer in `args`. workspace: its position and the bytes between two threads'
-    parts.
+    slots: position of every buffer in `args`. workspace: the position of the workspace in `args`, and the
+    bytes between two threads' parts of it.
     """
     lines = [
         f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{",
@@ -109,10 +110,10 @@ def entry_text(
 
 
 def shared_text(kernel: KernelText, heavy: Heavy) -> str:
-    """A heavy kernel whose threads take parts of it as they come to them.
+    """A heavy kernel whose threads take part after part.
 
-    Part k of m is the work of thread k of m; `take` of the context (native/work_sharing.py) says which part
-    is next.
+    Part k of m is the work that thread k of m threads would do. `take` of the context
+    (native/work_sharing.py) returns the next part.
     """
     pointers = [f"ptr %p{k}" for k in range(len(kernel.params))]
     own = ("i32 %tid", "i32 %nthreads", "ptr %ws", "ptr %ctx")
@@ -154,7 +155,8 @@ done:
 def meetings(kernels: Sequence[KernelText]) -> list[bool]:
     """For every kernel, whether threads must meet before it.
 
-    Needed when it reads or writes what a kernel since the last meeting wrote, or writes what one read.
+    They must meet if the kernel reads or writes a buffer that a kernel since the last meeting wrote, or
+    writes a buffer that such a kernel read.
     """
     result = []
     read: set[Buffer] = set()

@@ -1,4 +1,5 @@
-"""The algebra in which intrinsics.py writes its formulas: `X` is an operand, `M` one float type's operations.
+"""The notation in which intrinsics.py writes its formulas: `X` is an operand, `M` has the operations of one
+float type.
 
 m = M(writer, float32x16);  y = m.fma(x, x, 1.0) / (x + 2.0)
 """
@@ -130,8 +131,8 @@ class M:
         return self.from_bits(self.int_op("shl", self.int_op("add", n, self.bias), self.mantissa))
 
     def scale(self, x: X, n: str) -> X:
-        """x * 2**n, where n may reach twice the range and results may be subnormal: by one instruction where
-        the machine is known to have it, else in two steps.
+        """x * 2**n, where n may have twice the range of exponents and the result may be subnormal. This is
+        one instruction on machines that have it, else it takes two steps.
         """
         if self.w.has_ldexp and not self.double:
             name = f"llvm.ldexp.{suffix(self.dtype)}.{suffix(self.whole)}"
@@ -140,6 +141,6 @@ class M:
         return x * self.power_of_two(half) * self.power_of_two(self.int_op("sub", n, half))
 
     def clean_int(self, x: X) -> tuple[X, str]:
-        """x, which is whole or NaN, and its integer (0 for NaN)."""
+        """x, which is a whole number or NaN, and the same number as an integer (0 for NaN)."""
         ordered = self.pick(self.test("ord", x, x), x, 0.0)
         return x, self.to_int(ordered)

@@ -1,7 +1,7 @@
-"""Loads and stores: addresses, vectors, masks, gathers. `codegen/access.py` says which kind an access is.
+"""Loads and stores: addresses, vectors, masks, gathers. `codegen/access.py` decides the kind of an access.
 
-An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the
-head of its loop; the constant comes last and ends up as the displacement of the memory operand. Only this
+An address is a chain of getelementptr, one per term of the index, outermost loop first. Each is computed at
+the head of its loop. The constant comes last and becomes the displacement of the memory operand. Only this
 constant differs between the rows of a tile:
 
     A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶
@@ -30,7 +30,7 @@ from autotensor.ir.lane_offsets import in_loaded_lane
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Store
 
-ALIGNMENT = 64  # bytes, of buffers that a kernel allocates
+ALIGNMENT = 64  # alignment, in bytes, of buffers that a kernel allocates
 
 
 def allocated_bytes(buffer: Buffer) -> int:
@@ -39,7 +39,7 @@ def allocated_bytes(buffer: Buffer) -> int:
 
 
 def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
-    """Pointer to an element, and the alignment that can be proved, in bytes."""
+    """A pointer to an element, and its alignment in bytes as far as it can be proved."""
     place, constant = w.place(buffer), index.constant
     key = (w.scopes[-1], place.pointer, constant >= 0, *index.terms.items())
     start = w.starts.get(key) or _start(w, buffer, place, index, key)
@@ -53,12 +53,12 @@ def address(w: ValueWriter, buffer: Any, index: Affine) -> tuple[str, int]:
 
 
 def _step(buffer: Any, safe: bool) -> str:
-    """An instruction that goes on by elements; `safe`: it stays inside the buffer."""
+    """The instruction that moves a pointer by elements; `safe`: the result is inside the buffer."""
     return f"getelementptr {'inbounds ' if safe else ''}{mem(buffer.dtype)}, ptr"
 
 
 def _start(w: ValueWriter, buffer: Any, place: Place, index: Affine, key: Any) -> Start:
-    """Where a sum without its constant leads: the elements of a tile have that in common."""
+    """The address of an index without its constant: all elements of a tile have this address in common."""
     if buffer.scope is Scope.REGISTER and index.terms:
         at = " + ".join(f"{c}*{getattr(t, 'name', type(t).__name__)}" for t, c in index.terms.items())
         raise w.error(
@@ -83,7 +83,7 @@ def _start(w: ValueWriter, buffer: Any, place: Place, index: Affine, key: Any) -
             found = w.op(f"{step} {pointer}, i64 {elements}")
             w.cur = saved
             if loaded:
-                lasts = False  # values in memory may change
+                lasts = False  # terms in memory may change
             else:
                 w.remember(known, found, reached)
         pointer = found
@@ -95,7 +95,7 @@ def _start(w: ValueWriter, buffer: Any, place: Place, index: Affine, key: Any) -
 
 # -- loads ------------------------------------------------------------------------------------------------
 def load(w: ValueWriter, e: Load) -> str:
-    """The loaded value, as its type in registers."""
+    """The loaded value, in the type that registers hold."""
     t, buffer = e.dtype, e.buffer
     index = _flat_index(w, e)
     access = load_access(buffer, index, e.mask)
@@ -135,10 +135,10 @@ def load(w: ValueWriter, e: Load) -> str:
 
 
 def _looked_up(w: ValueWriter, e: Load, index: Expr, mask: Expr | None) -> str:
-    """The lanes of a load whose places data say, one after another; "" where that gains nothing.
+    """The lanes of a load whose indices are data, loaded one after another; "" if that gains nothing.
 
-    No instruction gathers elements of fewer than 32 bits. Places that are vectors first and are taken apart
-    then cost twice as much as places that are loaded one by one.
+    No instruction gathers elements of fewer than 32 bits. Loading indices as a vector and taking them out of
+    it costs twice as much as loading each index alone.
     """
     if mask is not None or e.buffer.scope is Scope.REGISTER or not w.reads(index) or e.dtype.bits >= 32:
         return ""
@@ -155,7 +155,8 @@ def _looked_up(w: ValueWriter, e: Load, index: Expr, mask: Expr | None) -> str:
 
 
 def _stretch(offsets: Sequence[int]) -> int:
-    """The width of two vectors that together hold all lanes and nothing beyond; 0 where none do."""
+    """The width of two vectors that together hold all lanes and reach not beyond them; 0 if there are
+    none."""
     span, width = max(offsets) - min(offsets) + 1, 1
     while 2 * width <= min(span, len(offsets)):
         width *= 2
@@ -167,7 +168,7 @@ def _from_stretch(
 ) -> str:
     """Lanes from anywhere in a stretch of memory, which two vectors hold: its first elements and its last.
 
-    A load by lanes costs one move for each, a shuffle of two vectors little more than one.
+    Loading lane by lane costs a move for each lane, a shuffle of two vectors little more than one move.
     """
     low, high = min(offsets), max(offsets) - width + 1
     part = t.element.with_lanes(width)
@@ -187,12 +188,12 @@ def load_shared(w: ValueWriter, shared: SharedVectors) -> None:
     for n, wanted in enumerate(shared.wanted):
         value = columns[n] if columns else picked(w, t, vectors, shared.sources(wanted))
         w.remember(wanted, value, w.depth)
-        for read in w.reads(wanted):  # noted now: threads meet before a store to a buffer that was read
+        for read in w.reads(wanted):  # recorded now, so that threads meet before a later store to this buffer
             w.readers[read].append(wanted)
 
 
 def _flat_index(w: ValueWriter, access: Load | Store) -> Expr:
-    """The only index, in 64 bits: narrower sums may wrap."""
+    """The only index of an access, in 64 bits, because narrower sums may wrap."""
     if len(access.indices) != 1:
         raise w.error(
             f"access to {access.buffer.name!r} has {len(access.indices)} indices; "
@@ -203,7 +204,7 @@ def _flat_index(w: ValueWriter, access: Load | Store) -> Expr:
 
 
 def _plain_load(w: ValueWriter, buffer: Any, index: Affine, t: DType, mask: Expr | None) -> str:
-    """Consecutive elements; where the scalar mask is false, zeros are read instead: no branch."""
+    """Loads consecutive elements. If the scalar mask is false, zeros are read instead, without a branch."""
     pointer, align = address(w, buffer, index)
     if mask is not None:
         pointer = w.op(f"select i1 {w.value(mask)}, ptr {pointer}, ptr {_zeros(w, t.bytes)}")
@@ -236,7 +237,7 @@ def _gather(w: ValueWriter, t: DType, pointers: str, mask: Expr | None) -> str:
 
 
 def _pointers(w: ValueWriter, buffer: Any, index: Expr, access: Access) -> str:
-    """A vector of pointers: constant steps from one base, or whatever the indices are."""
+    """A vector of pointers, with constant steps from one base if possible, else from a vector of indices."""
     if access.start is not None:
         pointer, _ = address(w, buffer, access.start)
         steps = vector_literal(access.offsets, index.dtype)
@@ -297,9 +298,9 @@ def store(w: ValueWriter, s: Store) -> None:
 
 
 def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None:
-    """Notes what a store leaves in a private buffer, so that a later load of it is known to be that value."""
+    """Records the value that a store leaves in a private buffer, so that a later load can use this value."""
     first = access.start.constant if access.start is not None and _is_fixed(access) else None
-    if (buffer, first, t) not in w.held:  # else nothing else overlaps
+    if (buffer, first, t) not in w.held:  # otherwise no other known value overlaps
         end = 0 if first is None else first + t.lanes
         for key in [k for k in w.held if k[0] is buffer]:
             if first is None or (key[1] < end and first < key[1] + key[2].lanes):
@@ -309,12 +310,13 @@ def _hold(w: ValueWriter, buffer: Any, access: Access, t: DType, x: str) -> None
 
 
 def _is_fixed(access: Access) -> bool:
-    """Whether whole lanes are moved from or to a place that is a number."""
+    """Whether an access moves whole lanes at a constant index."""
     return access.is_whole and not (access.start is None or access.start.terms)
 
 
 def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, mask: Expr | None) -> None:
-    """Neighbouring elements. A masked store in registers, where all lanes have a place, keeps old values."""
+    """Stores neighbouring elements. A masked store to registers becomes a full store with the old values in
+    the other lanes, if the buffer has room for all lanes."""
     pointer, align = address(w, buffer, start)
     if mask is not None and buffer.scope is Scope.REGISTER and _has_place(buffer, start, t.lanes):
         old = w.op(f"load {mem(t)}, ptr {pointer}, align {align}")
@@ -337,7 +339,7 @@ def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, 
 
 
 def _has_place(buffer: Buffer, start: Affine, lanes: int) -> bool:
-    """Whether all lanes lie in the memory of a register buffer, masked ones too."""
+    """Whether all lanes, also masked ones, lie in the memory of a register buffer."""
     return 0 <= start.constant <= allocated_bytes(buffer) // buffer.dtype.bytes - lanes
 
 
@@ -350,7 +352,8 @@ def _scatter(w: ValueWriter, t: DType, x: str, pointers: str, mask: Expr | None)
 
 
 def _outermost_first(item: tuple[int, bool, Expr, int]) -> tuple[int, bool]:
-    """By level; what depends on loads comes last, because it stands in the middle of its scope."""
+    """A key that sorts terms by level. Terms with loads come last, because they stand in the middle of a
+    scope."""
     return item[:2]
 
 

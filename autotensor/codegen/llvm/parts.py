@@ -1,11 +1,12 @@
-"""Heavy kernels: the regions that threads share dynamically, and the parts into which they may be cut.
+"""Heavy kernels: the parallel regions that threads share dynamically, and the parts into which these regions
+may be cut.
 
     for y in parallel(8):              8 × 14 parts: part p is iterations 14*(p%14)//14 … of the inner loop
       for x in range(14): …            of y = p // 14
 
-A parallel loop of few iterations is cut finer when the loop right inside it has independent iterations. Any
-cut gives the same bits: an iteration is run by the same code whoever runs it, and none reads what another
-wrote.
+A parallel loop of few iterations is cut finer if the loop directly inside it has independent iterations. Any
+cut gives the same bits: the same code runs an iteration in every thread, and no iteration reads elements that
+another one wrote.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from autotensor.ir.statement_work import operations
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import free_vars, loads, walk
 
-# Operations for each thread from which a region is shared: 200 us at 50 GFLOP/s. Models gain nothing from
-# sharing lighter ones (4 million: the same medians; 2 cores, 2026-11).
+# Least operations for each thread of a region that is shared dynamically: 200 us at 50 GFLOP/s. Models gain
+# nothing from sharing lighter regions (4 million: the same medians; 2 cores, 2026-11).
 HEAVY_OPERATIONS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A loop right inside the parallel one, and what comes after it: its tail, where it does not divide."""
+    """A loop directly inside the parallel one. If its tile does not divide the extent, a tail follows it."""
 
     loop: For
     begin: int
@@ -39,13 +40,14 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """A parallel loop with so much work that threads take it in parts, as they come to it."""
+    """A parallel loop with so much work that threads take it in parts, each the next part when it is
+    ready."""
 
     extent: int  # the extent of the parallel loop
     # inner loops that are cut, too; each iteration of the parallel loop runs one of them
     inner: Mapping[Stmt, Inner]
-    cuts: int  # parts of each iteration of the parallel loop; 1: inner loops are not cut
-    most_threads: int  # most threads of a team, so that each has enough work
+    cuts: int  # cuts of each iteration of the parallel loop; 1: inner loops are not cut
+    most_threads: int  # the most threads of a team such that each has enough work
 
     @property
     def most_parts(self) -> int:
@@ -53,8 +55,8 @@ class Heavy:
 
 
 def heavy(body: Stmt) -> Heavy | None:
-    """The parallel loop of a kernel, if each of two threads gets enough work from it, in two parts or
-    more."""
+    """The parallel loop of a kernel, if it has enough work for two threads, and at least two parts for
+    each."""
     loop = parallel_loop(body)
     if loop is None or not isinstance(loop.extent, Const):
         return None
@@ -71,8 +73,8 @@ def heavy(body: Stmt) -> Heavy | None:
 
 
 def parallel_loop(s: Stmt) -> For | None:
-    """The statement itself, or the loop that allocations and lets are around (or one in a wrong place, for
-    the message)."""
+    """The parallel loop of a statement: the statement itself, or a loop inside its allocations and lets. A
+    loop in a wrong place is found, too, for the error message."""
     if isinstance(s, For) and s.kind is ForKind.PARALLEL:
         return s
     below = (parallel_loop(c) for c in children(s) if isinstance(c, Stmt))
@@ -80,14 +82,14 @@ def parallel_loop(s: Stmt) -> For | None:
 
 
 def _inner(s: Stmt) -> dict[Stmt, Inner] | None:
-    """The statement that is a loop with or without a tail: `s`, or one on each side of a condition; None if a
-    side has none."""
+    """The statements that are a loop with or without a tail: `s` itself, or one statement on each side of a
+    condition. None if a side has no such statement."""
     match s:
         case For(_, Const(begin), Const(extent), ForKind.SERIAL, _):
             return {s: Inner(s, int(begin), int(extent), NOTHING)}
         case Seq((For(_, Const(begin), Const(extent), ForKind.SERIAL, _) as loop, *tail)):
             return {s: Inner(loop, int(begin), int(extent), seq(*tail))}
-        case Let(_, value, body) if not loads(value):  # it is evaluated anew in every part
+        case Let(_, value, body) if not loads(value):  # every part evaluates the value again
             return _inner(body)
         case If(cond, then, otherwise) if otherwise is not None and not loads(cond):
             sides = _inner(then), _inner(otherwise)
@@ -99,8 +101,8 @@ def _inner(s: Stmt) -> dict[Stmt, Inner] | None:
 
 
 def _is_independent(inner: Inner) -> bool:
-    """Whether the iterations of a loop, and its tail, write to different elements and read none of those; may
-    say no wrongly."""
+    """Whether the iterations of a loop, and its tail, write to different elements and read none of these
+    elements. A False may be wrong."""
     found: dict[type[Node], list[Any]] = {Alloc: [], Store: [], Load: [], For: [], Let: []}
     for root in (inner.loop.body, inner.tail):
         for node in walk(root):
@@ -117,12 +119,12 @@ def _is_independent(inner: Inner) -> bool:
     values = _values([f for f, _ in found[For]])
     inside = frozenset({inner.loop.var, *values, *(x.var for x, _ in found[Let])})
     if inner.loop.var in values:
-        return False  # the tail goes on with it
+        return False  # the tail uses the variable, too
     return all(_apart(inner, b, tuple(places), values, inside) for b, places in stores.items())
 
 
 def _values(loops: Sequence[For]) -> dict[Var, tuple[int, int] | None]:
-    """The first and the last value of every variable, over all loops that it has; None where unknown."""
+    """The first and the last value of every variable, over all loops with this variable; None if unknown."""
     found: dict[Var, tuple[int, int] | None] = {}
     for loop in loops:
         begin, extent = _constant(loop.begin), _constant(loop.extent)
@@ -142,11 +144,12 @@ def _apart(
     values: Mapping[Var, tuple[int, int] | None],
     inside: Set[Var],
 ) -> bool:
-    """Whether stores to one buffer hit different elements in different iterations of a loop, v counting them.
+    """Whether stores to one buffer hit different elements in different iterations of a loop with variable v.
 
-    A store of the tail (True next to it) counts as one of the iteration after the last, so that v has n
-    values. Indices are base + c*v + rest, base the same in all. If all rests lie within c of each other, up
-    to multiples of some period of at least c*n, then v can be read off the index: iterations are apart.
+    A store of the tail (paired with True) counts as a store of one more iteration after the last, so that v
+    has n values. Indices are base + c*v + rest, with the same base in all stores. If all rests lie within c
+    of each other, up to multiples of some period of at least c*n, then the index determines v: different
+    iterations write different elements.
     """
     taken: list[tuple[Lanes, bool]] = []
     for s, in_tail in stores:
@@ -184,7 +187,8 @@ def _apart(
 
 
 def _width(ranges: Sequence[tuple[int, int]], period: int) -> int:
-    """The width of a range that holds all ranges, each moved by whole periods next to the first."""
+    """The width of a range that holds all ranges, after each was moved by whole periods as near as possible
+    to the first."""
     first = ranges[0][0]
     moved = [(low - first + period // 2) // period * period for low, _ in ranges]
     lows = [low - by for (low, _), by in zip(ranges, moved, strict=True)]

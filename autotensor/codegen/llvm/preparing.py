@@ -1,9 +1,10 @@
-"""Constants of a program for another processor, prepared by this one.
+"""Prepares, on this machine, the constants of a program for another processor.
 
     text of the artifact ──entry of `run` made internal, so that LLVM drops it──▶ object of `prepare` for here
 
-What prepares constants (copies, panels, transforms of filters) is written in plain LLVM, whatever the target:
-dot instructions and their like stand in `run` only. Layouts are the target's own, for the loops are.
+The code that prepares constants (copies, panels, transforms of filters) is plain LLVM for every target: dot
+instructions and similar ones stand only in `run`. The layouts are still the target's, because the loops are
+those of the target.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from autotensor.runtime.linking.loader import fits_here
 
 
 def preparing_here(artifact: Artifact) -> Artifact:
-    """An artifact that this machine can bind constants in: the same if it can run it, else one that only
-    prepares."""
+    """An artifact in which this machine can bind constants. This is the same artifact if this machine can run
+    it, else one that only prepares."""
     text = artifact.texts.get("llvm")
     if artifact.target.kind != "llvm" or artifact.prepare is None or text is None or fits_here(artifact):
         return artifact

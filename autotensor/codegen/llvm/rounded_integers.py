@@ -4,9 +4,9 @@
     int(round(x))                                      cvtps2dq, which rounds halves to even
     int8(min(max(round(x) + zero, low), high))         cvtps2dq(min(max(x, low - zero), high - zero)) + zero
 
-The conversions give the least number where an integer has no room. The third line makes a byte from a sum:
-limits that are whole numbers may come before the rounding, and a zero point is added to the integer. NaN
-becomes the least number, whose lowest bits are 0.
+The conversions give the least number if the integer type cannot hold the value. The third line makes a byte
+from a sum: limits that are whole numbers may be applied before the rounding, and a zero point is added to the
+integer. NaN becomes the least number, whose lowest bits are 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotensor.codegen.llvm.function_writer import cond_type, literal, ty
 from autotensor.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Op
 from autotensor.ir.semantics import stopover
 
-# by lanes
+# the instructions, by number of lanes
 _TRUNCATE = {
     4: "llvm.x86.sse2.cvttps2dq",
     8: "llvm.x86.avx.cvtt.ps2dq.256",
@@ -78,7 +78,7 @@ def rounded(w: Operands, e: Cast) -> str:
 def _narrowed(w: Operands, r: Rounded, via: DType, new: DType) -> str:
     t, low, high = r.x.dtype, r.low - r.zero, r.high - r.zero
     x = w.value(r.x)
-    if r.zero and r.low == 0:  # what a NaN becomes must be 0, and is the low end here
+    if r.zero and r.low == 0:  # a NaN must become 0, and 0 is the low end here
         x = w.extremes.beyond(Op.MAX, t, x, literal(low, t))
     else:
         x = w.extremes.beyond(Op.MAX, t, literal(low, t), x)
@@ -112,7 +112,7 @@ def _clamped(e: Expr) -> Rounded | None:
 
 
 def _whole(e: Expr) -> int | None:
-    """The whole number that a float is; None if it is another one, or unknown."""
+    """The value of a float constant that is a whole number; None for any other expression."""
     while isinstance(e, Broadcast):
         e = e.a
     known = isinstance(e, Const) and abs(e.value) < EXACT and float(e.value).is_integer()
@@ -121,5 +121,5 @@ def _whole(e: Expr) -> int | None:
 
 def _converted(w: Operands, by: dict[int, str], x: str, old: DType) -> str:
     via = int32.with_lanes(old.lanes)
-    unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: rounding as it is set
+    unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: the current rounding mode
     return w.call(by[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))

@@ -5,10 +5,10 @@
                                               tileloadd 4, A;  tileloadd 5, W;  tdpbusd 0, 4, 5
     D[0:16] = C[0:16]                         tilestored 0, seen;  D[0:16] = seen[0:16]
 
-This module numbers the registers. LLVM's own allocation gives each register one shape in a function, and ends
-the process where the registers do not suffice. Sums stay in registers from the store of zeros on, if their
-buffer is one of registers; each shape of an operand has registers of its own, which loads take in turn. One
-configuration serves the whole kernel.
+This module assigns the registers. LLVM's own allocation gives each register one shape in a function, and ends
+the process if there are too few registers. From the store of zeros on, sums stay in registers if their buffer
+is a register buffer. Each shape of an operand has its own registers, which loads use in turn. The whole
+kernel has one configuration.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PALETTE = 1
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A buffer of sums: the first of its registers, and elements of a tile and of a row."""
+    """A buffer of sums: its first register, the elements of a tile, and the elements of a tile's row."""
 
     first: int
     lanes: int
@@ -43,20 +43,20 @@ class Sums:
 
 @dataclass(slots=True)
 class TileRegisters:
-    """The eight registers of a kernel, and their parts in it."""
+    """The eight tile registers of a kernel, and their uses."""
 
     shapes: tuple[Shape, ...] = ()  # the shape of each register
     sums: dict[Buffer, Sums] = field(default_factory=dict)
     operands: dict[Role, tuple[int, ...]] = field(default_factory=dict)
-    holders: dict[int, Any] = field(default_factory=dict)  # register → what is known to be in it
+    holders: dict[int, Any] = field(default_factory=dict)  # register → the operand that it is known to hold
     turn: dict[Role, int] = field(default_factory=lambda: defaultdict(int))
 
     def in_registers(self, buffer: Any) -> Sums | None:
-        """The sums of a buffer, where they stay in registers."""
+        """The sums of a buffer if they stay in registers, else None."""
         return self.sums.get(buffer) if buffer.scope is Scope.REGISTER else None
 
     def configuration(self) -> str:
-        """The bytes that configure the registers, as LLVM writes an array of 64."""
+        """The 64 bytes that configure the registers, in LLVM's notation."""
         rows = [n for n, _ in self.shapes] + [0] * (16 - len(self.shapes))
         widths = [n for _, n in self.shapes] + [0] * (16 - len(self.shapes))
         numbers = [PALETTE, *[0] * 15, *(b for n in widths for b in (n % 256, n // 256)), *rows]
@@ -100,13 +100,13 @@ def _shape(e: Expr, rows: int) -> Shape:
 
 
 def call(w: Any, name: str, *args: tuple[str, Any]) -> None:
-    """A call of an LLVM function of tiles, which gives nothing."""
+    """Calls an LLVM function on tiles, which returns nothing."""
     w.declared.setdefault(name, f"declare void @{name}({', '.join(kind for kind, _ in args)})")
     w.do(f"call void @{name}({', '.join(f'{kind} {value}' for kind, value in args)})")
 
 
 def configure(w: Any) -> None:
-    """Gives the registers their shapes, at a kernel's begin."""
+    """Gives the registers their shapes, at the beginning of a kernel."""
     text = w.tiles.configuration()
     name = "tiles." + "_".join(f"{rows}x{width}" for rows, width in w.tiles.shapes)
     w.declared[name] = f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
@@ -114,12 +114,12 @@ def configure(w: Any) -> None:
 
 
 def release(w: Any) -> None:
-    """Leaves nothing in the registers, at a kernel's end: the system need not save them."""
+    """Empties the registers at the end of a kernel, so that the system need not save them."""
     call(w, "llvm.x86.tilerelease")
 
 
 def add(w: Any, s: Store, e: Dot) -> None:
-    """The dot of tiles that is stored where its sums are."""
+    """Writes a dot of tiles, whose result must be stored where its sums are."""
     buffer, index = s.buffer, s.indices[0]
     if not isinstance(e.sums, Load) or (e.sums.buffer, e.sums.indices[0]) != (buffer, index) or s.mask:
         raise w.error("a dot of tiles must be stored where its sums are.")
@@ -141,7 +141,7 @@ def add(w: Any, s: Store, e: Dot) -> None:
 
 
 def _start(w: Any, e: Load) -> Affine:
-    """The first element of a tile that lies row after row."""
+    """The first element of a tile whose rows follow one another in memory."""
     found = load_access(e.buffer, e.indices[0])
     if not found.is_whole or found.start is None:
         raise w.error(f"sums of tiles lie apart: {e}.")
@@ -151,7 +151,7 @@ def _start(w: Any, e: Load) -> Affine:
 def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
     """The register of an operand: `rows` rows of neighbouring elements, at equal distances in memory.
 
-    A register's contents are known in the scope of its load only: an inner loop loads them again.
+    A register's contents are known only in the scope of its load: an inner loop loads the operand again.
     """
     tiles: TileRegisters = w.tiles
     known = ("tile", e)
@@ -173,15 +173,15 @@ def _loaded(w: Any, e: Expr, rows: int, part: str) -> int:
     step = ("i64", pitch * e.buffer.dtype.bytes)
     call(w, "llvm.x86.tileloadd64", ("i8", register), ("ptr", pointer), step)
     tiles.holders[register] = e
-    for read in w.reads(e):  # noted: threads meet before others write what a kernel reads
+    for read in w.reads(e):  # recorded, so that threads meet before another kernel writes to this buffer
         w.readers[read].append(known)
     w.remember(known, (w.scopes[-1], register), w.depth)
     return register
 
 
 def begin(w: Any, s: Store, sums: Sums) -> None:
-    """A store of zeros where sums of tiles begin, a row at a time. The store of the first row clears the
-    tile."""
+    """Writes a store of zeros, with which sums of tiles begin. Each store is one row; the store of the first
+    row clears the tile."""
     place, value = lanes_of(s.indices[0]), s.value.a if isinstance(s.value, Broadcast) else s.value
     zeros = isinstance(value, Const) and value.value == 0 and s.mask is None
     if place is None or not place.base.is_constant or not zeros:
@@ -193,7 +193,8 @@ def begin(w: Any, s: Store, sums: Sums) -> None:
 
 
 def show(w: Any, buffer: Any, sums: Sums, access: Access) -> None:
-    """Stores a tile of sums where the first of its elements is loaded, so that memory has them all."""
+    """Stores a tile of sums to memory when the first of its elements is loaded. Then memory has all
+    elements."""
     if access.start is None or access.start.terms:
         raise w.error(f"the place of sums of tiles in {buffer.name!r} must be a constant.")
     first, last = (access.start.constant + end(access.offsets) for end in (min, max))

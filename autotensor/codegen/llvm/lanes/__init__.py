@@ -1,1 +1,1 @@
-"""Vectors made of lanes: shuffled, from a few stretches of memory, looked up in tables of bytes."""
+"""How lanes become vectors: shuffles, loads of a few stretches of memory, lookups in tables of bytes."""

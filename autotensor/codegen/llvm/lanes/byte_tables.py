@@ -1,9 +1,10 @@
-"""Tables of 256 bytes, looked up by bytes, where one instruction takes bytes from anywhere in two registers.
+"""Lookups in tables of 256 bytes by bytes, on processors where one instruction takes bytes from anywhere in
+two registers.
 
     T[u8]      ──▶      the high bit chooses between permutations of T[0..127] and of T[128..255]
 
-AVX512-VBMI has that instruction: 64 lanes take two of them and a blend. Elsewhere lanes are loaded one by
-one (memory.py). Source: Intel Architecture Instruction Set Extensions, "VPERMI2B".
+AVX512-VBMI has that instruction: 64 lanes take two such instructions and a blend. On other processors lanes
+are loaded one by one (memory.py). Source: Intel Architecture Instruction Set Extensions, "VPERMI2B".
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
 
 
 def byte_lanes(w: ValueWriter, e: Load, index: Expr, pointer: str) -> str:
-    """The lanes of a load from a table of bytes; "" where there is no instruction, or the load is of another
-    kind.
+    """The lanes of a load from a table of bytes; "" if the processor lacks the instruction, or for another
+    load.
 
-    pointer: to the table.
+    pointer: the table's address.
     """
     place = _byte(index)
     if not w.permutes_bytes or place is None or not _is_table(e):
@@ -49,14 +50,14 @@ def byte_lanes(w: ValueWriter, e: Load, index: Expr, pointer: str) -> str:
 
 
 def _is_table(e: Load) -> bool:
-    """Whether a load takes several lanes, as bytes, from a table that has an element for every byte."""
+    """Whether a load takes several lanes of bytes from a table with an element for every value of a byte."""
     b = e.buffer
     plain = b.scope is not Scope.REGISTER and not b.extents and not e.dtype.is_bool
     return plain and e.dtype.bits == 8 and e.dtype.lanes > 1 and prod(b.shape) == ENTRIES
 
 
 def _byte(index: Expr) -> Expr | None:
-    """The unsigned byte that a wider index is."""
+    """The unsigned bytes that were converted to a wider index; None if the index is not made in this way."""
     while isinstance(index, Cast) and index.dtype.element != uint8:
         index = index.a
     return index if index.dtype.element == uint8 and index.dtype.lanes > 1 else None
@@ -72,7 +73,7 @@ def _permuted(w: ValueWriter, full: str, low: str, at: str, high: str) -> str:
 
 
 def _spread(w: ValueWriter, lanes: str, count: int, first: int) -> str:
-    """`LANES` of the lanes from the first on; behind the last one is anything."""
+    """`LANES` lanes from lane `first` on. Lanes after the last one have any value."""
     if count == LANES:
         return lanes
     order = ", ".join(f"i32 {k}" if k < count else "i32 poison" for k in range(first, first + LANES))

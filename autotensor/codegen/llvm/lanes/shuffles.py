@@ -9,13 +9,15 @@ from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
 
 
 def shuffle(w: FunctionWriter, t: DType, a: str, b: str, order: Iterable[int | None]) -> str:
-    """Lanes of `a`, then of `b`, by number; None: any value."""
+    """The vector with the lanes of `order`, which counts the lanes of `a` and then those of `b`; None: any
+    value."""
     lanes = ", ".join(f"i32 {'poison' if k is None else k}" for k in order)
     return w.op(f"shufflevector {ty(t)} {a}, {ty(t)} {b}, <{t.lanes} x i32> <{lanes}>")
 
 
 def picked(w: FunctionWriter, t: DType, vectors: Sequence[str], sources: Sequence[tuple[int, int]]) -> str:
-    """The vector whose lanes are lanes of others: (number of a vector, its lane) for each."""
+    """The vector whose lanes come from other vectors. sources: (index of a vector, its lane) for each
+    lane."""
     first, *others = dict.fromkeys(v for v, _ in sources)
     result, done = vectors[first], {first}
     order = [lane if v == first else None for v, lane in sources]

@@ -4,7 +4,7 @@
     0, 4, 8, 12, …, 124          every fourth byte of two registers    2 loads of 64 lanes, permuted
     0, 1, 2, 3, s, s+1, …        words of bytes, one from each row     16 loads of 4 lanes, joined
 
-One after another, each lane costs a load and a move; no instruction gathers such lanes.
+No instruction gathers such lanes. Loaded one after another, each lane would cost a load and a move.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from autotensor.base.dtype import DType
 from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
 
 REGISTER = 64  # bytes that one load may take
-LANES_A_LOAD = 4  # at least, in the mean
+LANES_A_LOAD = 4  # least lanes that a load must bring, in the mean
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Stretches of so many elements that hold all lanes; the first element of each."""
+    """Stretches of `width` elements that together hold all lanes, and the first element of each stretch."""
 
     width: int
     starts: tuple[int, ...]
@@ -30,15 +30,15 @@ class Windows:
         return t.element.with_lanes(self.width)
 
     def place(self, offset: int) -> int:
-        """Where an element is, the stretches side by side."""
+        """The position of an element when the stretches are put side by side."""
         n = next(n for n, at in enumerate(self.starts) if at <= offset < at + self.width)
         return n * self.width + offset - self.starts[n]
 
 
 def narrow_windows(t: DType, offsets: Sequence[int]) -> Windows | None:
-    """The fewest stretches, and of these the narrowest; None where lanes are wide, or too far apart.
+    """The fewest stretches, and among these the narrowest; None if lanes are wide or too far apart.
 
-    None reaches beyond the first or the last lane.
+    No stretch reaches beyond the first or the last lane.
     """
     lanes = len(offsets)
     if t.bits >= 32 or t.is_bool or lanes < LANES_A_LOAD:
@@ -57,7 +57,7 @@ def narrow_windows(t: DType, offsets: Sequence[int]) -> Windows | None:
 
 
 def _covered(places: Sequence[int], width: int) -> tuple[int, ...]:
-    """Where stretches begin that hold all places."""
+    """The first elements of stretches that hold all places."""
     starts: list[int] = []
     for at in places:
         if not starts or at >= starts[-1] + width:
