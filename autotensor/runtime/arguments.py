@@ -1,5 +1,5 @@
-"""Checking what a compiled function is called with. The fast path is one test per array; the error's words
-are found only after a failure."""
+"""Checks the arguments of a compiled function's call. The fast path is one test per array. The text of an
+error is made only after a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW_MAJOR, _ALIGNED, _WRITEABLE = 0x001, 0x100, 0x400  # NumPy's NPY_ARRAY_* bi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """The place of an argument in the argument array, and its requirements."""
+    """The position of an argument in the argument array, and its requirements."""
 
     index: int  # its index in the argument array
     spec: ArgSpec
@@ -45,7 +45,7 @@ class Slot:
         )
 
     def address(self, function: str, array: Array) -> int:
-        """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
+        """Address of `array`. Raises ArgumentError unless it is exactly as the kernel was compiled for."""
         if self.takes(array):
             if self.values is not None:
                 _check_indices(function, self, array, *self.values)
@@ -62,7 +62,7 @@ def place_all(
     out: Array | Sequence[Array] | None,
     named: Mapping[str, Array],
 ) -> tuple[Sequence[Array], Sequence[Array] | None]:
-    """Inputs and outputs in order, from positions and names; outputs are None when none was given."""
+    """Inputs and outputs in order, from positions and names. The outputs are None if the caller gave none."""
     slots = (*inputs, *outputs)
     names = tuple(s.spec.name for s in slots)
     if len(arrays) > len(slots):
@@ -93,8 +93,8 @@ def fill(
 ) -> None:
     """Writes the addresses of all arrays into the argument array `slots`.
 
-    Raises ArgumentError if one does not fit, or if an output shares memory with another argument (all arrays
-    are row-major). Every call runs this: it uses plain loops and makes no objects except addresses.
+    Raises ArgumentError if an array does not fit, or if an output shares memory with another argument (all
+    arrays are row-major). Every call runs this, so it uses plain loops and makes no objects except addresses.
     """
     spans = []
     for slot, array in zip(inputs, given, strict=True):

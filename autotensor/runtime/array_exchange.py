@@ -1,9 +1,9 @@
-"""Arrays of other libraries, read and written where they are, by the DLPack protocol.
+"""Arrays of other libraries, read and written in their own memory, by the DLPack protocol.
 
     f(torch_tensor)      ──▶ a NumPy view of the tensor's memory; the same checks as for any array follow
 
-bfloat16, which NumPy's DLPack lacks, goes through its bits. A tensor that is not in this machine's memory, or
-of another type that NumPy lacks, is refused with an explanation. Nothing is copied.
+bfloat16, which NumPy's DLPack lacks, is exchanged by its bits. A tensor is refused with an explanation if it
+is not in this machine's memory, or has another type that NumPy lacks. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from autotensor.runtime.arrays import Array
 def adopted(
     function: str, given: Sequence[Any], results: Sequence[Any] | None
 ) -> tuple[Sequence[Array], Sequence[Array] | None]:
-    """The arguments of a call with NumPy views in place of others' arrays.
+    """The arguments of a call, with NumPy views in place of other libraries' arrays.
 
-    Anything that is not an array is left for the checks that follow.
+    Anything that is not an array stays as it is; later checks refuse it.
     """
     inputs = given if _plain(given) else [view(function, a) for a in given]
     return inputs, results if results is None or _plain(results) else [view(function, a) for a in results]
@@ -35,7 +35,7 @@ def _plain(arrays: Sequence[Any]) -> bool:
 
 
 def view(function: str, array: Any) -> Any:
-    """A NumPy view of an array that speaks DLPack. Raises ArgumentError when that cannot be."""
+    """A NumPy view of an array that supports DLPack. Raises ArgumentError when there can be no view."""
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         return array
     library = type(array).__module__.split(".")[0]
@@ -59,7 +59,7 @@ def view(function: str, array: Any) -> Any:
 
 
 def _is_wrapper(array: Any) -> bool:
-    """Whether it is a torch tensor without memory that stands for others, as while torch traces."""
+    """Whether this is a torch tensor without memory that wraps other tensors, as while torch traces."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is None or not isinstance(array, tensor):
         return False

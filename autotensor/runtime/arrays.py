@@ -1,6 +1,6 @@
 """Arrays for kernels: aligned memory, its address, and arrays between guards that notice stray writes.
 
-aligned_empty((64, 64), "float32")     starts at a multiple of 64 bytes
+aligned_empty((64, 64), "float32")     begins at a multiple of 64 bytes
 guarded(x)                             ▒▒▒▒ x ▒▒▒▒   check_guards() says which side was written to
 """
 
@@ -29,7 +29,7 @@ def aligned_empty(
     """A new row-major array whose first byte is at a multiple of `alignment`; contents undefined."""
     numpy = _numpy(dtype)
     raw = np.empty(math.prod(shape) * numpy.itemsize + alignment, np.uint8)
-    return np.ndarray(shape, numpy, raw, -address(raw) % alignment)  # `raw.data` would cost 0.4 us more
+    return np.ndarray(shape, numpy, raw, -address(raw) % alignment)  # using `raw.data` would cost 0.4 us more
 
 
 def bytes_together(
@@ -79,7 +79,7 @@ def random(shape: tuple[int, ...], dtype: str | DType | np.dtype[Any], rng: np.r
 
 
 def fill_trap(array: Array) -> None:
-    """Fill with values that no right answer contains: NaN, or an unlikely bit pattern for integers."""
+    """Fills `array` with values that no right answer contains: NaN, or unlikely bits for integers."""
     if array.dtype.kind in "biu":
         array.reshape(-1).view(np.uint8)[...] = _GUARD_BYTE if array.dtype.kind != "b" else 1
     else:
@@ -88,7 +88,7 @@ def fill_trap(array: Array) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
-    """An array with guard bytes before and after it, in one allocation."""
+    """An array with guard bytes before and after its own bytes, in one allocation."""
 
     array: Array
     raw: Array  # uint8: guard, the array's bytes, guard
@@ -139,9 +139,9 @@ def _slow_address(array: Array) -> int:
     return int(array.ctypes.data)
 
 
-# CPython and NumPy keep the data pointer right behind the object header. Reading it there takes 0.2 us,
-# asking for `array.ctypes.data` 0.9 us, four times per small kernel. Probed on several arrays, else the slow
-# way.
+# CPython and NumPy keep the data pointer right behind the object header. Reading the pointer from there takes
+# 0.2 us, and asking for `array.ctypes.data` takes 0.9 us, four times per small kernel. The position is tested
+# on several arrays. If the test fails, the slow way is used.
 _DATA_OFFSET = object.__basicsize__
 _from_address = ctypes.c_size_t.from_address
 

@@ -1,10 +1,10 @@
-"""Extents that a call determines: taken from the shapes of its arguments, checked, and computed.
+"""Extents that are known at a call: found in the shapes of the arguments, checked, and used in formulas.
 
     {"symbols": [["n", 1, 512]],                       (x: [100, 64])    ──▶  n = 100
      "shapes": {"x": ["n", 64], "y": [["+", "n", 2]]}}                   ──▶  y: [102]
 
-An extent is a number, a symbol's name, or [operator, extent, extent]. A symbol "n/8" is an eighth of n, where
-n is a multiple of 8.
+An extent is a number, a symbol's name, or [operator, extent, extent]. A symbol "n/8" is an eighth of n, if n
+is a multiple of 8.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class OpenArena:
-    """The places of a linked model's values, for any extents: in boxes, one after another.
+    """The memory of a linked model's values, for any extents. It consists of boxes, one after another.
 
-    A box holds values that are never alive at the same time, and is as large as the largest of them.
+    A box holds values that are never alive at the same time. It is as large as the largest of them.
     """
 
-    name: str  # name of the argument that is the arena
+    name: str  # name of the argument that holds the arena
     boxes: Sequence[Sequence[Formula]]  # for each box, the bytes of each of its values
     extents: Sequence[Formula]  # extents that kernels read
-    offsets: Sequence[tuple[int | None, Formula]]  # box or None, and bytes after its beginning
+    # the box or None, and the number of bytes from the beginning of the box
+    offsets: Sequence[tuple[int | None, Formula]]
 
     def ends(self, values: Mapping[str, int]) -> list[int]:
-        """The number 0, then the end of each box."""
+        """0, and then the end of each box."""
         ends = [0]
         for box in self.boxes:
             ends.append(ends[-1] + max(_lines(value_of(f, values)) for f in box))
         return ends
 
     def told(self, values: Mapping[str, int]) -> list[int]:
-        """The numbers that the code reads: extents, then offsets."""
+        """The numbers that the code reads: first the extents, then the offsets."""
         begins = self.ends(values)
         offsets = ((0 if box is None else begins[box]) + value_of(f, values) for box, f in self.offsets)
         return [*(value_of(f, values) for f in self.extents), *offsets]
@@ -60,9 +61,9 @@ class OpenArena:
 
 @dataclass(frozen=True, slots=True)
 class OpenShapes:
-    """The symbols of a function, and the shapes that contain them."""
+    """The symbols of a function, and the shapes that use them."""
 
-    symbols: tuple[tuple[str, int, int], ...]  # name, least, most
+    symbols: tuple[tuple[str, int, int], ...]  # name, smallest and largest value
     shapes: Mapping[str, Sequence[Formula]]  # shapes by argument
     arena: OpenArena | None = None  # the arena of a linked model
 
@@ -75,7 +76,7 @@ class OpenShapes:
     def values(self, function: str, found: Mapping[str, Shape]) -> dict[str, int]:
         """Values of the symbols, from the shapes of the arguments.
 
-        Raises ArgumentError for a symbol out of its range, and for shapes that contradict each other.
+        Raises ArgumentError for a symbol out of its range, and for shapes that disagree about a symbol.
         """
         values: dict[str, int] = {}
         places: dict[str, str] = {}
@@ -101,13 +102,13 @@ class OpenShapes:
         return values
 
     def told(self, values: Mapping[str, int]) -> list[int]:
-        """The numbers that the code reads."""
+        """All numbers that the code reads."""
         if self.arena is not None:
             return self.arena.told(values)
         return [values[name] for name, _, _ in self.symbols]
 
     def of_call(self, args: Sequence[ArgSpec], values: Mapping[str, int]) -> tuple[ArgSpec, ...]:
-        """The arguments with the shapes of one call."""
+        """The arguments, with the shapes of one call."""
         shapes = {a.name: self.shape(a.name, values) for a in args if a.name in self.shapes}
         if self.arena is not None:
             shapes[self.arena.name] = (max(1, self.arena.ends(values)[-1]),)
@@ -126,7 +127,7 @@ class OpenShapes:
         return ", ".join(_range(*s) for s in self.symbols)
 
     def _refuse(self, function: str, symbol: str, found: Mapping[str, Shape]) -> None:
-        """Raises the error for a symbol whose value is out of range: the argument, its axis, the range."""
+        """Raises the error for a symbol out of range. The error names argument, axis and range."""
         for name, shape in found.items():
             for axis, (formula, extent) in enumerate(zip(self.shapes.get(name, ()), shape, strict=False)):
                 if symbol in _symbols(formula):
@@ -140,13 +141,13 @@ class OpenShapes:
 
 
 def solvable(shapes: Sequence[Sequence[Formula]]) -> set[str]:
-    """The symbols that follow from arguments of these shapes."""
+    """The symbols whose values follow from arguments of these shapes."""
     return {s for shape in shapes for f in shape for s in _solved(f, 0, exact=False)}
 
 
 def _solved(formula: Formula, extent: int, exact: bool = True) -> dict[str, int]:
-    """The value of a formula's symbol for this extent; empty unless the formula is one symbol, scaled and
-    shifted."""
+    """The value of a formula's symbol for this extent. The result is empty unless the formula is one symbol,
+    scaled and shifted."""
     match formula:
         case str():
             return {formula: extent}
@@ -169,12 +170,12 @@ def value_of(formula: Formula, values: Mapping[str, int]) -> int:
 
 
 def _lines(size: int) -> int:
-    """The bytes, rounded up to whole cache lines."""
+    """The number of bytes, rounded up to whole cache lines."""
     return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 
 def renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
-    """The formula with other names for its symbols."""
+    """The formula, with other names for its symbols."""
     match formula:
         case str():
             return names[formula]

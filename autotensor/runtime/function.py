@@ -1,12 +1,12 @@
-"""The base class of all compiled functions: named arguments, constants, texts, a file.
+"""The base class of all compiled functions: named arguments, constants, texts, and saving to a file.
 
-    CompiledFunction ──▶ Module         code for this processor; calls are re-entrant
-                     ├─▶ DeviceModule   kernels of a device; calls take turns
-                     └─▶ Hosted         run by Python, for example a simulator; nothing is prepared ahead
+    CompiledFunction ──▶ Module         code for this processor; several calls may run at once
+                     ├─▶ DeviceModule   kernels for a device; calls take turns
+                     └─▶ Hosted         run by Python, for example a simulator; nothing is prepared in advance
 
-A constant is *free* until it has a value. Once all have one, `prepare` runs once, and its results replace the
-constants that only it reads. Until then `prepare` runs in every call, on constants that are passed to the
-call.
+A constant is *free* until it has a value. Once all constants have values, `prepare` runs once, and its
+results replace the constants that only `prepare` reads. Until then, the free constants are arguments of each
+call, and `prepare` runs in every call.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 
-Store = Literal["plain", "prepared"]  # the form of constants in a file
+Store = Literal["plain", "prepared"]  # how a file stores constants
 
-_ELSEWHERE = {  # attributes of TVM's modules → advice
+_ELSEWHERE = {  # attribute of TVM's modules → advice
     "time_evaluator": "f.time([a, b]) gives all samples in seconds",
     "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
     "imported_modules": "a module is one piece; f.source(...) has its texts",
@@ -49,17 +49,17 @@ class CompiledFunction(ABC):
     threads: int
     _values: dict[str, Array]  # values of constants and prepared arrays
     _prepare_each_call: bool
-    _inputs: tuple[Slot, ...]  # arguments of a call: inputs and free constants
+    _inputs: tuple[Slot, ...]  # arguments of a call: the inputs and the free constants
     _outputs: tuple[Slot, ...]
 
     def _take(self, artifact: Artifact, values: Mapping[str, Array]) -> None:
-        """Takes over the artifact and these values; runs `prepare` if no constant is free."""
+        """Stores the artifact and these values. Runs `prepare` if no constant is free."""
         self.artifact, self.name = artifact, artifact.name
         self._values = dict(values)
         constants = _names(artifact.role("constant"))
         self._prepare_each_call = not self._is_prepared()
         if self._prepare_each_call and all(n in values for n in constants):
-            # Constants that only `prepare` reads are not needed again.
+            # Constants that only `prepare` reads are no longer needed.
             self._values = self._prepared() | {n: values[n] for n in artifact.entry_constants()}
             self._prepare_each_call = False
         free = [n for n in constants if n not in values] if self._prepare_each_call else []
@@ -75,7 +75,7 @@ class CompiledFunction(ABC):
 
     @abstractmethod
     def _prepared(self) -> dict[str, Array]:
-        """Runs `prepare` on all constants; gives the prepared arrays, read-only."""
+        """Runs `prepare` on all constants. Returns the prepared arrays, read-only."""
 
     @abstractmethod
     def _with(self, values: dict[str, Array]) -> Self:
@@ -83,11 +83,11 @@ class CompiledFunction(ABC):
 
     @abstractmethod
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None."""
+        """Run. Returns the outputs (one array, or a tuple), or None if the caller gave all output arrays."""
 
     @staticmethod
     def _answer(outputs: Sequence[Array], results: Sequence[Array] | None, out: Any) -> Any:
-        """The return value of a call. results: the caller's output arrays, if given; out: its `out=`."""
+        """The return value of a call. results: the caller's output arrays, if any. out: the call's `out=`."""
         if results is not None and out is None:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -104,13 +104,13 @@ class CompiledFunction(ABC):
 
     @property
     def signature(self) -> Signature:
-        """Names, shapes and types of a call's arguments and results: print it."""
+        """Names, shapes and types of a call's arguments and results. Print it to see them."""
         return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     def bind(self, **constants: Array) -> Self:
-        """A function in which these constants have values; once all constants have values, it runs `prepare`.
+        """A function in which these constants have values. Once all constants have values, `prepare` runs.
 
-        The arrays are read now; later changes of them have no effect. Raises ArgumentError for a name that is
+        The arrays are read now; changing them later has no effect. Raises ArgumentError for a name that is
         not a free constant of this function, and for an array of another shape or type.
         """
         free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
@@ -120,7 +120,7 @@ class CompiledFunction(ABC):
                 raise ArgumentError(
                     f"bind: {self.name} has no free constant {name!r}.", fix=suggest(name, tuple(free))
                 )
-            free[name].address(self.name, array)  # checks
+            free[name].address(self.name, array)  # raises ArgumentError if the array does not fit
             values[name] = aligned_copy(array)
             values[name].flags.writeable = False
         return self._with(values)
@@ -133,18 +133,18 @@ class CompiledFunction(ABC):
         return texts[kind]
 
     def save(self, path: str | Path, store: Store | None = None) -> None:
-        """Write code, texts and bound constants to an `.atm` file, atomically.
+        """Writes code, texts and bound constants to an `.atm` file, atomically.
 
-        store: "plain" keeps the constants as given; the first load on each machine prepares them. "prepared"
-        keeps them in the layout that calls read. None: "plain" if the function still has the given constants,
-        as models do; a function after `bind` keeps only prepared arrays. Raises ArgumentError if "plain" is
-        impossible.
+        store: "plain" stores the constants as given, and the first load on each machine prepares them.
+        "prepared" stores them in the layout that calls read. None means "plain" if the function still has the
+        given constants, as models do. A function after `bind` has only prepared arrays. Raises ArgumentError
+        if "plain" is impossible.
         """
         artifacts.save(path, self._bound(store)[0])
 
     @property
     def ready(self) -> Artifact:
-        """The artifact with the arrays that calls read: prepared arrays instead of the constants they are
+        """The artifact with the arrays that calls read. Prepared arrays replace the constants that they are
         made from."""
         return replace(self.artifact, values=self._values)
 
@@ -162,12 +162,12 @@ class CompiledFunction(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the bytes of the `.atm` file, with bound constants, and the number of threads."""
-        from autotensor.runtime.saved_model import unpickled  # pickles refer to this function by name
+        from autotensor.runtime.saved_model import unpickled  # pickles refer to this function by its name
 
         return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
 
     def __copy__(self) -> Self:
-        """A separate function; it shares code and constants, which are read-only."""
+        """A separate function. It shares the code and the constants, which are read-only."""
         return self._with(self._values)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:

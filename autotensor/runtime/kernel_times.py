@@ -1,8 +1,8 @@
-"""The time of each kernel of a linked model in its place: after its neighbours, on the model's memory.
+"""The time of each kernel of a linked model at its position: after its neighbours, on the model's memory.
 
     meta["kernels"] (symbol, slots) + addresses of the model's arguments ──launch each──▶ seconds per kernel
 
-The sum is a little more than the model's latency: here every kernel has a region of its own.
+The sum is a little more than the model's latency, because each kernel is launched in a region of its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from autotensor.runtime.native.thread_spans import launch_spanned
 from autotensor.runtime.open_artifact import ready
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Spans = Sequence[tuple[int, float, float]]  # of one kernel: thread, begin and end in seconds
+# of one kernel: for each thread its index, begin and end in seconds
+Spans = Sequence[tuple[int, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One step of the plan."""
+    """One step of the plan, and its time."""
 
     name: str
     workload: str
@@ -43,13 +44,14 @@ class KernelClock:
     """A linked model that is run kernel by kernel. Empty for an artifact that is not a linked model."""
 
     def __init__(self, artifact: Artifact, arrays: Sequence[Array], nthreads: int) -> None:
-        """arrays: the model's inputs. Raises ArtifactError when a kernel is missing from the object code."""
+        """arrays: the inputs of the model. Raises ArtifactError when the object code lacks a kernel."""
         artifact = ready(artifact, nthreads)
         self.kernels: Sequence[dict[str, Any]] = artifact.meta.get("kernels") or ()
         self.nthreads = nthreads
         self._loaded = loader.load(artifact, [k["symbol"] for k in self.kernels])
         given = iter(arrays)
-        self.memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]  # as the arguments
+        # in the order of the arguments
+        self.memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]
         bases = [address(m) for m in self.memory]
         self._calls = []
         for k in self.kernels:
@@ -66,12 +68,12 @@ class KernelClock:
         return out
 
     def launch(self, step: int) -> None:
-        """Runs one kernel of the plan on the contents of memory."""
+        """Runs one kernel of the plan, on the present contents of memory."""
         entry, slots = self._calls[step]
         threads.launch(entry, ctypes.addressof(slots), self.nthreads)
 
     def spans(self) -> list[Spans]:
-        """Runs one inference; gives for every kernel when each thread worked on it, by
+        """Runs one inference. Returns for every kernel when each thread worked on it, by
         `time.perf_counter`."""
         return [launch_spanned(entry, ctypes.addressof(slots), self.nthreads) for entry, slots in self._calls]
 
@@ -90,7 +92,7 @@ def kernel_times(
 ) -> list[KernelTime]:
     """Medians of all kernels, in order; empty for an artifact that is not a linked model."""
     clock = kernel_clock(artifact, arrays, nthreads)
-    clock.round()  # warms up
+    clock.round()  # for warming up
     samples = [clock.round() for _ in range(rounds)]
     return [
         KernelTime(k["name"], k["workload"], float(k["flops"]), median(s[n] for s in samples))
@@ -99,7 +101,7 @@ def kernel_times(
 
 
 def by_workload(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Seconds of all kernels of each workload together.
+    """Total seconds of all kernels of each workload.
 
     >>> by_workload([("a", 1.0), ("b", 2.0), ("a", 0.5)])
     {'a': 1.5, 'b': 2.0}
@@ -116,7 +118,7 @@ def _memory(artifact: Artifact, spec: ArgSpec, given: Iterator[Array], nthreads:
         return value if address(value) % 64 == 0 else aligned_copy(value)
     if spec.role == "input":
         return aligned_copy(next(given))
-    if spec.role == "constant":  # only `prepare` read it
+    if spec.role == "constant":  # only `prepare` has read it
         return aligned_empty((0,), "uint8")
     if spec.role == "workspace":
         made: Array = aligned_empty(

@@ -2,14 +2,15 @@
 
     f = Module(artifact)
     c = f(a, b)              inputs only: outputs are new arrays
-    f(a, b, c)               inputs and outputs: filled in place
-    g = f.bind(W=w)          constants are prepared once; g(a) then takes the rest
+    f(a, b, c)               inputs and outputs: outputs are filled in place
+    g = f.bind(W=w)          constants are prepared once; g(a) then takes the other inputs
 
-Arrays are NumPy's, or any that speak DLPack (torch's, CuPy's on the CPU), which are read where they are.
+Arrays are NumPy's, or arrays of any library that supports DLPack (torch, CuPy on the CPU). The latter are
+read in place.
 
-A call takes an *argument block* (and its workspaces) from a small pool, fills in the addresses of the arrays
-and makes one native call; from the second one on that also checks the arrays and fills them in (`direct`).
-Weights are shared between blocks, so any number of threads may call at once.
+A call takes an *argument block* (with its workspaces) from a small pool, writes the addresses of the arrays
+into it, and makes one native call. From the second call on, the native call also checks the arrays and writes
+their addresses (`direct_call`). Weights are shared between blocks, so any number of threads may call at once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from autotensor.runtime.native import direct_call, threads
 from autotensor.runtime.results import LEAST, result_array
 from autotensor.runtime.timer import Residency, sample
 
-_IDLE_BLOCKS = 32  # each may hold a whole model's activations; more calls at once than this allocate anew
+# idle blocks that are kept, each with a model's activations, perhaps; more calls at once make new blocks
+_IDLE_BLOCKS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,12 +57,12 @@ class _ArgumentBlock:
 
     slots: Any  # ctypes array of pointers, one per ArgSpec
     address: int
-    keep: tuple[Array, ...]  # workspaces, and prepared arrays when they are made anew in every call
+    keep: tuple[Array, ...]  # workspaces; also the prepared arrays, if every call makes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Short:
-    """The short way of calls; blocks and caller belong to one size of team."""
+    """The short way of calls. The blocks and the caller are for one size of team."""
 
     call: direct_call.Caller
     threads: int
@@ -68,18 +70,19 @@ class _Short:
 
 
 class Module(CompiledFunction):
-    """A loaded artifact; see the module's docstring. Calls are re-entrant."""
+    """A loaded artifact; see the module's docstring. Several calls may run at once."""
 
-    _key = ""  # "": prepared arrays are its own
+    _key = ""  # "": other processes do not share its prepared arrays
 
     def __init__(
         self, artifact: Artifact, threads: int | None = None, provider: str | None = None, key: str = ""
     ) -> None:
-        """Load `artifact`. `threads` defaults to AUTOTENSOR_NUM_THREADS, OMP_NUM_THREADS, the usable cores.
+        """Loads `artifact`. `threads` defaults to AUTOTENSOR_NUM_THREADS, OMP_NUM_THREADS, then the usable
+        cores.
 
-        key: a hash of code and values, under which other processes find the arrays that this module prepares,
-        in the cache folder; "": they are this module's own.
-        Raises ArtifactError if this machine cannot run it.
+        key: a hash of code and values. Under this key, other processes find the arrays that this module
+        prepares, in the cache folder. "": the prepared arrays are this module's own.
+        Raises ArtifactError if this machine cannot run the artifact.
         """
         self._key = key
         self._start(artifact, loader.load(artifact), dict(artifact.values), threads, provider)
@@ -92,15 +95,17 @@ class Module(CompiledFunction):
         nthreads: int | None,
         provider: str | None,
     ) -> None:
-        self.name = artifact.name  # at once: a refused number of threads is an error that says it
+        # set first, because the error about a refused number of threads contains it
+        self.name = artifact.name
         self._loaded = loaded
         self._provider_name = provider
         name = provider or switches.provider()
         self._provider = threads.choose(name) if name else None
         threads.look_again()
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
-        self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region only costs time
-        read = {a.name for a in artifact.weights()}  # the others may lie anywhere, and are dropped
+        # nothing in the artifact is parallel, so a parallel region would only cost time
+        self._alone = bool(artifact.meta.get("alone"))
+        read = {a.name for a in artifact.weights()}  # other arrays may have any alignment, and are dropped
         self._take(artifact, {n: _aligned(v) if n in read else v for n, v in values.items()})
         self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
         reread = artifact.meta.get("reread", ())
@@ -108,7 +113,7 @@ class Module(CompiledFunction):
 
     @property
     def threads(self) -> int:
-        """Most threads of one call."""
+        """The largest number of threads of one call."""
         return self._threads
 
     @threads.setter
@@ -118,15 +123,15 @@ class Module(CompiledFunction):
                 f"{self.name}: threads is {count!r}; it must be a whole number of at least 1."
             )
         self._threads = count
-        # Blocks are made for one team size. A running call keeps its own deque and gives its block back to
-        # that.
+        # Blocks are made for one team size. A call that is running keeps its own deque, and gives its block
+        # back to that deque.
         self._idle: deque[_ArgumentBlock] = deque(maxlen=_IDLE_BLOCKS)
         self._short: _Short | None = None  # made at the first call, which chooses the provider
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
-        """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
+        """Run. Returns the outputs (one array, or a tuple), or None if the caller gave all output arrays.
 
-        Raises ArgumentError naming the argument that does not fit.
+        Raises ArgumentError, which names the argument that does not fit.
         """
         given: Sequence[Array] = arrays
         results: Sequence[Array] | None = None
@@ -149,7 +154,7 @@ class Module(CompiledFunction):
         return self._answer(outputs, results, out)
 
     def _runs_directly(self, arrays: tuple[Any, ...]) -> bool:
-        """Run on exactly these arrays, outputs among them, if they fit: the way that takes a microsecond."""
+        """Runs on exactly these arrays, outputs included, if they fit. This short way takes a microsecond."""
         short = self._short
         if short is None or short.threads != self._threads or threads.is_forked():
             return False
@@ -164,7 +169,7 @@ class Module(CompiledFunction):
             idle.append(block)
 
     def _shorten(self, nthreads: int, idle: deque[_ArgumentBlock]) -> None:
-        """From now on calls take the short way; not those that prepare, or have no outputs."""
+        """Makes later calls take the short way, unless each call prepares or there are no outputs."""
         table = threads.table_of(self._provider)
         if self._prepare_each_call or not self._outputs or not direct_call.layout_is_known():
             return
@@ -195,8 +200,8 @@ class Module(CompiledFunction):
     def _fill(
         self, block: _ArgumentBlock, given: Sequence[Array], results: Sequence[Array] | None
     ) -> Sequence[Array]:
-        """Write the addresses of all arrays into the block; gives the outputs, new ones if `results` is
-        None."""
+        """Writes the addresses of all arrays into the block. Returns the outputs, which are new if `results`
+        is None."""
         slots = block.slots
         if results is not None:
             fill(self.name, slots, self._inputs, self._outputs, given, results)
@@ -208,8 +213,8 @@ class Module(CompiledFunction):
         return made
 
     def _at_lines(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The same arrays, inputs first; those that the kernel reads again and again as copies where they do
-        not begin with a line of the cache (see `codegen/reread.py`)."""
+        """The same arrays, inputs first. An array that the kernel reads again and again is copied if it does
+        not begin at a cache line (see `codegen/reread.py`)."""
         if not self._reread:
             return given
         placed = list(given)
@@ -229,7 +234,7 @@ class Module(CompiledFunction):
         return made
 
     def _block(self, nthreads: int) -> _ArgumentBlock:
-        """A new block: shared values, own workspaces, own prepared arrays where none are shared."""
+        """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared."""
         slots = (ctypes.c_void_p * max(1, len(self.artifact.args)))()
         keep: list[Array] = []
         for k, spec in enumerate(self.artifact.args):
@@ -280,9 +285,10 @@ class Module(CompiledFunction):
         min_seconds: float = 0.02,
         residency: Residency = "hot",
     ) -> tuple[float, ...]:
-        """Seconds of one run, `repeat` samples; `arrays` are inputs, outputs optional. Preparing is not
-        timed."""
-        if hasattr(arrays, "shape"):  # one array: its rows would be taken for the arguments
+        """`repeat` samples of the seconds of one run. `arrays` are the inputs, and optionally the outputs.
+        Preparing is not timed."""
+        # one array: without this check, its rows would be taken for the arguments
+        if hasattr(arrays, "shape"):
             raise ArgumentError(f"{self.name}: time takes the arrays in a list.", fix="f.time([a, b]).")
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)
@@ -298,7 +304,7 @@ class Module(CompiledFunction):
             threads.launch(self._loaded.entry, block.address, team, count, self._provider)
 
         samples = sample(run, repeat=repeat, min_seconds=min_seconds, residency=residency)
-        del keep, given  # alive until here: the block holds bare addresses
+        del keep, given  # keeps them alive until here, because the block holds bare addresses
         return samples
 
     def __repr__(self) -> str:
@@ -307,6 +313,6 @@ class Module(CompiledFunction):
 
 
 def _aligned(value: Array) -> Array:
-    """`value` itself if kernels can use it as it is, else an aligned row-major copy."""
+    """`value` itself if kernels can use it directly, else an aligned row-major copy."""
     fits = value.flags.c_contiguous and value.dtype.isnative and address(value) % ALIGNMENT == 0
     return np.asarray(value) if fits else aligned_copy(value)

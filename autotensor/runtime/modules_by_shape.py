@@ -1,10 +1,10 @@
-"""One function of several modules: the shapes of its inputs say which of them answers.
+"""Several modules as one function: the shapes of the inputs select the module that is called.
 
     f = ByShape([model_for_1, model_for_8])
-    f(x)                     x: [1, …] ──▶ the first, [8, …] ──▶ the second, anything else is an error
-    f.save("model.atm")      both, and weights that they share once
+    f(x)                     x: [1, …] ──▶ the first, [8, …] ──▶ the second, any other shape is an error
+    f.save("model.atm")      both; weights that both use are stored once
 
-Its other members (`args`, `signature`, `time`, `source`) are those of its first module.
+The other members (`args`, `signature`, `time`, `source`) are those of the first module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ByShape(Module):
     """See the module's docstring."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
-        """Raises ArgumentError for modules that do not take the same, shapes aside, or the same shapes."""
+        """Raises ArgumentError if modules differ in more than their shapes, or if two have equal shapes."""
         self._members: Mapping[Shapes, Module] = _by_shapes(modules)
         first = modules[0]
         self._key = ""
@@ -38,21 +38,21 @@ class ByShape(Module):
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """In the order in which they were given."""
+        """The modules in the order in which they were given."""
         return tuple(self._members.values())
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
-        """Run the module of these shapes. Raises ArgumentError listing all shapes when there is none."""
+        """Runs the module with these shapes. If there is none, raises ArgumentError with all shapes."""
         names = [a.name for a in self.signature.inputs]
         given = {**dict(zip(names, arrays, strict=False)), **named}
         if any(n not in given for n in names):
-            return super().__call__(*arrays, out=out, **named)  # which says what is missing
+            return super().__call__(*arrays, out=out, **named)  # its error says what is missing
         found = tuple(tuple(getattr(given[n], "shape", ())) for n in names)
         member = self._members.get(found) or self._made_for(names, found)
         return member(*arrays, out=out, **named)
 
     def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
-        """The module for shapes that none of them takes."""
+        """Raises the error for shapes that no module takes."""
         known = "; ".join(_text(names, shapes) for shapes in self._members)
         raise ArgumentError(
             f"{self.name} is not compiled for {_text(names, found)}.", fix=f"Its shapes are: {known}."
@@ -60,7 +60,7 @@ class ByShape(Module):
 
     @property
     def threads(self) -> int:
-        """Most threads of one call, of every module."""
+        """The largest number of threads of one call, for every module."""
         return self._threads
 
     @threads.setter
@@ -73,14 +73,14 @@ class ByShape(Module):
         return ByShape([m.bind(**constants) for m in self.modules])
 
     def save(self, path: str | Path, store: Store | None = None) -> None:
-        """Write all modules to one `.atm` file, atomically. store: as of one function."""
+        """Writes all modules to one `.atm` file, atomically. store: as for one function."""
         artifacts.save_all(path, self._bound(store))
 
     def _bound(self, store: Store | None = None) -> tuple[Artifact, ...]:
         return tuple(a for m in self.modules for a in m._bound(store))
 
     def _with(self, values: dict[str, Array]) -> ByShape:
-        """Its values are its modules' own: `bind` gives new ones."""
+        """A copy: the values belong to the single modules, and `bind` gives these new ones."""
         return ByShape([copy(m) for m in self.modules])
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Opening an artifact, whatever it was compiled for."""
+"""Opens an artifact for any target."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Function = Module | DeviceModule | Hosted
 
 
 def open_artifact(artifact: Artifact, threads: int | None = None, key: str = "") -> Function:
-    """The function to call: on this processor, on the device that the artifact's target names, or as a
-    plug-in's target does it. key: as in `Module`.
+    """The function to call. It runs on this processor, on the device that the artifact's target names, or in
+    the way of a plug-in's target. key: as for `Module`.
 
-    Raises ArtifactError or TargetError when this machine cannot run it.
+    Raises ArtifactError or TargetError when this machine cannot run the artifact.
     """
     if artifact.target.kind in DEVICE_KINDS:
         return DeviceModule(artifact)
@@ -29,15 +29,15 @@ def open_artifact(artifact: Artifact, threads: int | None = None, key: str = "")
 
 
 def module_of(artifact: Artifact, threads: int | None = None, key: str = "") -> Module:
-    """The function of this processor's code. key: as in `Module`."""
+    """The function of code for this processor. key: as for `Module`."""
     kind = OpenModule if artifact.meta.get(OPEN_SHAPES) else Module
     return kind(artifact, threads=threads, key=key)
 
 
 def ready(artifact: Artifact, threads: int | None = None) -> Artifact:
-    """The artifact with all prepared that calls read, if its constants have values.
+    """The artifact with all arrays prepared that calls read, if its constants have values.
 
-    Raises ArtifactError or TargetError when this machine cannot prepare it.
+    Raises ArtifactError or TargetError when this machine cannot prepare the artifact.
     """
     unmade = [a for a in artifact.role("prepared") if a.name not in artifact.values]
     free = [a for a in artifact.role("constant") if a.name not in artifact.values]

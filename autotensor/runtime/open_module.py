@@ -1,9 +1,10 @@
-"""A compiled function whose extents are known when it is called: one program for a whole range of shapes.
+"""A compiled function whose extents are known only at a call: one program for a whole range of shapes.
 
-    f(x)    x: [100, 64] ──▶ n = 100 ──▶ the view for n = 100: the same code and weights, numbers for shapes
+    f(x)    x: [100, 64] ──▶ n = 100 ──▶ the view for n = 100: the same code and weights, with fixed shapes
 
-A *view* is a Module in every respect: it checks arguments, makes results and calls the code as one that was
-compiled for its shapes does. Making one takes some 100 µs and compiles nothing; the latest are kept.
+A *view* is a Module in every respect: it checks arguments, makes results and calls the code, as a module
+compiled for these shapes does. Making a view takes some 100 µs and compiles nothing. The latest views are
+kept.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from autotensor.runtime.linking import loader
 from autotensor.runtime.module import Module
 from autotensor.runtime.timer import Residency
 
-_VIEWS = 16  # each may hold workspace for a call or more
+_VIEWS = 16  # views that are kept; each may hold workspace for one call or more
 
 
 class OpenModule(Module):
-    """See the module's docstring. Its own shapes, in `args` and `signature`, are the greatest ones."""
+    """See the module's docstring. Its own shapes, in `args` and `signature`, are the largest ones."""
 
     def _start(
         self,
@@ -42,7 +43,7 @@ class OpenModule(Module):
 
     @property
     def threads(self) -> int:
-        """Most threads of one call."""
+        """The largest number of threads of one call."""
         return self._threads
 
     @threads.setter
@@ -51,14 +52,14 @@ class OpenModule(Module):
         self._views: dict[tuple[tuple[int, ...], ...], Module] = {}
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
-        """Run. Raises ArgumentError for shapes outside of the range, and shapes that do not agree."""
+        """Run. Raises ArgumentError for shapes outside the range, and for contradicting shapes."""
         given: Sequence[Array] = arrays
         if named or out is not None or len(arrays) != len(self._inputs):
             given, _ = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         return self.view(given)(*arrays, out=out, **named)
 
     def view(self, given: Sequence[Any]) -> Module:
-        """The module for inputs of these shapes."""
+        """The module for inputs with these shapes."""
         shapes = tuple([tuple(getattr(a, "shape", ())) for a in given])
         view = self._views.get(shapes)
         if view is None:

@@ -1,8 +1,8 @@
-"""The place for which times are valid: a machine, a target, and for a card's target the card.
+"""The place for which times are valid: a machine, a target, and, if the target is for a card, the card.
 
-    here(target) ──▶ Place ──▶ task(workload key) ──▶ what the tuning log files trials under
+    here(target) ──▶ Place ──▶ task(workload key) ──▶ the key of trials in the tuning log
 
-Who searches, resolves, races or prints is given a place, or the task's key that it makes.
+Code that searches, resolves, races or prints gets a place, or the task's key that the place makes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from autotensor.base.target import Target
 from autotensor.runtime.device.device_identity import ABSENT, DeviceIdentity
 from autotensor.runtime.device.devices import device_of
 
-TaskKey = tuple[str, str, str]  # keys of workload and target, fingerprint of the machine
+TaskKey = tuple[str, str, str]  # keys of workload and target, and the machine's fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A target on a machine; `device` is the card that kernels run on, None where the processor runs them."""
+    """A target on a machine. `device` is the card that runs the kernels; None if the processor runs them."""
 
     machine: HostMachine
     target: Target
@@ -31,8 +31,8 @@ class Place:
 
     @property
     def fingerprint(self) -> str:
-        """The processor's own, or with a card one of both: name, memory, units and the driver's major version
-        distinguish cards whose targets are equal."""
+        """The processor's fingerprint, or, with a card, a hash of processor and card. Name, memory, units and
+        the driver's major version distinguish cards whose targets are equal."""
         if self.device is None:
             return self.machine.fingerprint
         d = self.device
@@ -45,7 +45,7 @@ class Place:
 
 @lru_cache(maxsize=64)
 def here(target: Target) -> Place:
-    """The target on this machine; without a card that answers, a place where nothing was ever measured."""
+    """The target on this machine. If no card answers, this is a place where nothing was ever measured."""
     if not target.on_card:
         return Place(host_machine(), target)
     try:

@@ -1,13 +1,13 @@
-"""Memory of results: reused when the last reference is gone, and begun elsewhere in a page than the inputs.
+"""Memory of results: it is reused when the last reference is gone, and keeps its distance from the inputs'.
 
-A call that makes its result requests memory, and the system hands out pages on first touch: 4 MiB
-cost 0.3 to 0.9 ms, more than many a kernel takes. The C library decides whether a freed block goes back to
-the system at once, by the other memory of the process. So a result's block comes back here and serves the
-next call.
+A call that makes a new result requests memory. The system hands out pages on first touch: 4 MiB cost 0.3 to
+0.9 ms, more than many kernels take. Whether a freed block goes back to the system at once is decided by the C
+library, and depends on the other memory of the process. So a result's block comes back to this module, and
+the next call uses it.
 
-    y = f(x)      a block, lent to y and to every view of it
-    y = f(x)      another one: the first y is still held while f runs; then the first comes back
-    y = f(x)      the first one again
+    y = f(x)      a block, lent to y and to every view of y
+    y = f(x)      another block: the first y still holds the first block while f runs, then it comes back
+    y = f(x)      the first block again
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ import numpy as np
 
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
-LEAST = 128 * 1024  # bytes; the C library keeps smaller ones itself
-MOST = 32 * 1024 * 1024  # idle bytes that are kept for one size
+LEAST = 128 * 1024  # in bytes; the C library itself keeps smaller blocks
+MOST = 32 * 1024 * 1024  # most idle bytes that are kept for one size
 _PAGE = 4096
-_SIZES = 8  # sizes that are kept; beyond so many all are forgotten
-_BLOCKS = 4  # blocks that are kept for one size
+_SIZES = 8  # number of sizes that are kept; with one more, all are forgotten
+_BLOCKS = 4  # number of blocks that are kept for one size
 
 _Block = ctypes.Array[ctypes.c_char]
 
-# Every step on these is one operation of CPython's, for results die in any thread, also during a collection:
-# a lock could be held by whom the collection interrupted.
+# Each access to this is one operation of CPython, because a result may die in any thread, also during a
+# garbage collection. A lock could be held by the very thread that the collection has interrupted.
 _idle: dict[int, deque[_Block]] = {}
 
 
 class _Lent(np.ndarray[Any, np.dtype[Any]]):
-    """A block while a result is in it. The result holds it, and views of the result hold the result.
+    """A block while a result uses it. The result holds this object, and views of the result hold the result.
 
-    NumPy lets a view hold what is below the array it was taken from only where both are of one class.
+    In NumPy, a view of an array holds the array's base instead of the array only if both have the same class.
     """
 
     def __del__(self) -> None:
-        if isinstance(block := self.base, ctypes.Array):  # else it is a view of one that was lent
+        if isinstance(block := self.base, ctypes.Array):  # else it is a view of an array that was lent
             _take_back(block)
 
 
 def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[Array] = ()) -> Array:
-    """A row-major array at a multiple of 64 bytes; contents undefined.
+    """A row-major array at a multiple of 64 bytes. Its contents are undefined.
 
-    `beside`: arrays that the kernel reads or writes in the same call; others than NumPy's are passed over.
+    `beside`: arrays that the kernel reads or writes in the same call. Arrays that are not NumPy's are
+    ignored.
     """
     size = math.prod(shape) * dtype.itemsize
     if not LEAST <= size <= MOST:
@@ -67,10 +68,11 @@ def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[
 
 
 def _middle_of_the_widest_gap(low: list[int]) -> int:
-    """The offset in a page of a result's beginning: far from those of the call's other arrays.
+    """The offset in a page at which a result begins, far from the offsets of the call's other arrays.
 
-    A core takes a load for one of data that it has just stored where both have the same place in their pages,
-    and waits: a stencil from a page's start to a page's start took 2.4 times as long on Zen 3.
+    If a load has the same offset in its page as a recent store has in another page, a core takes the load for
+    one of the stored data, and waits. A stencil from the start of one page to the start of another took 2.4
+    times as long on Zen 3.
     """
     if not low:
         return 0

@@ -1,4 +1,4 @@
-"""Arrays to call a compiled function with when only its speed matters."""
+"""Arrays for calling a compiled function when only its speed matters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sample_inputs(
 ) -> tuple[Array, ...]:
     """Random arrays for the arguments that a caller gives: normal floats, small integers.
 
-    index_range: what an argument's elements may be if they are indices (`Artifact.index_range`).
+    index_range: the values that an argument's elements may have if they are indices (`Artifact.index_range`).
     """
     rng = np.random.default_rng(seed)
     out = []

@@ -1,4 +1,4 @@
-"""Loading a saved `.atm`: a kernel or a whole model, which to the runtime are the same; or several."""
+"""Loads a saved `.atm` file: a kernel, a whole model (for the runtime these are the same), or several."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.runtime.variants import best_here
 
-# LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
-# the runtime, so who loads with `recompile` brings it along.
+# LLVM text ──▶ object code for this machine, and the CPU features that the code needs. Code generation is in
+# a higher layer than the runtime, so the caller that loads with `recompile` passes this function.
 Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
 
 
-# Gives an artifact back before it is opened, or refuses it: brought along for the same reason.
+# Returns an artifact before it is opened, or refuses it. The caller passes this function for the same reason.
 Check = Callable[[Artifact], Artifact]
 
 
@@ -31,9 +31,9 @@ def load(
     compiler: Compiler | None = None,
     check: Check = lambda artifact: artifact,
 ) -> Function:
-    """The module saved at `path`, ready to run. Nothing but numpy and llvmlite is imported.
+    """The module saved at `path`, ready to run. Apart from autotensor, only numpy and llvmlite are imported.
 
-    recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
+    recompile: compile the code again for this machine, with `compiler`, from the LLVM text in the file.
     Raises ArtifactError if the file is damaged or its code does not fit this machine.
     """
     key, found = artifacts.load_known(path)
@@ -43,7 +43,7 @@ def load(
 
 
 def unpickled(data: bytes, threads: int | None) -> Function:
-    """The module whose `.atm` file holds these bytes; how modules leave a pickle.
+    """The module whose `.atm` file has these bytes. Unpickling calls this.
 
     Raises ArtifactError for code that does not fit this machine.
     """
@@ -51,9 +51,10 @@ def unpickled(data: bytes, threads: int | None) -> Function:
 
 
 def _opened(found: tuple[Artifact, ...], threads: int | None, key: str = "") -> Function:
-    """key: of all that they are made of, where other processes may have the same; as in `Module`."""
+    """key: a hash of the file, under which other processes may find prepared arrays (see `Module`)."""
     of = {id(a): object_key(key, str(n)) if key else "" for n, a in enumerate(found)}
-    found = best_here(found)  # of variants, another machine that shares the folder may take another one
+    # of several variants, another machine that shares the folder may take another one
+    found = best_here(found)
     keys = [of[id(a)] for a in found]
     if len(found) == 1:
         opened: Function = open_artifact(found[0], threads, keys[0])

@@ -1,10 +1,10 @@
-"""Hosted: a compiled function that Python runs: a simulator's, or one of a device driven from here.
+"""Hosted: a compiled function that Python runs: a simulator's function, or a device that Python drives.
 
-    f = Hosted(artifact, run)       run({"A": a, "B": b, "C": c}) fills the outputs, and may give a report
-    c = f(a, b)                     checked, allocated and named as a `Module` does it
-    print(f.report)                 what the last call's `run` gave
+    f = Hosted(artifact, run)       run({"A": a, "B": b, "C": c}) fills the outputs, and may return a report
+    c = f(a, b)                     arguments are checked, outputs made and named, as by a `Module`
+    print(f.report)                 the report that `run` returned in the last call
 
-Constants that are not bound are read in every call; prepared arrays are made anew in every call.
+Unbound constants are read in every call, and prepared arrays are made anew in every call.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class Hosted(CompiledFunction):
         self._own = tuple(s for s in free if s.spec.role in ("prepared", "workspace"))
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
-        """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
+        """Run. Returns the outputs (one array, or a tuple), or None if the caller gave all output arrays.
 
-        Raises ArgumentError naming the argument that does not fit.
+        Raises ArgumentError, which names the argument that does not fit.
         """
         given, wanted = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         results = [_empty(s) for s in self._outputs] if wanted is None else list(wanted)
-        fill(self.name, [0] * len(self.artifact.args), self._inputs, self._outputs, given, results)  # checks
+        # checks the arrays
+        fill(self.name, [0] * len(self.artifact.args), self._inputs, self._outputs, given, results)
         slots = (*self._inputs, *self._outputs, *self._own)
         own = [_empty(s) for s in self._own]
         named_arrays = {s.spec.name: a for s, a in zip(slots, (*given, *results, *own), strict=True)}
@@ -56,7 +57,7 @@ class Hosted(CompiledFunction):
         return self._answer(results, wanted, out)
 
     def _prepared(self) -> dict[str, Array]:
-        return {}  # made anew in every call
+        return {}  # prepared arrays are made anew in every call
 
     def _with(self, values: dict[str, Array]) -> Self:
         return type(self)(replace(self.artifact, values=values), self._run)
@@ -68,7 +69,7 @@ class Hosted(CompiledFunction):
         min_seconds: float = 0.02,
         residency: Residency = "hot",
     ) -> tuple[float, ...]:
-        """Seconds of one run here, `repeat` samples; what a simulated device would take is its report's."""
+        """`repeat` samples of one run's seconds here. The report has the seconds of a simulated device."""
         given = tuple(arrays)
 
         def run(count: int) -> None:

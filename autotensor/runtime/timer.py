@@ -1,9 +1,10 @@
-"""Timing: samples in seconds of one run, all of them kept; choosing and averaging is for the reader.
+"""Timing: samples of the seconds of one run. All samples are returned; the caller chooses or averages.
 
     sample(run, repeat=5, min_seconds=0.02) ──▶ (s0, s1, s2, s3, s4)      run(n) runs the thing n times
 
 The number of runs inside one sample grows until the sample lasts `min_seconds`, so that neither the clock nor
-the call dominates. "hot" leaves caches as the run left them; "cold" sweeps them before every single run.
+the call dominates. "hot" leaves the caches as the run left them. "cold" sweeps the caches before every single
+run.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from autotensor.base.target import host_caches
 Residency = Literal["hot", "cold"]
 Clock = Callable[[], float]
 
-_GROWTH = 1.3  # aim a little beyond min_seconds: the estimate comes from shorter, slower samples
-_MOST_GROWTH = 100  # never trust a first sample near the clock's resolution further than this
+_GROWTH = 1.3  # aims a little beyond min_seconds, because the estimate comes from shorter, slower samples
+# the number of runs grows at most by this factor: a first sample near the clock's resolution is not exact
+_MOST_GROWTH = 100
 _MOST_RUNS = 1 << 30
 _LEAST_SWEEP_BYTES = 32 << 20
 _MOST_SWEEP_BYTES = 256 << 20
@@ -38,11 +40,11 @@ def sample(
     max_seconds: float | None = None,
     clock: Clock = time.perf_counter,
 ) -> tuple[float, ...]:
-    """`repeat` samples, in order, of the seconds that one run takes.
+    """`repeat` samples of the seconds that one run takes, in order.
 
-    warmup: runs before the first sample. max_seconds: stop early, with at least one sample, once so much time
-    has gone. In cold mode each sample is one run, or the mean of as many as fit `min_seconds`, each after a
-    sweep.
+    warmup: number of runs before the first sample. max_seconds: stop after this time, but not before the
+    first sample. In cold mode, each sample is one run, or the mean of as many runs as fit into `min_seconds`,
+    each after a sweep.
     """
     if repeat < 1 or min_seconds < 0:
         raise InputError(
@@ -66,7 +68,7 @@ def sample(
 
 
 def _runs_per_sample(measure: Callable[[int], float], min_seconds: float) -> tuple[int, float]:
-    """How many runs fill `min_seconds`, and the first sample with so many."""
+    """The number of runs that fill `min_seconds`, and the first sample with so many runs."""
     count = 1
     while True:
         seconds = measure(count)
@@ -91,7 +93,7 @@ def _cold(run: Callable[[int], None], count: int, clock: Clock) -> float:
 
 
 def sweep_caches() -> None:
-    """Push everything else out of the data caches, by writing a buffer larger than the last one."""
+    """Removes all other data from the data caches, by writing a buffer larger than the last cache."""
     buffer = _sweep_buffer()
     buffer += 1
 

@@ -1,15 +1,16 @@
-"""One timing at a time on this machine, and no compiling meanwhile: a lock that all processes share.
+"""A lock that all processes of this machine share: only one times at once, and none compiles meanwhile.
 
     with timing_lock():          waits until no other process times or compiles candidates
         with timing_lock(): …    the same thread may take it again
-    with compiling():            waits until no other process times anything; any number compile together
-    with timing_lock(beside=True), compiling(spare=True)     the two together: on cores that are not timed on
-    with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
+    with compiling():            waits until no other process times; any number may compile together
+    with timing_lock(beside=True), compiling(spare=True)     both at once, on different cores
+    with timing_by(deadline) as alone: …        continues without the lock if the deadline comes first
 
-A whole run limits its waits in total: `search/measuring/timing_turns.py`.
+`search/measuring/timing_turns.py` limits the total waiting time of a whole run.
 
-The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that. Whoever waits to time
-holds a second lock meanwhile, which compilers pass through: however many they are, timing gets its turn.
+The lock is the system kernel's (`flock`), so it vanishes with its process, however that ends. A process that
+waits for timing holds a second lock meanwhile. Compilers must pass this second lock, so timing gets its turn,
+however many processes compile.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 
 _POLL_SECONDS = 0.02
-MOST_WAIT_S = 300.0  # longest wait for one turn: no timing takes so long, but its process may be stopped
+# longest wait for one turn: no timing takes so long, but a process that holds the lock may be stopped
+MOST_WAIT_S = 300.0
 
 
 class BusyError(MeasureError):
-    """Somebody else kept the lock for as long as we could wait."""
+    """Another process kept the lock for as long as this one could wait."""
 
 
 class NoFolderError(MeasureError):
@@ -44,13 +46,13 @@ class MachineLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._threads = threading.RLock()  # between threads of this process; counts re-entrance
+        self._threads = threading.RLock()  # between threads of this process; it also counts nested uses
         self._depth = 0
-        self._owner: int | None = None  # the thread that has it
+        self._owner: int | None = None  # the thread that holds the lock
         self._file: int | None = None
 
     def acquire(self, timeout_s: float | None = None) -> None:
-        """Wait for the lock. Raises BusyError naming the holder after `timeout_s`; None waits for ever."""
+        """Waits for the lock. After `timeout_s`, raises BusyError with the holder. None waits for ever."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._threads.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise self._busy(timeout_s)
@@ -70,14 +72,14 @@ class MachineLock:
     def release(self) -> None:
         self._depth -= 1
         if self._depth == 0 and self._file is not None:
-            os.ftruncate(self._file, 0)  # those who share it have no name
-            os.close(self._file)  # gives the kernel's lock back
+            os.ftruncate(self._file, 0)  # processes that share the lock do not write their names
+            os.close(self._file)  # releases the kernel's lock
             self._file = self._owner = None
         self._threads.release()
 
     @contextmanager
     def shared(self, timeout_s: float | None = None) -> Iterator[None]:
-        """Inside the block no other thread owns the lock, though others may share it; this one may own it."""
+        """Inside the block, no other thread owns the lock. Others may share it, and this one may own it."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if self._owner == threading.get_ident():
             yield
@@ -97,7 +99,7 @@ class MachineLock:
             self.release()
 
     def holder(self) -> str:
-        """Process id that has the lock, as text; empty when none has, or several share it."""
+        """Id of the process that holds the lock, as text; empty if none does, or several share it."""
         try:
             return self.path.read_text().strip()
         except (OSError, UnicodeDecodeError):
@@ -108,10 +110,10 @@ class MachineLock:
         return self.path.with_suffix(".turn")
 
     def _take(self, path: Path, deadline: float | None, timeout_s: float | None, shared: bool = False) -> int:
-        """A file of which we hold the kernel's lock."""
-        import fcntl  # POSIX only, like everything that times here
+        """A file whose kernel lock this process now holds."""
+        import fcntl  # only on POSIX, like everything that times here
 
-        # Not followed if it is a link: the folder may be shared by users when TMPDIR says so.
+        # A link is not followed, because TMPDIR may name a folder that several users share.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         try:
             file = os.open(path, flags, 0o600)
@@ -120,7 +122,7 @@ class MachineLock:
         try:
             while True:
                 try:
-                    # Blocking would be fairer, but cannot be given up in time.
+                    # A blocking call would be fairer, but cannot be given up after the timeout.
                     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
                     fcntl.flock(file, kind | (0 if deadline is None else fcntl.LOCK_NB))
                     break
@@ -141,8 +143,8 @@ class MachineLock:
 
 @contextmanager
 def timing_lock(timeout_s: float | None = None, beside: bool = False) -> Iterator[None]:
-    """Hold the machine's timing lock inside the block. beside: not all cores are timed on, and
-    processes may compile on spare ones."""
+    """Holds the machine's timing lock inside the block. beside: some cores are not used for timing, and
+    processes may compile on these."""
     began, folder = time.monotonic(), private_folder()
     with _machine_lock(folder, "timing.lock")(timeout_s):
         if beside:
@@ -155,9 +157,11 @@ def timing_lock(timeout_s: float | None = None, beside: bool = False) -> Iterato
 
 @contextmanager
 def timing_by(deadline: Deadline) -> Iterator[bool]:
-    """Waits for the timing lock until the deadline, MOST_WAIT_S at most; gives whether it is held.
+    """Waits for the timing lock until the deadline, but at most MOST_WAIT_S. Yields whether the lock is held.
 
-    Rough times are better than none: also where the lock can be nowhere, for want of a temporary folder."""
+    Rough times are better than none, so timing continues without the lock. This is also done if there is no
+    temporary folder that the lock could be in.
+    """
     with ExitStack() as turn:
         held = True
         try:
@@ -169,8 +173,8 @@ def timing_by(deadline: Deadline) -> Iterator[bool]:
 
 @contextmanager
 def compiling(timeout_s: float | None = None, spare: bool = False) -> Iterator[None]:
-    """Inside the block no other process of this user times anything; spare: it may, on other cores than
-    those that compile. Raises BusyError after `timeout_s`."""
+    """Inside the block no other process of this user times anything. spare: other processes may time, but on
+    other cores than those that compile. Raises BusyError after `timeout_s`."""
     with _machine_lock(private_folder(), "spare.lock" if spare else "timing.lock").shared(timeout_s):
         yield
 
@@ -181,16 +185,17 @@ def _machine_lock(folder: Path, name: str) -> MachineLock:
 
 
 def private_folder() -> Path:
-    """The user's own folder among the temporary files, mode 0700, created if need be.
+    """The user's own folder in the folder for temporary files, with mode 0700, created if need be.
 
-    Raises NoFolderError if it cannot be made, MeasureError if somebody else owns a folder of that name.
+    Raises NoFolderError if the folder cannot be made, MeasureError if another user owns a folder of that
+    name.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         path = Path(tempfile.gettempdir()) / f"autotensor-{user}"
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-    except OSError as error:  # tempfile's, too: none of the usual places can be written
+    except OSError as error:  # also tempfile's own error: none of the usual folders can be written to
         raise NoFolderError(
             "there is no folder for temporary files that can be written.", fix="Set TMPDIR to one."
         ) from error

@@ -1,6 +1,6 @@
-"""One file, several processors: of the artifacts that differ in their target only, the best that runs here.
+"""One file for several processors: of artifacts that differ only in their target, the best that runs here.
 
-(x86-64-v3, x86-64-v4, aarch64)  on AVX2 ──▶ (x86-64-v3)          by widest vectors, then by most features
+(x86-64-v3, x86-64-v4, aarch64)  on AVX2 ──▶ (x86-64-v3)          the widest vectors win, then most features
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from autotensor.runtime.linking.loader import fits_here
 
 
 def best_here(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """One artifact for each set of arguments, in order. An artifact without alternatives is taken as it is:
-    opening it gives the error, if there is one.
+    """One artifact for each set of arguments, in order. An artifact without alternatives is returned without
+    a check: if it cannot run here, opening it raises the error.
 
-    Raises ArtifactError if this processor runs none of several.
+    Raises ArtifactError if there are alternatives and this processor can run none of them.
     """
     groups: dict[tuple[ArgSpec, ...], list[Artifact]] = {}
     for artifact in artifacts:

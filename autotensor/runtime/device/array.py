@@ -2,7 +2,8 @@
 
     x = to_device(array, "cuda");  y = f(x);  y.numpy()
 
-On CUDA they speak `__cuda_array_interface__` and DLPack, both ways: torch.from_dlpack(y), f(torch_tensor).
+On CUDA, these arrays support `__cuda_array_interface__` and DLPack, both ways: torch.from_dlpack(y),
+f(torch_tensor).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class DeviceArray:
         return found if dtype is None else found.astype(dtype)
 
     def _native(self) -> Any:
-        """The owner library's array over the same memory."""
+        """An array of the owner's library (CuPy, for example) over the same memory."""
         if self.device.kind != "cuda":
             raise ArgumentError(
                 f"arrays of {self.device.kind} cannot be shared with other libraries.", fix="Use .numpy()."
@@ -58,7 +59,7 @@ class DeviceArray:
         try:
             native = self._native()
         except ArgumentError as error:
-            raise AttributeError(error.what) from error  # hasattr is how others ask
+            raise AttributeError(error.what) from error  # because other libraries ask with hasattr
         return dict(native.__cuda_array_interface__)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -73,7 +74,7 @@ class DeviceArray:
 
 
 def to_device(array: Array, target: str) -> DeviceArray:
-    """A copy of a host array on the device that a target means: "opencl", "opencl -device=gpu", "cuda"."""
+    """A copy of a host array on a target's device: "opencl", "opencl -device=gpu" or "cuda", for example."""
     device = device_of(parse(target))
     with device.lock:
         memory = device.allocate(array.nbytes)

@@ -5,9 +5,9 @@
     run = device.plan((source,), [DeviceCall("relu", (b, a), grid=(4, 1, 1), block=(256, 1, 1))])
     run();  device.read(b, into)
 
-An artifact for a device holds source text in `objects`, and says what is launched (`files/launches.py`). Two
-devices answer the contract: opencl.py and cuda.py; devices.py opens them. Calls on one device come one at a
-time; its `lock` says whose turn it is.
+An artifact for a device holds source text in `objects`, and a list of launches (`files/launches.py`). Two
+classes implement the contract, in opencl.py and cuda.py; devices.py opens them. Only one thread at a time may
+call a device: the thread that holds the device's `lock`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from autotensor.runtime.device.device_identity import DeviceIdentity
 from autotensor.runtime.files.launches import Extents
 
 Run = Callable[[], None]
-Memory = Any  # a device's own: pyopencl's buffer, CuPy's array
+Memory = Any  # the device library's own type: pyopencl's buffer, CuPy's array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceCall:
-    """One launch with the memory of every parameter."""
+    """One launch, with the memory for each parameter."""
 
     kernel: str
     memories: tuple[Memory, ...]
-    grid: Extents  # blocks
-    block: Extents  # threads of a block
+    grid: Extents  # number of blocks
+    block: Extents  # number of threads in a block
     dynamic_shared_bytes: int = 0
     object: int = 0  # index of the source that defines the kernel
 
@@ -48,7 +48,7 @@ class Device(Protocol):
 
     kind: str
     name: str
-    alignment: int  # bytes: a part of a memory starts at a multiple
+    alignment: int  # a part of a memory begins at a multiple of so many bytes
     identity: DeviceIdentity
     lock: threading.RLock
 
@@ -62,22 +62,22 @@ class Device(Protocol):
         ...
 
     def write(self, memory: Memory, array: Array) -> None:
-        """Copies a row-major host array to the memory's start; the copy is finished when this returns."""
+        """Copies a row-major host array to the memory's start. The copy is finished when this returns."""
         ...
 
     def read(self, memory: Memory, into: Array) -> None:
-        """Fills a row-major host array from the memory; waits for earlier kernels."""
+        """Fills a row-major host array from the memory. Waits for earlier kernels."""
         ...
 
     def copy(self, source: Memory, into: Memory, size: int) -> None:
-        """Copies so many bytes from one memory to another, after earlier kernels."""
+        """Copies `size` bytes from one memory to another, after earlier kernels."""
         ...
 
     def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
         """A function that starts the calls in order and does not wait for them.
 
-        Raises ArtifactError with the compiler's words when a source is refused, or the device lacks what a
-        kernel needs.
+        Raises ArtifactError with the compiler's message when the compiler refuses a source, or when the
+        device lacks something that a kernel needs.
         """
         ...
 

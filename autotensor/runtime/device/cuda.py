@@ -1,8 +1,9 @@
-"""CUDA through CuPy: kernels as its modules, memory as its arrays, a whole plan as one CUDA graph.
+"""CUDA through CuPy: kernels as CuPy's modules, memory as CuPy's arrays, a whole plan as one CUDA graph.
 
-Everything here needs a card; its contract and tests are the same as OpenCL's, and no other file of autotensor
-uses CuPy. NVRTC compiles with our own options, through the functions that CuPy has for it: `RawModule` would
-add `-ftz=true`, which turns the smallest numbers into zeros. Binaries are kept in the object cache.
+Everything here needs a card. The contract and the tests are the same as for OpenCL, and no other file of
+autotensor uses CuPy. NVRTC compiles with our own options, through the functions that CuPy has for NVRTC.
+CuPy's `RawModule` would add `-ftz=true`, which turns the smallest numbers into zeros. Binaries are kept in
+the object cache.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from autotensor.runtime.device.device_identity import DeviceIdentity
 from autotensor.runtime.files.object_cache import default_cache, object_key
 
 INSTALL = "pip install 'autotensor[cuda12x]'"
-STATIC_SHARED_BYTES = 48 << 10  # a kernel must request more
-VECTOR_BYTES = 16  # the widest access of a kernel: arrays begin at multiples
+STATIC_SHARED_BYTES = 48 << 10  # a kernel that needs more must request it
+VECTOR_BYTES = 16  # the widest memory access of a kernel: arrays begin at multiples of so many bytes
 
 
 class CudaDevice:
@@ -44,7 +45,7 @@ class CudaDevice:
             self.name,
             int(properties["totalGlobalMem"]),
             int(properties["multiProcessorCount"]),
-            str(cupy.cuda.runtime.driverGetVersion() / 1000),  # 12080 is CUDA 12.8's
+            str(cupy.cuda.runtime.driverGetVersion() / 1000),  # 12080 means CUDA 12.8
         )
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self.lock = threading.RLock()
@@ -96,7 +97,7 @@ class CudaDevice:
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:
-        """CUDA's errors of the runtime and of the driver as a TargetError that says what failed."""
+        """Turns errors of CUDA's runtime and driver into a TargetError that says what failed."""
         cuda = self._cupy.cuda
         try:
             yield
@@ -116,7 +117,7 @@ class CudaDevice:
         return float(cuda.get_elapsed_time(first, last)) * 1e-3
 
     def foreign(self, array: Any) -> Memory | None:
-        """CuPy's, PyTorch's and anybody's row-major array with `__cuda_array_interface__`."""
+        """The memory of any library's row-major array that has `__cuda_array_interface__`."""
         if not hasattr(array, "__cuda_array_interface__"):
             return None
         found = self._cupy.asarray(array)
@@ -157,7 +158,7 @@ class CudaDevice:
         return kernel, call
 
     def _built(self, source: bytes) -> Any:
-        """The source as a loaded module, its machine code from the cache if it is there."""
+        """The source as a loaded module. Its machine code comes from the cache, if the cache has it."""
         cuda, cache = self._cupy.cuda, default_cache()
         versions = (self._cupy.__version__, self._nvrtc_version, str(self.capability))
         key = object_key("cuda", source, *versions, *nvrtc_library.OPTIONS)
@@ -176,7 +177,7 @@ class CudaDevice:
         return module
 
     def _compiled(self, source: str) -> bytes:
-        """Machine code for the card; PTX, which the driver compiles, if NVRTC is older than the card."""
+        """Machine code for the card, or PTX, which the driver compiles, if NVRTC is older than the card."""
         nvrtc = self._cupy.cuda.nvrtc
         known = max((a for a in nvrtc.getSupportedArchs() if a <= self.capability), default=0)
         if not known:
@@ -200,7 +201,7 @@ class CudaDevice:
 
 
 class _Launches:
-    """The launches of a plan; from the second run on they are one CUDA graph."""
+    """The launches of a plan. From the second run on, they are one CUDA graph."""
 
     def __init__(self, cupy: Any, stream: Any, bound: Sequence[tuple[Any, DeviceCall]], device: Any) -> None:
         self._cupy, self._stream, self._bound, self._device = cupy, stream, bound, device
@@ -216,7 +217,8 @@ class _Launches:
             self._graph.launch(self._stream)
             return
         self._runs += 1
-        if self._runs == 1 or len(self._bound) < 2:  # modules are loaded by a first launch, not by capturing
+        # the first launch loads modules; capturing a graph cannot load them
+        if self._runs == 1 or len(self._bound) < 2:
             self._launch()
             return
         self._device.finish()
@@ -253,7 +255,7 @@ def _cupy() -> Any:
 
 
 def _nvrtc_version(cupy: Any) -> str:
-    """NVRTC's version, such as "12.9". CuPy 13 finds NVRTC's wheel only if it is loaded already."""
+    """NVRTC's version, such as "12.9". CuPy 13 finds NVRTC in its wheel only after the library is loaded."""
     nvrtc_library.library()
     try:
         return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))

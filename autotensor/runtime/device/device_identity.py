@@ -1,4 +1,4 @@
-"""The identity of an accelerator: two accelerators with one identity may share records."""
+"""The identity of an accelerator: two accelerators with the same identity may share records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DeviceIdentity:
 
     @property
     def driver_major(self) -> str:
-        """The part of the driver's version with which generated code changes.
+        """The part of the driver's version that changes the generated code when it changes.
 
         >>> DeviceIdentity("card", driver="570.86.15").driver_major
         '570'
@@ -26,6 +26,7 @@ class DeviceIdentity:
         return found[0] if found else self.driver
 
 
-ABSENT = DeviceIdentity("absent")  # code may be made for a card that is not here; nothing was measured on it
+# code may be compiled for a card that is not in this machine; nothing was measured on that card
+ABSENT = DeviceIdentity("absent")
 
 __all__ = ["ABSENT", "DeviceIdentity"]

@@ -1,4 +1,4 @@
-"""The device that a target means, opened once per process."""
+"""The device for a target, opened once per process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from autotensor.runtime.files.launches import DEVICE_KINDS
 
 
 def device_of(target: Target) -> Device:
-    """The device for a target. An OpenCL target may name the platform, and says whether it suits cards or
-    processors."""
+    """The device for a target. An OpenCL target may name the platform, and says whether a card or a processor
+    is preferred."""
     if target.kind == "opencl":
         return open_device("opencl", target.arch, card=target.on_card)
     return open_device(target.kind)
 
 
 def open_device(kind: str, platform: str = "", *, card: bool = False) -> Device:
-    """The device of a kind, opened once per process. Raises TargetError in one sentence if there is none.
+    """The device of one kind, opened once per process. Raises a TargetError of one sentence if there is none.
 
     card: for OpenCL, whether a card or a processor is preferred.
     """
@@ -33,8 +33,8 @@ _homes: dict[int, int] = {}  # identity of a device ▶ the process that opened 
 
 
 def check_process(device: Device) -> None:
-    """Raises TargetError in a forked child of the process that opened the device: a driver's threads are not
-    there, and a call would wait for them for ever, or fail."""
+    """Raises TargetError in a forked child of the process that opened the device: the child lacks the
+    driver's threads, so a call would wait for ever for them, or fail."""
     if _homes.get(id(device), os.getpid()) != os.getpid():
         raise TargetError(
             f"target {device.kind!r} cannot be used in this forked process: its parent has opened it.",

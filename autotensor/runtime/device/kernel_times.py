@@ -1,6 +1,7 @@
-"""The time of each kernel of a linked model on a device, in its place, by the device's clock.
+"""The time of each kernel of a linked model on a device, at its position in the model, by the device's clock.
 
-Same as kernel_times.py: `kernels` are the model's, `round()` gives seconds of each in the plan's order.
+This has the same members as kernel_times.py for processors: `kernels` are the model's kernels, and `round()`
+gives seconds for each of them in the plan's order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DeviceKernelClock:
             return [device.seconds(run, 1) for run in self._runs]
 
     def spans(self) -> list[tuple[tuple[int, float, float], ...]]:
-        """One inference: when each kernel ran, from 0 on, one after another as the device runs them."""
+        """When each kernel ran in one inference, from 0 on. A device runs one kernel after another."""
         spans: list[tuple[tuple[int, float, float], ...]] = []
         began = 0.0
         for seconds in self.round():

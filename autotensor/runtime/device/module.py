@@ -2,11 +2,12 @@
 
     f = DeviceModule(artifact)
     c = f(a, b)              NumPy in, NumPy out: copied to the device and back
-    c = f(to_device(a), b)   with an array of the device among the arguments the results stay there, too
+    c = f(to_device(a), b)   if an argument is on the device, the results stay on the device, too
     g = f.bind(W=w)          constants are prepared on the device, once
 
-A *frame* is memory for every argument and the plan over it. Host arrays are copied into the frame's own
-memory; arrays of the device take its place, in a frame of their own. Calls of one device take turns.
+A *frame* is memory for every argument, and the plan that runs on this memory. Host arrays are copied into the
+frame's own memory. If a call gets arrays on the device, a frame of its own uses their memory directly. Calls
+on one device take turns.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from autotensor.runtime.files.launches import LaunchSpec, launches
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 
-_FRAMES = 8  # frames that are kept for calls with arrays of the device
+_FRAMES = 8  # number of frames that are kept for calls with arrays on the device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """Memory by argument, and the plan that runs over it."""
+    """The memory of each argument, and the plan that uses this memory."""
 
     memory: Mapping[str, Memory]
     prepare: Run | None
@@ -43,11 +44,12 @@ class _Frame:
 
 
 class DeviceModule(CompiledFunction):
-    """A loaded artifact of a device; see the module's docstring."""
+    """A loaded artifact for a device; see the module's docstring."""
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
-        """Open the device that `artifact` is for. Raises TargetError if there is none, ArtifactError if it
-        refuses the code. `threads` is taken for the sake of callers that do not know the target."""
+        """Opens the device that `artifact` is for. Raises TargetError if there is no such device, and
+        ArtifactError if the device refuses the code. `threads` has no effect: it is for callers that do not
+        know the target."""
         self._start(artifact, dict(artifact.values))
 
     def _start(self, artifact: Artifact, values: dict[str, Array]) -> None:
@@ -76,7 +78,7 @@ class DeviceModule(CompiledFunction):
     # -- arguments ----------------------------------------------------------------------------------------
 
     def _on_device(self, slots: Sequence[Slot], arrays: Sequence[Any]) -> dict[str, Memory]:
-        """The memory of those arguments that are on the device already, by name."""
+        """The memory of the arguments that are already on the device, by name."""
         found: dict[str, Memory] = {}
         for slot, array in zip(slots, arrays, strict=False):
             if isinstance(array, np.ndarray):
@@ -91,7 +93,7 @@ class DeviceModule(CompiledFunction):
                     named = f"{self.name}: argument {slot.spec.name!r}: {error.what}"
                     raise ArgumentError(named, fix=error.fix) from error
                 if memory is None:
-                    continue  # the host's checks raise the error
+                    continue  # the checks for host arrays raise the error
                 interface = array.__cuda_array_interface__
                 shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
             if tuple(shape) != slot.shape or dtype != slot.dtype:
@@ -110,7 +112,7 @@ class DeviceModule(CompiledFunction):
         results: Sequence[Any] | None,
         there: Mapping[str, Memory],
     ) -> None:
-        """Checks the host arrays and copies inputs to the device."""
+        """Checks the host arrays, and copies the inputs to the device."""
         here = [(s, a) for s, a in zip(self._inputs, given, strict=True) if s.spec.name not in there]
         back = [
             (s, a)
@@ -131,8 +133,8 @@ class DeviceModule(CompiledFunction):
     def _receive(
         self, frame: _Frame, results: Sequence[Any] | None, there: Mapping[str, Memory], *, stay: bool
     ) -> list[Any]:
-        """The outputs: the given arrays, filled, else new arrays, which are on the device if an argument
-        was."""
+        """The outputs: the given arrays, filled, or else new arrays. New arrays are on the device if an
+        argument was on the device."""
         out: list[Any] = []
         for n, slot in enumerate(self._outputs):
             name = slot.spec.name
@@ -153,7 +155,7 @@ class DeviceModule(CompiledFunction):
         return out
 
     def _copy(self, source: Memory, into: Memory, slot: Slot) -> None:
-        """Copies to a new memory of the device, because the next call would overwrite the frame's own."""
+        """A copy in new memory of the device: the next call would overwrite the frame's own memory."""
         self.device.copy(source, into, slot.bytes)
 
     # -- frames -------------------------------------------------------------------------------------------
@@ -164,7 +166,8 @@ class DeviceModule(CompiledFunction):
         found = self._frames.pop(key, None)
         if found is None:
             found = self._new_frame(there)
-        self._frames[key] = found  # newest last; a frame keeps the caller's memory alive, so ids stay true
+        # newest last; the frame keeps the caller's memory alive, so its id stays valid
+        self._frames[key] = found
         while len(self._frames) > _FRAMES:
             del self._frames[next(k for k in self._frames if k != key)]
         return found
@@ -177,19 +180,19 @@ class DeviceModule(CompiledFunction):
         return _Frame(memory, prepare, self._plan("run", memory))
 
     def _memory(self, values: Mapping[str, Array] | None = None) -> dict[str, Memory]:
-        """Memory of the device for every argument, those with values filled."""
+        """Memory of the device for every argument. Arguments with values are filled."""
         values = self._values if values is None else values
         memory: dict[str, Memory] = {}
         for spec in self.artifact.args:
             if spec.role == "constant" and spec.name not in values and not self._prepare_each_call:
-                continue  # only `prepare` reads it, and that is done
+                continue  # only `prepare` reads this argument, and `prepare` has run
             memory[spec.name] = self.device.allocate(spec.bytes)
             if spec.name in values:
                 self.device.write(memory[spec.name], values[spec.name])
         return memory
 
     def plans(self, counts: Sequence[int], arrays: Sequence[Array]) -> list[Run]:
-        """The run as plans of so many launches each, over the inputs' own memory, for timing."""
+        """The run divided into plans, for timing: plan k has counts[k] launches."""
         with self.device.lock:
             frame = self._frame({})
             self._send(frame, arrays, None, {})
@@ -218,7 +221,7 @@ class DeviceModule(CompiledFunction):
         return self.device.plan(self.artifact.objects, calls)
 
     def _prepared(self) -> dict[str, Array]:
-        """The prepared arrays, made on the device and copied back."""
+        """The prepared arrays, computed on the device and copied back."""
         with self.device.lock:
             memory = self._memory()
             self._plan("prepare", memory)()
@@ -243,7 +246,7 @@ class DeviceModule(CompiledFunction):
         min_seconds: float = 0.02,
         residency: Residency = "hot",
     ) -> tuple[float, ...]:
-        """Seconds of one run by the device's clock, `repeat` samples; without preparing and copying."""
+        """`repeat` samples of one run's seconds, by the device's clock, without preparing and copying."""
         given, results = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         with self.device.lock:
             there = self._on_device(self._inputs, given)
@@ -261,7 +264,7 @@ class DeviceModule(CompiledFunction):
 
 
 class DeviceClock:
-    """A clock that only runs while the device runs; `sample` takes it as both run and clock."""
+    """A clock that only runs while the device runs. It is both the run and the clock for `sample`."""
 
     def __init__(self, device: Device, run: Run) -> None:
         self._device, self._run, self._seconds = device, run, 0.0

@@ -1,6 +1,6 @@
-"""NVRTC, CUDA's compiler, as a library: its place, and the options for compiling all our kernels.
+"""NVRTC, CUDA's compiler, as a library: where it is found, and the options for compiling all our kernels.
 
-library()      from NVIDIA's wheels, else the system's; once it is loaded, CuPy finds it, too
+library()      from NVIDIA's wheels, else the system's; CuPy finds it only once it is loaded
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 
 INSTALL = "Install it with: pip install nvidia-cuda-nvrtc-cu12"
-# Subnormal numbers stay what they are; CuPy's own compilations turn them into zeros.
+# Subnormal numbers keep their values. CuPy's own compilations turn them into zeros.
 OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ftz=false")
-_IN_WHEELS = ("cuda_nvrtc/lib/libnvrtc.so.*", "cu*/lib/libnvrtc.so.*")  # for CUDA 12, and from 13 on
+# for CUDA 12, and for CUDA 13 and later
+_IN_WHEELS = ("cuda_nvrtc/lib/libnvrtc.so.*", "cu*/lib/libnvrtc.so.*")
 
 
 @lru_cache(maxsize=1)

@@ -1,10 +1,10 @@
-"""OpenCL through pyopencl: one in-order queue on a device that is chosen by its platform's name.
+"""OpenCL through pyopencl: one in-order queue on a device. The platform's name selects the device.
 
     AUTOTENSOR_OPENCL=portable, --target "opencl -platform=portable"      "Portable Computing Language": PoCL
 
-Without them the best known platform is taken among those with a device of the target's kind. A simulator
-(Oclgrind) is taken only when it is named. Compiled programs are kept in the object cache by their content;
-PoCL keeps its own (pocl_cache.py).
+Without these, autotensor takes the best known platform that has a device of the target's kind. A simulator
+(Oclgrind) is used only if it is named. Compiled programs are kept in the object cache by their content; PoCL
+has a cache of its own (pocl_cache.py).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from autotensor.runtime.device.pocl_cache import sweep, use_own_folder
 from autotensor.runtime.device.pocl_cpu import GENERIC, UNKNOWN, ZEN_3, name_processor
 from autotensor.runtime.files.object_cache import default_cache, object_key
 
-# Best first, by a part of the platform's name.
+# Best first. Each entry is a part of a platform's name.
 PLATFORMS = ("NVIDIA", "AMD", "Intel(R) OpenCL Graphics", "Apple", "rusticl", "Intel", "Portable Computing")
 ONLY_WHEN_ASKED = ("Oclgrind",)
 INSTALL = "pip install 'autotensor[opencl]'"
-OPTIONS = "-cl-std=CL1.2 -cl-mad-enable"  # products and sums in one operation, as on the other targets
+OPTIONS = "-cl-std=CL1.2 -cl-mad-enable"  # a product and a sum in one operation, as on the other targets
 
 
 class OpenCLDevice:
@@ -41,8 +41,8 @@ class OpenCLDevice:
     kind = "opencl"
 
     def __init__(self, platform: str = "", *, card: bool = False) -> None:
-        """platform: a part of its name; "" takes the name in AUTOTENSOR_OPENCL. card: whether a card or a
-        processor is preferred.
+        """platform: a part of the platform's name; "" takes the name in AUTOTENSOR_OPENCL. card: whether a
+        card or a processor is preferred.
 
         Raises TargetError when there is no such platform.
         """
@@ -70,7 +70,7 @@ class OpenCLDevice:
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"
         d = self._device
-        # for a processor PoCL gives the memory that is free now, but an identity must not change
+        # for a processor, PoCL reports the memory that is free now, but an identity must not change
         memory = psutil.virtual_memory().total if d.type & cl.device_type.CPU else d.global_mem_size
         self.identity = DeviceIdentity(
             self.name, int(memory), int(d.max_compute_units), d.driver_version.strip()
@@ -140,7 +140,7 @@ class OpenCLDevice:
     # -- programs -----------------------------------------------------------------------------------------
 
     def _bound(self, source: bytes, call: DeviceCall) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-        """A separate kernel object with all arguments set, and its sizes in threads."""
+        """A separate kernel object with all arguments set, and the launch's sizes in threads."""
         cl = self._cl
         if source not in self._programs:
             self._programs[source] = self._built(source)
@@ -162,7 +162,7 @@ class OpenCLDevice:
         return kernel, sizes, call.block
 
     def _built(self, source: bytes) -> Any:
-        """The program, from the cache if it is there."""
+        """The program, from the cache if the cache has it."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pyopencl warns of every word that a compiler prints
             if self._keeps_kernels:
@@ -189,7 +189,7 @@ class OpenCLDevice:
             raise ArtifactError(f"{self.name} refuses the kernel source: {error}.") from error
 
     def _name_processor(self) -> None:
-        """See pocl_cpu.py: a trial build says whether PoCL supports the processor's name."""
+        """Gives PoCL a usable name of the processor if a trial build shows the need (see pocl_cpu.py)."""
         if not sys.platform.startswith("linux"):
             return
         record, features = self._device.int_ptr, host().features
@@ -212,7 +212,7 @@ class OpenCLDevice:
 
 
 class _Commands:
-    """Calls with their arguments set; running enqueues them."""
+    """Calls with their arguments set. Running them puts them into the queue."""
 
     def __init__(self, cl: Any, queue: Any, bound: Sequence[Any], checked: Callable[[Any], None]) -> None:
         self._enqueue, self._queue, self._bound, self._checked = (
@@ -223,7 +223,7 @@ class _Commands:
         )
 
     def start(self) -> tuple[Any, Any]:
-        """Enqueues all calls; gives the events of the first and the last."""
+        """Puts all calls into the queue. Returns the events of the first and the last."""
         first = last = None
 
         def work() -> None:
@@ -240,10 +240,9 @@ class _Commands:
 
 
 def choose_platform(names: Sequence[str], wanted: str = "", fitting: Sequence[str] = ()) -> str:
-    """The platform to use, by name; platforms in `fitting`, which have a device of the right kind, come
-    first.
+    """The platform to use, by name. Platforms in `fitting` have a device of the right kind, and come first.
 
-    Raises TargetError when there is none, or none of that name.
+    Raises TargetError when there is no platform, or none with that name.
 
     >>> choose_platform(("Oclgrind", "Portable Computing Language"))
     'Portable Computing Language'

@@ -1,20 +1,21 @@
-"""Artifact: a compiled function as data: objects, texts, constants. `artifact_file.py` has their files.
+"""Artifact: a compiled function as data: objects, texts, constants. `artifact_file.py` writes and reads
+files.
 
-The ABI of all native code, of kernels and of whole models:
+The ABI of all native code, for kernels and for whole models:
 
     void entry(Context *ctx, void **args, int32 tid, int32 nthreads)
 
-`args` holds one pointer per ArgSpec, in order. The function is called once by each thread of a team and is
-right for every nthreads >= 1; `ctx` gives it a barrier (see threads.py). `prepare` has the same form and gets
-the same pointers: it reads the "constant" slots and fills the "prepared" ones, once; `entry` reads inputs,
-prepared and constants and fills outputs.
+`args` holds one pointer per ArgSpec, in order. Each thread of a team calls the function once, and the result
+is right for every nthreads >= 1. `ctx` gives the function a barrier (see threads.py). `prepare` has the same
+form and gets the same pointers. It runs once: it reads the "constant" slots and fills the "prepared" ones.
+`entry` reads inputs, prepared arrays and constants, and fills outputs.
 
 The memory behind each pointer:
 
     input, output, constant   row-major array, aligned to its element only
     prepared                  row-major array at a multiple of 64 bytes
     workspace                 scratch at a multiple of 64 bytes with undefined contents, private to this call;
-                              per_thread: `stride` bytes for each thread, the callee adds tid * stride
+                              per_thread: `stride` bytes for each thread; the function adds tid * stride
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from autotensor.base.target import Target
 
 ROLES = ("input", "constant", "prepared", "output", "workspace")
 _CACHE_LINE = 64
-EXTENTS = "extents?"  # the constant that tells kernels their run-time extents; no author's name has a "?"
-OPEN_SHAPES = "open_shapes"  # key in meta with the meaning of these extents: runtime/extents.py
+# the constant that holds the run-time extents for kernels; names given by users have no "?"
+EXTENTS = "extents?"
+OPEN_SHAPES = "open_shapes"  # key in meta that explains these extents: runtime/extents.py
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -61,12 +63,12 @@ class ArgSpec:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one copy."""
+        """The size of one copy in bytes."""
         return math.prod(self.shape) * dtype_of(self.dtype).bytes
 
     @property
     def stride(self) -> int:
-        """Bytes between the copies of two threads; whole cache lines, so that threads do not share one."""
+        """Bytes between the copies of two threads, in whole cache lines: threads never share a line."""
         return -(-self.bytes // _CACHE_LINE) * _CACHE_LINE
 
     def __str__(self) -> str:
@@ -77,20 +79,20 @@ class ArgSpec:
 class Artifact:
     """Compiled code with everything needed to load, explain and rebuild it.
 
-    meta is free JSON, with keys that the runtime and the linking of models read, besides `alone`:
+    meta is free JSON. The runtime and the linking of models read `alone` and these keys:
 
-    entry_constants  the names of the constants that `entry` itself still reads. The others are dropped once
-                     they are prepared, which halves the weights in memory; without the key all are kept.
-    prepared_by      {"code": hash, "reads": names of constants} of `prepare`: two artifacts for one target
-                     with equal ones prepare the same arrays from the same constants
-    passed           the names of the prepared arrays that only `prepare` itself reads
-    index_ranges     by name of an argument, the least and the largest value that its elements may have, for
-                     arguments that hold indices
+    entry_constants  the names of the constants that `entry` itself reads. The others are dropped once they
+                     are prepared, which halves the weights in memory. Without this key, all are kept.
+    prepared_by      {"code": hash, "reads": names of constants} of `prepare`. If two artifacts for one target
+                     have the same value here, they prepare the same arrays from the same constants.
+    passed           the names of the prepared arrays that only `prepare` reads
+    index_ranges     for each argument that holds indices, by its name: the smallest and the largest value
+                     that its elements may have
     """
 
     name: str
     target: Target
-    entry: str  # the symbol of the entry
+    entry: str  # name of the entry's symbol
     prepare: str | None
     args: tuple[ArgSpec, ...]
     objects: tuple[bytes, ...]  # native object files, linked together
@@ -112,26 +114,26 @@ class Artifact:
         return tuple(a for a in self.args if a.role in roles)
 
     def entry_constants(self) -> tuple[str, ...]:
-        """Constants that must be kept after preparing, because `entry` reads them."""
+        """The constants that must be kept after preparing, because `entry` reads them."""
         constants = tuple(a.name for a in self.role("constant"))
         kept = self.meta.get("entry_constants")
         return constants if kept is None else tuple(n for n in constants if n in kept)
 
     def weights(self) -> tuple[ArgSpec, ...]:
-        """The arrays that `entry` reads in addition to its inputs: prepared arrays, and constants that are
-        kept."""
+        """The arrays that `entry` reads in addition to its inputs: the prepared arrays, and the constants
+        that are kept."""
         kept = self.entry_constants()
         return tuple(a for a in self.args if a.role == "prepared" or a.name in kept)
 
     def prepared_by(self) -> tuple[str, tuple[str, ...]]:
-        """A hash of the code of `prepare`, "" if it is not known, and the constants that it reads."""
+        """A hash of `prepare`'s code ("" if not known), and the names of the constants that it reads."""
         found = self.meta.get("prepared_by")
         if found is None:
             return "", tuple(a.name for a in self.role("constant"))
         return found["code"], tuple(found["reads"])
 
     def index_range(self, name: str) -> tuple[int, int] | None:
-        """The values that an argument's elements may have if they are indices; None: any."""
+        """The range of an argument's elements if they are indices. None: they may have any value."""
         found = self.meta.get("index_ranges", {}).get(name)
         return None if found is None else (int(found[0]), int(found[1]))
 

@@ -1,13 +1,14 @@
-"""The arguments of an entry, written into its symbol: a description that differs is detected.
+"""The arguments of an entry, hashed into its symbol, so that a description with other arguments is detected.
 
     conv2d_run_6588b98fee5446fa29e8_abi_0f3c9a1be2d45678
                                         └── hash of roles, shapes and types of all arguments, in order, of the
-                                            constants that stay, and of the indices that are inside
+                                            constants that are kept, and of the ranges of indices
 
-An `.atm` describes its arguments in JSON, next to code that was compiled for them. If code is called with
-smaller arrays than it was compiled for, it writes into other memory; so the description and the symbol are
-compared when a file is opened. This guards against mistakes, not against an author: code can do anything
-(docs/security.md). Symbols of older versions have no such part, and are accepted.
+An `.atm` file describes its arguments in JSON, next to the code that was compiled for them. Code that is
+called with smaller arrays than it was compiled for writes into other memory. So the description and the
+symbol are compared when a file is opened. This protects against mistakes, not against the author of a file,
+because code can do anything (docs/security.md). Symbols of older versions have no such hash, and are
+accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def bound(
     constants: Collection[str],
     ranges: Mapping[str, Sequence[int]],
 ) -> str:
-    """The symbol of an entry with a hash of its arguments at its end.
+    """The symbol of an entry, with a hash of its arguments at the end.
 
     part: "run" or "prepare". constants: names of the constants that are kept (Artifact.entry_constants).
     ranges: the ranges of arguments that hold indices, by name.
@@ -45,7 +46,7 @@ def bound(
 
 
 def check_bound(artifact: Artifact) -> None:
-    """Raises ArtifactError if an entry was compiled for other arguments than the artifact tells."""
+    """Raises ArtifactError if an entry was compiled for other arguments than the artifact describes."""
     ranges = artifact.meta.get("index_ranges", {})
     for part, symbol in (("run", artifact.entry), ("prepare", artifact.prepare)):
         found = _BOUND.fullmatch(symbol or "")

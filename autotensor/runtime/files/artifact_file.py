@@ -1,4 +1,4 @@
-"""`.atm` files: artifacts as a sealed container of JSON and parts, and back. Nothing in them is executed."""
+"""`.atm` files: artifacts in a sealed container of JSON and parts. Reading a file executes nothing in it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from autotensor.runtime.files.manifest import check_head, check_meta
 from autotensor.runtime.files.object_cache import object_key
 
 # 2: code takes parts of heavy regions from its context (work_sharing.py); code of format 1 does not
-# 3: several artifacts, each as in format 2
-# 4: of one or several; texts are compressed
+# 3: a file holds several artifacts, each as in format 2
+# 4: a file holds one or several artifacts; texts are compressed
 FORMAT = 4
-_PACKED = ".z"  # end of a compressed part's name
-_MOST_TEXT = 64 << 20  # most bytes of one text: a small part must not unpack to fill the memory
+_PACKED = ".z"  # suffix of a compressed part's name
+_MOST_TEXT = 64 << 20  # longest text in bytes, so that a small part cannot unpack to fill the memory
 
 
 def save(path: str | Path, artifact: Artifact) -> None:
@@ -36,10 +36,10 @@ def save(path: str | Path, artifact: Artifact) -> None:
 
 
 def load(path: str | Path) -> Artifact:
-    """The artifact in an `.atm` file; its values are read-only maps of the file.
+    """The artifact in an `.atm` file. Its values are read-only maps of the file.
 
-    Raises ArtifactError for anything but an intact file of a known format, and for one that holds several
-    artifacts (`load_all`). Nothing is executed.
+    Raises ArtifactError for everything except an intact file of a known format, and for a file with several
+    artifacts (use `load_all`). Nothing is executed.
     """
     found = load_all(path)
     if len(found) != 1:
@@ -51,7 +51,7 @@ def load(path: str | Path) -> Artifact:
 
 
 def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
-    """Write several artifacts to one `.atm` file, atomically. Equal parts, such as weights, are kept once."""
+    """Writes several artifacts to one `.atm` file, atomically. Equal parts (weights, say) are stored once."""
     if len(artifacts) == 1:
         save(path, artifacts[0])
     else:
@@ -72,7 +72,7 @@ def _alone(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
 
 def _together(artifacts: Sequence[Artifact]) -> tuple[dict[str, Any], dict[str, Buffer]]:
     heads, kept = [], dict[str, Buffer]()
-    places: dict[bytes, str] = {}  # digest of a part → the name that it has in the file
+    places: dict[bytes, str] = {}  # digest of a part → name of the part in the file
     for n, artifact in enumerate(artifacts):
         head, members = _small(*description(artifact))
         names = {}
@@ -84,15 +84,15 @@ def _together(artifacts: Sequence[Artifact]) -> tuple[dict[str, Any], dict[str, 
 
 
 def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...]:
-    """The artifacts in an `.atm` file, in order; mostly one. Raises ArtifactError as `load` does.
+    """The artifacts in an `.atm` file, in order. Most files hold one. Raises ArtifactError as `load` does.
 
-    data: the file's contents, where there is no file; `path` is then a name for messages only.
+    data: the file's contents, if there is no file. `path` is then only a name for messages.
     """
     return load_known(path, data)[1]
 
 
 def load_known(path: str | Path, data: bytes | None = None) -> tuple[str, tuple[Artifact, ...]]:
-    """`load_all`, and a hash of all that the file holds."""
+    """A hash of everything in the file, and the artifacts as from `load_all`."""
     path = Path(path)
     head, members = read_container(path, FORMAT, data)
     try:
@@ -101,16 +101,16 @@ def load_known(path: str | Path, data: bytes | None = None) -> tuple[str, tuple[
         if not found:
             raise ValueError("it holds none")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, AutotensorError) as error:
-        # The seal holds, so the file is as it was written: by another program, a version that broke the
-        # format, or somebody who lies.
+        # The seal is right, so the file is unchanged since it was written: by another program, by a version
+        # that broke the format, or by somebody who lies.
         why = str(error).rstrip(".") or type(error).__name__
         why = f"it lacks {why}" if isinstance(error, KeyError) else why
         raise ArtifactError(f"{path} does not describe a compiled function: {why}.") from error
-    return object_key(json.dumps(head, sort_keys=True)), found  # the hashes of all parts are in there
+    return object_key(json.dumps(head, sort_keys=True)), found  # `head` contains the hashes of all parts
 
 
 def give_back(found: Iterable[Artifact]) -> None:
-    """Gives back the memory into which values of a file were read for hashing or preparing."""
+    """Gives back the memory that was used to read a file's values for hashing or preparing."""
     give_back_pages(_owner(v) for artifact in found for v in artifact.values.values())
 
 
@@ -123,7 +123,7 @@ def _owner(value: Array) -> Any:
 
 
 def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
-    """An artifact as JSON and the parts that it names."""
+    """An artifact as JSON, and the parts that the JSON names."""
     values = {name: np.ascontiguousarray(v) if v.ndim else v for name, v in artifact.values.items()}
     objects = {f"objects/{k}.o": data for k, data in enumerate(artifact.objects)}
     texts = {f"texts/{k}.txt": kind for k, kind in enumerate(sorted(artifact.texts))}
@@ -151,7 +151,7 @@ def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
 def _small(
     head: Mapping[str, Any], members: Mapping[str, Buffer]
 ) -> tuple[dict[str, Any], dict[str, Buffer]]:
-    """A description with its texts compressed: they shrink to a fifth, and small models are half text."""
+    """A description with compressed texts: they shrink to a fifth, and small models are half text."""
     texts = set(head["texts"].values())
     names = {m: m + _PACKED if m in texts else m for m in members}
     packed = {names[m]: zlib.compress(data) if m in texts else data for m, data in members.items()}
@@ -159,7 +159,7 @@ def _small(
 
 
 def _text(member: str, data: memoryview) -> str:
-    """The text of a member. Raises ValueError for bytes that are not text, or for a very long text."""
+    """The text of a member. Raises ValueError if the bytes are not text, or if the text is very long."""
     if not member.endswith(_PACKED):
         return str(data, "utf-8")
     unpacking = zlib.decompressobj()
@@ -173,7 +173,7 @@ def _text(member: str, data: memoryview) -> str:
 
 
 def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The description with other names of its parts."""
+    """The description, with other names for its parts."""
     return {
         **head,
         "objects": [names[m] for m in head["objects"]],
@@ -183,7 +183,7 @@ def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 
 
 def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
-    """The artifact of a description; raises an error of any kind for a description that is damaged or visibly
+    """The artifact of a description. Raises an error of any kind for a description that is damaged or visibly
     false."""
     check_head(head)
     args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
@@ -211,7 +211,7 @@ def _bytes_of(value: Array) -> Buffer:
 
 
 def _array_of(spec: ArgSpec, data: memoryview) -> Array:
-    """A read-only array over the bytes of a member; raises ValueError if their number is wrong."""
+    """A read-only array over the bytes of a member. Raises ValueError if the number of bytes is wrong."""
     if len(data) != spec.bytes:
         raise ValueError(f"value of {spec} has {len(data)} bytes")
     return np.frombuffer(data, dtype=np.uint8).view(dtype_of(spec.dtype).numpy).reshape(spec.shape)

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one."""
+"""Writing files so that a reader sees the old contents or the new ones, never a part of the new ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[BinaryIO]:
-    """A binary file open for reading and writing that takes the place of `path` when the block ends without
-    an error.
+    """A binary file, open for reading and writing. It replaces `path` when the block ends without an error.
 
     temp file next to `path` ──▶ flush, fsync ──▶ rename ──▶ fsync of the directory
 
-    `mode` is subject to the umask. When the block raises, `path` is untouched and the temporary file is gone.
-    lasting: with the two fsyncs, after which the file survives a power cut; some 10 ms. Without, a power cut
-    may leave a file of other contents: for files whose readers check a hash.
+    `mode` is subject to the umask. If the block raises, `path` is unchanged and the temporary file is
+    removed. lasting: whether to run the two fsyncs, which take some 10 ms. After them, the file survives a
+    power cut. Without them, a power cut may leave other contents in the file, so this is for files whose
+    readers check a hash.
     """
     temporary = path.with_name(f".{path.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
@@ -39,7 +39,7 @@ def replacing(path: Path, mode: int = 0o666, lasting: bool = True) -> Iterator[B
 
 
 def _sync_directory(path: Path) -> None:
-    """Make a rename in `path` survive a power cut; file systems that cannot do this are not an error."""
+    """Makes a rename in `path` survive a power cut. File systems that cannot do this cause no error."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

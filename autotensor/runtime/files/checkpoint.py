@@ -4,7 +4,7 @@
     arrays, facts = load("run.safetensors")
 
 The format is safetensors, which other programs can read. The file is replaced atomically (`atomic_write.py`),
-so a process killed while saving leaves the old one.
+so a process killed while saving leaves the old file intact.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str] | None = None) -> None:
-    """Writes the arrays and facts about them, atomically.
+    """Writes the arrays, and facts about them, atomically.
 
     Raises InputError when the directory does not exist.
     """
-    from safetensors.numpy import save as as_bytes  # imported here: loading a model must not import it
+    # imported here, because loading a model must not import it
+    from safetensors.numpy import save as as_bytes
 
     where = Path(path)
     if not where.parent.is_dir():
         raise InputError(
             f"there is no directory {where.parent} to save {where.name} in.", fix="Make it first."
         )
-    # because ascontiguousarray gives an array without axes one axis
+    # ascontiguousarray would give an array without axes one axis
     whole = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in arrays.items()}
     content = as_bytes(whole, dict(facts or {}))
     with replacing(where) as file:
@@ -43,9 +44,9 @@ def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str]
 
 
 def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays of a file and the facts kept with them.
+    """The arrays of a file, and the facts stored with them.
 
-    Raises InputError when there is no such file, ArtifactError when it is not a checkpoint.
+    Raises InputError when the file does not exist, and ArtifactError when it is not a checkpoint.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes

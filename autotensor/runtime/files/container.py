@@ -1,15 +1,15 @@
-"""The file under a `.atm`: a stored zip whose every byte is covered by a hash, with members that can be
+"""The container format of `.atm` files: an uncompressed zip. A hash covers every byte, and members can be
 memory-mapped.
 
     ┌ header, padding ┐┌ manifest.json ┐┌ header ┐┌ objects/0.o ┐ … ┌ central directory ┐┌ end ┐┌ comment ┐
       sealed            sealed           sealed    sha256 in the      sealed               sealed   the seal
                                                    manifest
 
-Each member's data starts at a multiple of 64 bytes, so that mapped arrays are aligned for any vector
-instruction. The manifest holds size and sha256 of all other members; the seal, a sha256 in the zip's comment,
-covers everything that is not such a member: headers, padding, manifest and directory. Together they read each
-byte once and leave none uncovered. `unzip -l` works on it. Start reading at `write_container` and
-`read_container`.
+Each member's data begins at a multiple of 64 bytes, so that mapped arrays are aligned for any vector
+instruction. The manifest holds the size and the sha256 of all other members. The seal, a sha256 in the zip's
+comment, covers everything that is not such a member: headers, padding, manifest and directory. So checking
+reads each byte exactly once and leaves none out. `unzip -l` can list the file. Start reading at
+`write_container` and `read_container`.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _COMMENT_BYTES = len(_SEAL) + 64
 _NAME = re.compile(r"[a-z0-9_]+(/[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)?(\.[a-z]+)?")
 _LOCAL_HEADER_BYTES = 30
 _HEADER = b"PK\3\4"  # the first bytes of a file
-_END_BYTES = 22  # bytes of the record between directory and comment
-_ALIGNMENT_EXTRA = 0xD935  # the extra field that Android's zipalign introduced for this purpose
-_ZIP64_EXTRA_BYTES = 20  # zipfile adds so many to the local header of a member near or above 2 GiB
+_END_BYTES = 22  # size of the record between directory and comment
+_ALIGNMENT_EXTRA = 0xD935  # the type of extra field that Android's zipalign introduced for this purpose
+_ZIP64_EXTRA_BYTES = 20  # zipfile adds this many bytes to the local header of a member near or above 2 GiB
 
 Buffer = bytes | memoryview
 Image = bytes | mmap.mmap  # the contents of a whole file
 
 
 def write_container(path: Path, head: Mapping[str, Any], members: Mapping[str, Buffer]) -> None:
-    """Write `head` (JSON-able) and `members` to `path`, atomically. Raises ArtifactError if that cannot be
-    done."""
+    """Writes `head` (JSON-able) and `members` to `path`, atomically. Raises ArtifactError if that fails."""
     manifest = _described(head, members, path.name)
     try:
         with replacing(path) as file:
             _write(file, manifest, members)
             file.flush()
-            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with its last view
+            # the map is closed with its last view
+            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             _sealed(file, image, set(members), path)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}.") from error
@@ -67,7 +67,7 @@ def container_bytes(head: Mapping[str, Any], members: Mapping[str, Buffer]) -> b
 
 
 def _described(head: Mapping[str, Any], members: Mapping[str, Buffer], name: str) -> bytes:
-    """The manifest."""
+    """The manifest, as bytes."""
     bad = [name for name in members if not _NAME.fullmatch(name) or name == MANIFEST]
     if bad:
         raise ArtifactError(f"save: {bad[0]!r} cannot be the name of a part of an .atm file.")
@@ -87,7 +87,7 @@ def _write(file: BinaryIO, manifest: bytes, members: Mapping[str, Buffer]) -> No
 
 
 def _sealed(file: BinaryIO, image: Image, members: set[str], path: Path) -> None:
-    """Puts the seal at the end; `image` is the file's contents."""
+    """Appends the seal to the file; `image` holds the file's contents."""
     seal = _seal(memoryview(image), _spans(image, path), members)
     file.seek(-64, os.SEEK_END)
     file.write(seal)
@@ -96,11 +96,12 @@ def _sealed(file: BinaryIO, image: Image, members: set[str], path: Path) -> None
 def read_container(
     path: Path, newest_format: int, contents: bytes | None = None
 ) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """The manifest and the members (read-only views of the mapped file), after every byte was checked.
+    """The manifest and the members (read-only views of the mapped file), after a check of every byte.
 
-    contents: the file's contents, for example from `container_bytes`; `path` is then a name for messages
-    only.
-    Raises ArtifactError: unreadable, not a container, of a newer format, or changed since it was written.
+    contents: the file's contents, for example from `container_bytes`. `path` is then only a name for
+    messages.
+    Raises ArtifactError if the file is unreadable, not a container, of a newer format, or changed since it
+    was written.
     """
     image: Image = _map(path) if contents is None else contents
     spans = _spans(image, path)
@@ -122,15 +123,15 @@ def read_container(
         raise _damaged(path, "its seal does not match")
     members = {name: view[start:stop] for name, (start, stop) in spans.items() if name != MANIFEST}
     for name, data in members.items():
-        # The table is already covered by the seal, so it has the shape that `write_container` gave it.
+        # The seal covers the manifest, so this table has the form that `write_container` gave it.
         if table[name] != {"bytes": len(data), "sha256": _sha256(data)}:
             raise _damaged(path, f"the hash of {name} does not match")
     return manifest, members
 
 
 def give_back(parts: Iterable[Any]) -> None:
-    """Gives the pages of mapped members back to the system, whose cache holds them; they can be read
-    again."""
+    """Gives the pages of mapped members back to the system. The system's cache holds their contents, so they
+    can be read again."""
     maps = {id(m): m for p in parts if isinstance(p, memoryview) and isinstance(m := p.obj, mmap.mmap)}
     for image in maps.values():
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -138,7 +139,7 @@ def give_back(parts: Iterable[Any]) -> None:
 
 
 def _map(path: Path) -> mmap.mmap:
-    """The file as read-only memory; it stays mapped for as long as a view of it lives."""
+    """The file as read-only memory. It stays mapped as long as a view of it exists."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -171,8 +172,8 @@ def _manifest(view: memoryview, spans: Mapping[str, tuple[int, int]], path: Path
 
 
 def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
-    """The place of each member's data: name → (first byte, byte after the last); the places are disjoint and
-    inside the file."""
+    """The position of each member's data: name → (first byte, byte after the last). The positions are
+    disjoint and inside the file."""
     spans: dict[str, tuple[int, int]] = {}
     try:
         with zipfile.ZipFile(_Reader(image)) as archive:
@@ -192,7 +193,8 @@ def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
                 raise ValueError("its directory does not match its contents")
     except ArtifactError:
         raise
-    except Exception as error:  # zipfile leaks struct, index, unicode and value errors on damaged directories
+    # for damaged directories, zipfile raises struct, index, unicode and value errors
+    except Exception as error:
         why = "" if isinstance(error, zipfile.BadZipFile) else f" ({error})"
         raise ArtifactError(f"{path} is not an .atm file, or is truncated{why}.") from error
     end = 0
@@ -204,7 +206,7 @@ def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
 
 
 class _Reader:
-    """The few file methods that zipfile needs, over a map; closing it leaves the map open."""
+    """The few file methods that zipfile needs, over a map. Closing the reader leaves the map open."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -231,7 +233,7 @@ class _Reader:
 
 
 def _seal(view: memoryview, spans: Mapping[str, tuple[int, int]], hashed_elsewhere: set[str]) -> bytes:
-    """Hex sha256 of all bytes except the comment's digest itself and the members named."""
+    """Hex sha256 of all bytes except the digest in the comment and the data of the members named."""
     digest = hashlib.sha256()
     at = 0
     for start, stop in sorted(spans[name] for name in hashed_elsewhere):
@@ -242,10 +244,10 @@ def _seal(view: memoryview, spans: Mapping[str, tuple[int, int]], hashed_elsewhe
 
 
 def _aligned_entry(file: BinaryIO, name: str, size: int) -> zipfile.ZipInfo:
-    """Entry for `name` whose padding makes the data, which follows the header, start at a multiple of 64."""
-    entry = zipfile.ZipInfo(name)  # its date is fixed at 1980: equal artifacts give equal files
+    """An entry for `name`. Its padding makes the data after the header begin at a multiple of 64."""
+    entry = zipfile.ZipInfo(name)  # its date is 1980, so that equal artifacts give equal files
     entry.external_attr = 0o644 << 16
-    large = size * 1.05 > zipfile.ZIP64_LIMIT  # the test that zipfile itself makes
+    large = size * 1.05 > zipfile.ZIP64_LIMIT  # zipfile itself makes the same test
     fixed = _LOCAL_HEADER_BYTES + len(name.encode()) + (_ZIP64_EXTRA_BYTES if large else 0) + 6
     padding = -(file.tell() + fixed) % ALIGNMENT
     entry.extra = struct.pack("<HHH", _ALIGNMENT_EXTRA, 2 + padding, ALIGNMENT) + bytes(padding)

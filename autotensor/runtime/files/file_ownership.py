@@ -1,10 +1,11 @@
-"""Ownership of files: executed or trusted files must belong to the user, and nobody else may write to them.
+"""Ownership of files: files that are executed or trusted must belong to the user, and only the user may
+write.
 
     /home/ada/.cache ── autotensor ── objects ── v1 ── 3f ── 3fa9…
-    who may rename here?  └──────── owner, and who may write? ────┘
+    who may rename this?  └──────── owner, and who may write? ────┘
 
-Links are not followed, because their owner may change them later. On systems without owners everything is
-trusted.
+Links are not followed, because their owner may change them later. On systems without owners of files,
+everything is trusted.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def complaint(path: Path, *, writable: bool = False) -> str:
-    """Why the file or folder at `path` cannot be trusted, as a clause; "" if it is the user's own.
+    """Why the file or folder at `path` cannot be trusted, as a clause; "" if it belongs to the user.
 
-    writable: others may write to it, because an outer folder keeps them out. Raises OSError if it does not
-    exist.
+    writable: others may have the right to write to it, because an outer folder keeps them out. Raises OSError
+    if it does not exist.
     """
     return _complaint(path, path.lstat(), writable)
 
@@ -39,7 +40,7 @@ def _complaint(path: Path, found: os.stat_result, writable: bool = False) -> str
 
 
 def complaint_above(folder: Path) -> str:
-    """Why others could replace a folder: another user owns an outer folder, or everybody may write to it."""
+    """Why others could replace a folder: an outer folder belongs to another user, or is open to everybody."""
     if not hasattr(os, "getuid"):
         return ""
     for around in folder.resolve().parents:
@@ -52,7 +53,7 @@ def complaint_above(folder: Path) -> str:
 
 
 def complaint_below(folder: Path) -> str:
-    """Why something in a folder, at any depth, cannot be trusted; "" if everything can."""
+    """Why something in a folder, at any depth, cannot be trusted; "" if everything can be trusted."""
     closed = not stat.S_IMODE(folder.lstat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
     for path in _all_below(folder):
         if why := complaint(path, writable=closed):
@@ -66,9 +67,9 @@ def _all_below(folder: Path) -> Iterator[Path]:
 
 
 def make_own(folder: Path) -> str:
-    """Makes a folder and its missing parents, closed to others; gives why it cannot be trusted, or "".
+    """Makes a folder and its missing parents, closed to others. Returns why it cannot be trusted, or "".
 
-    Raises OSError if it cannot be made.
+    Raises OSError if the folder cannot be made.
     """
     missing = [folder]
     while not missing[-1].parent.exists():
@@ -79,9 +80,9 @@ def make_own(folder: Path) -> str:
 
 
 def open_own(path: Path) -> int:
-    """Opens a file for reading that belongs to the user, in a folder that does; gives the descriptor.
+    """Opens a user's own file in a folder of the user's own, for reading. Returns the descriptor.
 
-    Raises PermissionError if either belongs to somebody else, or OSError.
+    Raises PermissionError if the file or the folder belongs to somebody else, and OSError for other failures.
     """
     if why := complaint(path.parent):
         raise PermissionError(why)

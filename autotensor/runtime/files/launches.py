@@ -1,6 +1,7 @@
-"""The launches of an artifact for a device: `meta["launches"]`, in order, by "prepare" and by "run".
+"""The launches of an artifact for a device: `meta["launches"]`, in order, for "prepare" and for "run".
 
-kernel, number of its source, grid, block, and for every parameter an argument and an offset in bytes
+A launch names the kernel, the index of its source, grid and block, and for every parameter an argument and an
+offset in bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """One launch as an artifact describes it; `args` are (number of an argument, offset in bytes)."""
+    """One launch, as an artifact describes it. `args` are pairs (index of an argument, offset in bytes)."""
 
     kernel: str
     args: tuple[tuple[int, int], ...]
@@ -28,7 +29,7 @@ class LaunchSpec:
     block: Extents
     dynamic_shared_bytes: int = 0
     object: int = 0
-    tile: Mapping[str, Any] | None = None  # a thread's tile, for the error about too many registers
+    tile: Mapping[str, Any] | None = None  # the tile of one thread, for the error about too many registers
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> LaunchSpec:

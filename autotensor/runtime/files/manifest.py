@@ -1,7 +1,8 @@
 """Checks the description of a compiled function before it is used.
 
-A sealed file is unchanged since it was written, but anybody can write one. The facts that the runtime relies
-on are checked here: kinds of values, names that refer to something, places inside their memory.
+A sealed file is unchanged since it was written, but anybody can write one. So the facts that the runtime
+relies on are checked here: types of values, names that must exist, and offsets that must be inside their
+memory.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.launches import DEVICE_KINDS, launches
 
-MOST_BYTES = 1 << 47  # most bytes of an argument: a process can address no more
-MOST_AXES = 32  # most axes of an array, by any version of NumPy
+MOST_BYTES = 1 << 47  # largest argument in bytes: no process can address more
+MOST_AXES = 32  # most axes of an array in any version of NumPy
 MOST_THREADS = 1 << 16
-MOST_SHARED = 1 << 30  # most bytes of shared memory; no device has so many
+MOST_SHARED = 1 << 30  # most bytes of shared memory: no device has that much
 _KINDS: Mapping[str, Any] = {
     "name": str,
     "target": dict,
@@ -109,7 +110,7 @@ def check_meta(artifact: Artifact) -> None:
     _check_kernels(meta, artifact.args)
     if artifact.target.kind in DEVICE_KINDS:
         for data in artifact.objects:
-            data.decode()  # source, or the assembly of a virtual machine
+            data.decode()  # source code, or assembly for a virtual machine (PTX)
         for spec in (*launches(artifact, "prepare"), *launches(artifact, "run")):
             for n, offset in spec.args:
                 if not (0 <= n < len(artifact.args) and 0 <= offset <= artifact.args[n].bytes):
@@ -157,7 +158,7 @@ def _check_kernels(meta: Mapping[str, Any], args: tuple[ArgSpec, ...]) -> None:
 
 def _fits(inner: Mapping[str, Any], offset: int, outer: ArgSpec) -> bool:
     """Whether a kernel's argument ends inside the model's argument. Constants that were prepared have no
-    place."""
+    position, so they always fit."""
     if inner["role"] == "constant" or inner.get("per_thread"):
         return True
     size = dtype_of(inner["dtype"]).bytes

@@ -1,12 +1,13 @@
-"""Compiled objects on disk, found by the hash of their sources, used only if their own hash fits.
+"""Compiled objects on disk, found by the hash of their sources, and used only if their own hash is right.
 
     key = object_key(ir_text, target.to_json(), llvm_version)
     code = cache.get(key) or cache.put(key, compile(…))
 
     <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
 
-Code from here is executed, so folder and entries must be the user's own and closed to others
-(file_ownership.py). A cache that cannot be used is not an error: everything works without it, only slower.
+Code from this cache is executed, so the folder and the entries must belong to the user and be closed to
+others (file_ownership.py). A cache that cannot be used is not an error: everything works without it, only
+slower.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from autotensor.runtime.files.file_ownership import complaint, make_own, open_ow
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32
 _PUTS_BETWEEN_SWEEPS = 64
-_PUTS: dict[Path, int] = {}  # puts of this process by folder, because each compilation opens a cache anew
-_KEEP_AFTER_SWEEP = 0.8  # share of the cap, so that not every put has to sweep
+# number of puts of this process per folder, kept here because each compilation opens a new cache
+_PUTS: dict[Path, int] = {}
+_KEEP_AFTER_SWEEP = 0.8  # share of the cap that a sweep leaves, so that not every put has to sweep
 
 
 def object_key(*parts: str | bytes) -> str:
-    """Key of an object made from `parts`; the lengths count, so ("ab", "c") is not ("a", "bc")."""
+    """The key of an object made from `parts`. Their lengths count, so ("ab", "c") is not ("a", "bc")."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -46,21 +48,21 @@ class Counts:
 
     hits: int = 0
     misses: int = 0
-    corrupted: int = 0  # entries whose hash did not fit; they were dropped
+    corrupted: int = 0  # entries with a wrong hash; they were removed
     evicted: int = 0
 
 
 class ObjectCache:
-    """A folder of objects with a cap on its size. Any number of processes may share it."""
+    """A folder of objects whose total size has a cap. Any number of processes may share the folder."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
-        """`folder` None, or a cap of 0, gives a cache that keeps nothing."""
+        """A cache without a folder, or with a cap of 0, keeps nothing."""
         self.counts = Counts()
         self.max_bytes = max_bytes
         self.folder = _usable(folder / "v1") if folder is not None and max_bytes > 0 else None
 
     def get(self, key: str) -> bytes | None:
-        """The object of that key, or None."""
+        """The object with this key, or None."""
         path = self.place(key)
         data = _read(path) if path is not None else None
         if path is None or data is None:
@@ -79,7 +81,7 @@ class ObjectCache:
         return data[_DIGEST_BYTES:]
 
     def put(self, key: str, data: bytes) -> bytes:
-        """Keep `data` under `key`, if that is possible; gives `data` back."""
+        """Keeps `data` under `key` if possible. Returns `data`."""
         path = self.place(key)
         if path is not None and len(data) <= self.max_bytes:
             try:
@@ -98,7 +100,7 @@ class ObjectCache:
         return data
 
     def evict(self, spare: Path | None = None) -> None:
-        """Remove the entries unused for longest until the folder is well below its cap; not `spare`."""
+        """Removes the least recently used entries, except `spare`, until the folder is well below its cap."""
         entries = _entries(self.folder) if self.folder is not None else []
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
@@ -119,20 +121,20 @@ class ObjectCache:
                 path.unlink()
 
     def place(self, key: str) -> Path | None:
-        """The path of that key's entry, if there is a folder."""
+        """The path of the entry with this key; None without a folder."""
         if not _KEY.fullmatch(key):
             raise InputError(f"cache key {key!r} is not a hash.", fix="Make it with object_key.")
         return self.folder / key[:2] / key if self.folder is not None else None
 
 
 def default_cache() -> ObjectCache:
-    """The cache of AUTOTENSOR_CACHE_DIR and AUTOTENSOR_CACHE_BYTES, else in the user's cache folder."""
+    """The cache of AUTOTENSOR_CACHE_DIR and AUTOTENSOR_CACHE_BYTES, else one in the user's cache folder."""
     return ObjectCache(_default_folder() / "objects", switches.cache_bytes())
 
 
 def default_prepared_cache() -> ObjectCache | None:
     """The same for prepared weights, with AUTOTENSOR_PREPARED_BYTES. None if no folder is named and
-    platformdirs is not installed, which loading does not need."""
+    platformdirs, which is not needed for loading, is not installed."""
     try:
         return ObjectCache(_default_folder() / "prepared", switches.prepared_bytes())
     except ImportError:
@@ -142,7 +144,7 @@ def default_prepared_cache() -> ObjectCache | None:
 def _default_folder() -> Path:
     folder = switches.cache_dir()
     if folder is None:
-        import platformdirs  # here, because loading and running a model must not need it
+        import platformdirs  # imported here, because loading and running a model must not need it
 
         folder = Path(platformdirs.user_cache_dir("autotensor", appauthor=False))
     return folder
@@ -163,7 +165,7 @@ def _usable(folder: Path) -> Path | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """An entry's contents; None if there is none, or another user may have written it."""
+    """An entry's contents; None if there is no entry, or another user may have written it."""
     try:
         with os.fdopen(open_own(path), "rb") as file:
             return file.read()
@@ -176,10 +178,10 @@ def _read(path: Path) -> bytes | None:
 
 
 def _entries(folder: Path) -> list[tuple[float, int, Path]]:
-    """(last use, bytes, path) of all entries, abandoned temporary files included."""
+    """(last use, bytes, path) of all entries. Abandoned temporary files are included."""
     found = []
     for path in folder.glob("*/*"):
-        with suppress(OSError):  # another process may have removed it just now
+        with suppress(OSError):  # another process may have removed the entry just now
             info = path.stat()
             if stat.S_ISREG(info.st_mode):
                 found.append((info.st_mtime, info.st_size, path))

@@ -2,7 +2,7 @@
 
     pack(artifact) ──▶ b"…"      unpack(b"…") ──▶ the artifact
 
-Any other string gives None.
+For any other string of bytes, `unpack` returns None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from autotensor.base.errors import AutotensorError
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.artifact_file import description, restored
 
-LEVEL = 1  # compression: texts are nine tenths, and shrink to a fifth; a higher level is slower than reading
+# compression: texts are nine tenths, and shrink to a fifth; with a higher level, packing is slower than
+# reading
+LEVEL = 1
 
 
 def pack(artifact: Artifact) -> bytes:

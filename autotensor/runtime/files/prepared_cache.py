@@ -1,15 +1,16 @@
-"""Prepared weights that the processes of a machine share: files in the cache folder, mapped, never read.
+"""Prepared weights that the processes of a machine share: files in the cache folder that are mapped.
 
     .atm: weights as they are ──prepare──▶ a new file's pages ──sums, rename──▶ <folder>/prepared/v1/3f/3fa9…
                                                                                 └─ the next process maps these
 
     0        32         4096
-    ┌ digest ┬ zeros ───┬ prepared arrays ┐     digest: of the length and of a sum for every block of data
+    ┌ digest ┬ zeros ───┬ prepared arrays ┐     digest: a hash of the length and of a sum for each block
 
-The arrays are made in the pages of the file itself, so that the process that makes them shares them, too, and
-nothing is copied. Two processes that begin at once both make a file; either rename leaves a whole file. An
-entry is used if it is the user's own (file_ownership.py) and its sums fit. The sums detect unwritten pages
-and flipped bits at the speed of memory. If no file can be made, private memory is used.
+The process that prepares the arrays makes them in the pages of the file itself. So this process shares the
+pages too, and nothing is copied. If two processes begin at the same time, both make a file, and either rename
+leaves a complete file. An entry is used if it belongs to the user (file_ownership.py) and its sums are right.
+The sums detect unwritten pages and flipped bits, at the speed of memory. If no file can be made, private
+memory is used.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from autotensor.runtime.files.object_cache import ObjectCache
 
 _DATA = 4096  # offset of the arrays in the file
 _DIGEST_BYTES = 32
-_BLOCK = 64 << 10  # bytes per sum; a sum of 64 bits misses one change in 2**64
+_BLOCK = 64 << 10  # one sum covers so many bytes; a sum of 64 bits misses one change in 2**64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pages:
-    """Memory in which arrays are prepared, and the file that it becomes if there is one."""
+    """Memory in which arrays are prepared, and the file that this memory belongs to, if there is a file."""
 
     data: Array  # uint8
     file: _NewFile | None = None
 
     def kept(self) -> Array:
-        """The same bytes, read-only, after the file has got its name."""
+        """The same bytes, read-only, after the file has got its final name."""
         named = self.file.named() if self.file is not None else None
         if named is not None:
             return named
@@ -50,14 +51,14 @@ class Pages:
         return self.data
 
     def dropped(self) -> None:
-        """Cleans up after preparing failed."""
+        """Cleans up if preparing has failed."""
         if self.file is not None:
             self.file.removed()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NewFile:
-    """A file that has another name until it is complete."""
+    """A file that has a temporary name until it is complete."""
 
     whole: Array  # uint8: the whole file
     temporary: Path
@@ -65,7 +66,7 @@ class _NewFile:
     cache: ObjectCache
 
     def named(self) -> Array | None:
-        """The data of the file, which can be found from now on; None if it cannot get its name."""
+        """The data of the file, which other processes can now find; None if the file cannot get its name."""
         self.whole[:_DIGEST_BYTES] = np.frombuffer(_digest(self.whole[_DATA:]), np.uint8)
         try:
             with open(self.temporary, "rb") as file:
@@ -84,9 +85,9 @@ class _NewFile:
 
 
 def prepared_pages(cache: ObjectCache | None, key: str, size: int) -> Array | Pages:
-    """Read-only bytes that a process has prepared under this key, or else memory to prepare them in.
+    """The read-only bytes that a process has prepared under this key, or else memory to prepare them in.
 
-    cache: the cache whose folder gets the file; None: no file is made. size: in bytes.
+    cache: the cache whose folder gets the file, or None to make no file. size: the number of bytes.
     """
     path = cache.place(key) if cache is not None and 0 < size <= cache.max_bytes - _DATA else None
     if cache is None or path is None:
@@ -114,7 +115,7 @@ def _found(path: Path, size: int) -> Array | None:
             whole = _mapped(file.fileno())
             if whole[:_DIGEST_BYTES].tobytes() == _digest(whole[_DATA:]):
                 with suppress(OSError):
-                    os.utime(path)  # what is used last is evicted last
+                    os.utime(path)  # the least recently used entries are evicted first
                 return whole[_DATA:]
     _say(f"dropped damaged entry {path}")
     with suppress(OSError):
@@ -123,14 +124,14 @@ def _found(path: Path, size: int) -> Array | None:
 
 
 def _mapped(descriptor: int) -> Array:
-    """All of a file, read-only."""
+    """The whole file, mapped read-only."""
     return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 def _new_file(cache: ObjectCache, path: Path, size: int) -> _NewFile | None:
-    """A file next to `path`, with disk space reserved for all of it; None if it cannot be made."""
+    """A file next to `path` with disk space reserved for its whole size; None if the file cannot be made."""
     if not hasattr(os, "posix_fallocate"):
-        return None  # a page without disk space would end the process later
+        return None  # writing to a page without disk space would end the process later
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -154,7 +155,7 @@ def _new_file(cache: ObjectCache, path: Path, size: int) -> _NewFile | None:
 
 
 def _digest(data: Array) -> bytes:
-    """A hash of the length and of every block's sum, so that blocks in another order give another one."""
+    """A hash of the length and of each block's sum. Another order of the blocks gives another hash."""
     words = data[: data.size // 8 * 8].view(np.uint64)
     whole = words.size // (_BLOCK // 8) * (_BLOCK // 8)
     sums = np.add.reduce(words[:whole].reshape(-1, _BLOCK // 8), axis=1)

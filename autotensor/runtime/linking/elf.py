@@ -1,11 +1,11 @@
-"""Reading a relocatable object: its sections, symbols and relocations, each number checked against the file.
+"""Reads a relocatable object: its sections, symbols and relocations. Each number is checked against the file.
 
     file header ─▶ section headers ─┬▶ sections that are loaded (code, constants, data)
-                                    ├▶ symbol table: a name or a section, and a place in it
-                                    └▶ relocations: where, what kind, which symbol, plus how much
+                                    ├▶ symbol table: a name or a section, and an offset in that section
+                                    └▶ relocations: offset, kind, symbol, addend
 
-Nothing is trusted: a field of an object that points outside its bounds is an error of one sentence. Sections
-that are not loaded (notes, debug information, .eh_frame) are not looked into. Source: Tool Interface
+Nothing is trusted: if a field of an object points outside its bounds, the error says so in one sentence.
+Sections that are not loaded (notes, debug information, .eh_frame) are not read. Source: Tool Interface
 Standard, ELF 1.2, and the gABI for 64 bits.
 """
 
@@ -32,11 +32,12 @@ _UNDEFINED, ABSOLUTE, _COMMON, _FIRST_RESERVED = 0, 0xFFF1, 0xFFF2, 0xFF00
 LOCAL, GLOBAL, WEAK = 0, 1, 2
 _LONGEST_NAME = 4096
 _MOST_LETTERS = 64 << 20
-_USUAL_TYPES = (0, 1, 2, 3, 4)  # none, object, function, section, file; not: common, thread-local, indirect
+# none, object, function, section, file; excluded are common, thread-local and indirect symbols
+_USUAL_TYPES = (0, 1, 2, 3, 4)
 
 
 class Damaged(Exception):
-    """The defect of an object; its text continues "an object file of it …"."""
+    """The defect of an object; its text continues the sentence "an object file of it …"."""
 
 
 class Section(NamedTuple):
@@ -52,19 +53,19 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A symbol of the table; `section` is None for absolute symbols, and for symbols that other objects
-    define."""
+    """A symbol of the table. `section` is None for absolute symbols, and for symbols that another object
+    defines."""
 
     name: str  # "" for local symbols, whose names are not used
     section: int | None
-    value: int  # offset in its section; or an absolute address
+    value: int  # offset in the section, or an absolute address
     is_undefined: bool
     is_weak: bool
     size: int = 0  # bytes of a function or variable
 
 
 class Relocation(NamedTuple):
-    """`value of symbol + addend`, in the way of `kind`, goes to `offset` of a section."""
+    """`value of symbol + addend` is written to `offset` of a section, in the form that `kind` gives."""
 
     offset: int
     kind: int
@@ -74,13 +75,13 @@ class Relocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """A relocatable object; sections by their number in the file, only those that are loaded."""
+    """A relocatable object. `sections` holds the loaded sections by their number in the file."""
 
-    machine: str  # processor family, "" when unknown to us
+    machine: str  # processor family; "" if we do not know it
     data: bytes
     sections: dict[int, Section]
     symbols: tuple[Symbol, ...]
-    relocations: dict[int, list[Relocation]]  # by section
+    relocations: dict[int, list[Relocation]]  # by the section's number
 
 
 def is_elf(data: bytes) -> bool:
@@ -88,12 +89,12 @@ def is_elf(data: bytes) -> bool:
 
 
 def machine_of(data: bytes) -> str:
-    """The processor family of an ELF file, "" if it is not a family that we know."""
+    """The processor family of an ELF file, "" if we do not know the family."""
     return MACHINES.get(int.from_bytes(data[18:20], "little"), "")
 
 
 def read(data: bytes) -> Object:
-    """The object in `data`. Raises Damaged for all but a whole relocatable object whose parts we know."""
+    """The object in `data`. Raises Damaged unless it is a complete relocatable object of known parts."""
     if len(data) < HEADER.size:
         raise Damaged("is cut short")
     ident, kind, machine, _, _, _, table, _, _, _, _, each, count, names = HEADER.unpack_from(data)
@@ -123,7 +124,7 @@ _Header = tuple[int, ...]  # name, kind, flags, address, offset, size, link, inf
 
 
 def _strings(data: bytes, headers: list[_Header], number: int) -> bytes:
-    """A table of strings; its last byte must end a string."""
+    """A table of strings. Its last byte must end a string."""
     _, kind, _, _, offset, size, *_ = headers[number]
     if kind != STRTAB or size == 0 or data[offset + size - 1] != 0:
         raise Damaged(f"has a section {number} that is not a table of names")
@@ -134,7 +135,8 @@ def _text(table: bytes, start: int) -> str:
     if start >= len(table):
         raise Damaged("has a name that is outside its table")
     end = table.index(0, start)
-    if end - start > _LONGEST_NAME:  # names may overlap, so that a small table could hold gigabytes of them
+    # names may overlap: without a limit, a small table could hold gigabytes of names
+    if end - start > _LONGEST_NAME:
         raise Damaged(f"has a name of {end - start} bytes")
     return table[start:end].decode(errors="replace")
 
@@ -146,8 +148,8 @@ def _sections(headers: list[_Header], texts: bytes) -> Iterator[tuple[int, Secti
         if not flags & ALLOC or kind == 0:
             continue
         label = _text(texts, name)
-        # Tables for unwinding the stack are left out: kernels call nothing that throws, and nothing unwinds
-        # through them.
+        # Tables for unwinding the stack are not loaded: kernels call nothing that throws, and nothing unwinds
+        # through kernels.
         if kind == _X86_64_UNWIND or label == ".eh_frame":
             continue
         if kind not in (PROGBITS, _NOTE, NOBITS):
@@ -193,7 +195,7 @@ def _symbol(
     if binding not in (LOCAL, GLOBAL, WEAK) or (info & 15) not in _USUAL_TYPES:
         raise Damaged(f"has a symbol {label or n} of a kind that is not loaded here ({info:#x})")
     if place in (_UNDEFINED, ABSOLUTE):
-        # the null symbol, and a file's name, are never used
+        # the null symbol, and the name of a file, are never used
         return Symbol(label, None, value, place == _UNDEFINED, binding == WEAK)
     if place >= len(headers):  # also common symbols, and section numbers of more than 16 bits
         raise Damaged(f"has a symbol {label or n} in a section {place} that is not there")

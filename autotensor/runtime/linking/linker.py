@@ -1,14 +1,15 @@
 """Our linker: object files ──▶ code in this process, all of it in one reservation.
 
-    elf.read ─▶ layout.lay_out ─▶ names outside found ─▶ memory ─▶ bytes, relocated ─▶ pages protected
+    elf.read ─▶ layout.lay_out ─▶ outside names found ─▶ memory ─▶ bytes, relocated ─▶ pages protected
 
-Code and data that refer to each other by 32 bits lie side by side, wherever the process has room for all of
-it; the place of other mappings does not matter. Functions of the process, any distance away, are reached
-through a table of addresses. Everything is checked before it is mapped or written, constants are read-only,
-and no page is ever writable and executable. An object that cannot be linked gives an ArtifactError of one
-sentence; nothing here can end the process.
+Code and data that refer to each other by 32 bits lie side by side, at any address where the process has room
+for all of them; the addresses of other mappings do not matter. Functions of the process may be any distance
+away, because they are reached through a table of addresses. Everything is checked before it is mapped or
+written, constants are read-only, and no page is ever both writable and executable. An object that cannot be
+linked gives an ArtifactError of one sentence. Nothing here can end the process.
 
-LLVM's own loader, MCJIT, maps each section by itself, and asserts where two are more than 2 GiB apart.
+LLVM's own loader, MCJIT, maps each section separately, and an assertion fails if two sections are more than 2
+GiB apart.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ _NOT_ELF = ("darwin", "win32", "cygwin")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Code:
-    """Code in memory; its addresses are good for as long as this object lives."""
+    """Code in memory. The addresses are valid as long as this object lives."""
 
     addresses: Mapping[str, int]  # addresses of the wanted functions
     keep: Any
 
     def keep_for_ever(self) -> Code:
-        """Keeps code for threads that run until the process ends, after the interpreter is gone."""
+        """Keeps the code for threads that run until the process ends, after the interpreter has ended."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.keep))
         return self
 
 
 def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> Code:
-    """Load object files of this processor; `wanted` are the functions whose addresses the caller needs.
+    """Loads object files for this processor. `wanted` names the functions whose addresses the caller needs.
 
-    Raises ArtifactError, which begins with `name`, for objects that are damaged, of another machine, or refer
-    to a symbol that nothing defines.
+    Raises ArtifactError, whose text begins with `name`, for objects that are damaged, are for another
+    machine, or refer to a symbol that nothing defines.
     """
     machine = host_machine()
     if machine not in KINDS or sys.platform in _NOT_ELF:
@@ -91,7 +92,7 @@ def _functions(name: str, layout: Layout, wanted: Sequence[str]) -> dict[str, in
 
 
 def _outside(name: str, layout: Layout) -> dict[str, int]:
-    """Addresses of symbols that the process defines; 0 for an optional one that is missing."""
+    """Addresses of the symbols that the process must define; 0 for an optional symbol that is missing."""
     found = {symbol: (address_of(symbol), optional) for symbol, optional in layout.outside.items()}
     missing = sorted(symbol for symbol, (address, optional) in found.items() if not (address or optional))
     if missing:
@@ -100,7 +101,7 @@ def _outside(name: str, layout: Layout) -> dict[str, int]:
 
 
 def _reserve(name: str, size: int) -> mmap.mmap:
-    """Memory of zeros, anywhere; unmapped when the last reference is gone."""
+    """Memory filled with zeros, at any address. It is unmapped when the last reference is gone."""
     try:
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
@@ -118,7 +119,7 @@ def _protect(name: str, base: int, layout: Layout, machine: str) -> None:
             why = os.strerror(ctypes.get_errno())
             raise ArtifactError(f"{name}: this system does not let its code be executed: {why}.")
     if machine == "aarch64":  # its instruction caches do not see stores
-        # Where the compiler's library is not found, the system's own cleaning of pages that become executable
-        # for the first time has to do.
+        # If the compiler's library is not found, we rely on the system, which cleans pages that become
+        # executable for the first time.
         with suppress(OSError, AttributeError):
             ctypes.CDLL("libgcc_s.so.1")["__clear_cache"](ctypes.c_void_p(base), ctypes.c_void_p(base + code))

@@ -1,7 +1,7 @@
-"""Loading by LLVM's just-in-time linker, if objects are not ELF (macOS, Windows), or are for a processor that
-linker.py does not support (RISC-V).
+"""Loading by LLVM's just-in-time linker. It is used for objects that are not ELF (macOS, Windows), or are for
+a processor that linker.py does not support (RISC-V).
 
-JITLink reserves one piece of memory for all that is linked together, as linker.py does.
+JITLink reserves one piece of memory for everything that is linked together, as linker.py does.
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> tuple[di
         addresses = {function: int(tracker[function]) for function in wanted}
     except (RuntimeError, KeyError) as error:
         raise ArtifactError(f"{name}: its object code cannot be loaded: {error}.") from error
-    return addresses, (jit, tracker)  # in this order: the last goes first
+    return addresses, (jit, tracker)  # in this order, because the last is released first

@@ -1,6 +1,7 @@
-"""From an artifact to addresses: its code is checked to run on this machine, then linked.
+"""From an artifact to addresses: a check that this machine can run the code, then linking.
 
-A missing feature of the processor, which would end the process by an illegal instruction, is an error here.
+A missing feature of the processor is an error here. Without the check, it would end the process by an illegal
+instruction.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from autotensor.runtime.linking.linker import Code, host_machine, link
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """Code in memory; the addresses are good for as long as this object lives."""
+    """Code in memory. The addresses are valid as long as this object lives."""
 
     entry: int
-    prepare: int  # 0: there is none
+    prepare: int  # 0: the artifact has none
     code: Code
 
 
@@ -61,9 +62,9 @@ def fits_here(artifact: Artifact) -> bool:
 
 
 def load(artifact: Artifact, more: Sequence[str] = ()) -> Loaded:
-    """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be.
+    """Links the objects of `artifact` into this process. Raises ArtifactError if they cannot be linked.
 
-    more: further functions, besides its entries, whose addresses `code` should have.
+    more: further functions, besides the artifact's entries, whose addresses `code` should have.
     """
     check_host(artifact)
     wanted = [name for name in (artifact.entry, artifact.prepare, *more) if name]
@@ -80,7 +81,7 @@ def _host_features() -> dict[str, bool]:
 
 
 def _family(triple: str) -> tuple[str, str]:
-    """Processor family and system of a triple; vendor and library do not matter.
+    """Processor family and system of a triple; vendor and C library do not matter.
 
     >>> _family("x86_64-pc-linux-gnu") == _family("x86_64-unknown-linux-gnu")
     True

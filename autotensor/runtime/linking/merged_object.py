@@ -1,10 +1,10 @@
-"""Several relocatable objects as one, for other linkers, as `ld -r` makes it, but without a tool.
+"""Makes one relocatable object of several, for other linkers. It works like `ld -r`, but needs no tool.
 
     a.o [ code | constants ]  b.o [ code | data ]  ──▶  [ code a, b | constants a | data b ], exported names
 
-Nothing is relocated: sections of one kind are put one after another, and relocations and symbols move with
-them, so that it works for any processor. Names that are not exported become local, as with `objcopy
---keep-global-symbol`: objects of two models with equal kernels can be linked into one program.
+Nothing is relocated. Sections of one kind are put one after another, and relocations and symbols move with
+them, so this works for any processor. Names that are not exported become local, as with `objcopy
+--keep-global-symbol`. So objects of two models with equal kernels can be linked into one program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotensor.base.errors import ArtifactError
 from autotensor.runtime.linking import elf
 from autotensor.runtime.linking.elf import Damaged, Object, Section, Symbol
 
-_INFO_LINK = 0x40  # flag of a section: its `info` is the number of another one
+_INFO_LINK = 0x40  # flag of a section: its `info` is the number of another section
 _FUNCTION, _DATA, _NO_TYPE = 2, 1, 0
 _HEADER_FLAGS = slice(48, 52)  # bytes of the file header with flags of the processor family
 _FLAGS_OF = struct.Struct("<I")
@@ -32,7 +32,7 @@ class _Merged:
     is_zero: bool
     align: int = 1
     size: int = 0
-    data: bytearray = field(default_factory=bytearray)  # empty if it is all zeros
+    data: bytearray = field(default_factory=bytearray)  # empty if the section is all zeros
     relocations: list[tuple[int, int, int, int]] = field(default_factory=list)  # offset, kind, symbol, addend
 
 
@@ -52,9 +52,10 @@ class _Entry:
 
 
 def merged_object(name: str, objects: Sequence[bytes], exported: Collection[str]) -> bytes:
-    """One relocatable ELF object made of all objects; only the symbols `exported` can be seen from outside.
+    """One relocatable ELF object made of all objects. Only the symbols in `exported` are visible from
+    outside.
 
-    Raises ArtifactError, which begins with `name`, for objects that are damaged or not ELF, and for an
+    Raises ArtifactError, whose text begins with `name`, for objects that are damaged or not ELF, and for an
     exported name that no object defines.
     """
     try:
@@ -67,7 +68,7 @@ def merged_object(name: str, objects: Sequence[bytes], exported: Collection[str]
 
 
 def _kind_of(section: Section) -> tuple[str, int]:
-    """Name and flags in the result."""
+    """Name and flags of the section in the result."""
     if section.is_code:
         return ".text", elf.ALLOC | elf.EXECUTE
     if not section.is_writable:
@@ -118,7 +119,7 @@ class _Merger:
         )
 
     def _define(self, number: int, symbol: Symbol) -> None:
-        """A strong definition wins over weak ones, of which the first wins."""
+        """Defines a symbol. A strong definition wins over weak ones; among weak ones the first wins."""
         if not symbol.name or symbol.is_undefined:
             return
         known = self._globals.get(symbol.name)
@@ -136,7 +137,7 @@ class _Merger:
             into.relocations.append((start + r.offset, r.kind, self._number_of(*target), r.addend))
 
     def _number_of(self, number: int, symbol: Symbol) -> int:
-        """The entry of a symbol, made at its first use."""
+        """The number of a symbol's entry, which is made at its first use."""
         key: object = symbol.name or (number, symbol)
         if key not in self._numbers:
             self._numbers[key] = len(self._entries)
@@ -165,9 +166,9 @@ class _Merger:
         )
 
     def written(self) -> bytes:
-        """The file: header, sections, symbols, relocations, names, table of sections."""
+        """The file as bytes: header, sections, symbols, relocations, names, table of sections."""
         order = sorted(range(len(self._entries)), key=lambda n: not self._entries[n].is_local)
-        places = {old: 1 + new for new, old in enumerate(order)}  # 0 is the symbol that is none
+        places = {old: 1 + new for new, old in enumerate(order)}  # 0 is the null symbol
         names = _Names()
         symbols = bytearray(elf.SYMBOL.size)
         for old in order:
@@ -200,7 +201,7 @@ def _file(
     places: dict[int, int],
 ) -> bytes:
     """first: the object whose header names the processor. locals_: number of symbols before the first global
-    one. places: the indices of symbols in their table."""
+    symbol. places: the indices of the symbols in their table."""
     out = bytearray(elf.HEADER.size)
     headers: list[tuple[int, ...]] = [(0,) * 10]
     labels = _Names()

@@ -6,8 +6,8 @@ import ctypes
 from contextlib import suppress
 from functools import cache
 
-# Beside what the interpreter was linked with: mathematical functions, and what compilers call, to convert
-# float16, say.
+# Libraries in addition to those that the interpreter was linked with: mathematical functions, and functions
+# that compilers call, to convert float16, for example.
 _LIBRARIES = ("libm.so.6", "libm.so", "libm.dylib", "libgcc_s.so.1")
 
 

@@ -1,9 +1,9 @@
-"""Relocations: what each kind writes, for x86-64 and aarch64.
+"""Relocations: the value that each kind writes, for x86-64 and aarch64.
 
 This module has the kinds that LLVM emits for position-independent code in the small code model, and the kinds
 most similar to them.
 
-    value = of(symbol) + addend - origin        then put into so many bytes, or bits of an instruction
+    value = of(symbol) + addend - origin        written to some bytes, or to bits of an instruction
 
 Source: System V ABI, AMD64 supplement, table 4.9; ELF for the Arm 64-bit Architecture (aaelf64), section 5.7.
 """
@@ -14,16 +14,16 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_PAGE = 0xFFF  # instructions count in pages of 4 KiB, whatever the system's page size is
+_PAGE = 0xFFF  # offset in a page: instructions use pages of 4 KiB, whatever the system's page size is
 
 
 class Of(enum.Enum):
-    """The thing whose address the value is."""
+    """The thing whose address the value uses."""
 
     SYMBOL = "S"
     CALLEE = "L"  # the symbol, or a stub that jumps to it if another object defines it
-    SLOT = "G"  # the slot in the table of addresses that holds the symbol's address
-    TABLE = "GOT"  # the table itself, whatever the symbol
+    SLOT = "G"  # the slot that holds the symbol's address, in the table of addresses
+    TABLE = "GOT"  # the table itself, for any symbol
 
 
 class Origin(enum.Enum):
@@ -31,7 +31,7 @@ class Origin(enum.Enum):
 
     NOTHING = "0"
     PLACE = "P"
-    PAGE = "Page(P)"  # the page of the place; the page of the address is taken, too
+    PAGE = "Page(P)"  # the page of the relocated place; of the address, too, only the page is taken
     TABLE = "GOT"
     TABLE_PAGE = "Page(GOT)"
 
@@ -40,8 +40,8 @@ class Origin(enum.Enum):
 class Kind:
     """One kind of relocation.
 
-    `put` takes the old contents of the bytes, as an unsigned number, and the value, which may be negative. It
-    gives the new contents, and raises ValueError for a value that does not fit.
+    `put` takes two numbers: the old contents of the bytes as an unsigned number, and the value, which may be
+    negative. It returns the new contents, and raises ValueError for a value that does not fit.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Kind:
     origin: Origin
     bytes: int
     put: Callable[[int, int], int]
-    is_instruction: bool = False  # it changes an instruction: four bytes at a multiple of four
+    is_instruction: bool = False  # it changes an instruction, that is four bytes at a multiple of four
 
 
 def page(address: int) -> int:
@@ -78,7 +78,7 @@ def _whole(_: int, value: int) -> int:
 
 
 def _jump(width: int, low: int) -> Callable[[int, int], int]:
-    """A distance in instructions, in `width` bits from bit `low` on."""
+    """A distance in instructions, stored in `width` bits from bit `low` on."""
     fits = _signed(width)
 
     def put(old: int, value: int) -> int:
@@ -91,7 +91,7 @@ def _jump(width: int, low: int) -> Callable[[int, int], int]:
 
 
 def _adr(shift: int) -> Callable[[int, int], int]:
-    """The 21 bits of `adr` (shift 0) and `adrp` (shift 12): the two lowest are kept apart."""
+    """The 21 bits of `adr` (shift 0) and `adrp` (shift 12). The two lowest bits are stored apart."""
     fits = _signed(21)
 
     def put(old: int, value: int) -> int:
@@ -178,7 +178,7 @@ NOTHING = {"x86_64": (0,), "aarch64": (0, 256)}  # R_*_NONE
 
 
 def stub(machine: str, at: int, slot: int) -> bytes:
-    """Code of STUB_BYTES for address `at`: it jumps to the address that the slot at `slot` holds."""
+    """STUB_BYTES bytes of code for address `at`. They jump to the address that is stored at `slot`."""
     if machine == "x86_64":
         distance = _signed(32)(0, slot - (at + 6))
         return b"\xff\x25" + distance.to_bytes(4, "little") + b"\xcc" * 10  # jmp *distance(%rip)

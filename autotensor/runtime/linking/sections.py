@@ -1,9 +1,8 @@
-"""Objects side by side: the place of each section, and the bytes of all of them for a given address.
+"""Objects side by side: the position of each section, and the bytes of all sections for a given address.
 
     [ code of all objects | stubs ][ constants | table of addresses ][ data ]
 
-It works with plain numbers and bytes, for any processor, so that the result can be examined without running
-it.
+This works with plain numbers and bytes, for any processor, so the result can be examined without running it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ Target = tuple[int, Symbol]  # a relocation's symbol, and the object that define
 
 
 class Use(NamedTuple):
-    """A relocation with its meaning."""
+    """A relocation, and what it means."""
 
-    section: tuple[int, int]  # numbers of the object and of its section
+    section: tuple[int, int]  # numbers of the object and of the section
     relocation: Relocation
     kind: Kind
     target: Target
@@ -33,13 +32,13 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets from the start of one reservation."""
+    """Positions as offsets from the start of one reservation."""
 
     machine: str
     objects: tuple[Object, ...]
     defined: Mapping[str, Target]  # global symbols
     uses: tuple[Use, ...]
-    starts: Mapping[tuple[int, int], int]  # offsets of sections, by object and number
+    starts: Mapping[tuple[int, int], int]  # offset of each section, by the numbers of object and section
     stubs: Mapping[Target, int]
     slots: Mapping[Target, int]  # slots in the table of addresses
     table: int
@@ -47,7 +46,7 @@ class Layout:
 
     @property
     def outside(self) -> dict[str, bool]:
-        """Names of symbols that others must define, each with whether it may be missing."""
+        """Names of the symbols that the process must define, each with whether it may be missing."""
         found: dict[str, bool] = {}
         for use in self.uses:
             symbol = use.target[1]
@@ -56,7 +55,7 @@ class Layout:
         return found
 
     def function(self, name: str) -> int | None:
-        """The offset of a function, None if no function has this name."""
+        """The offset of a function; None if no function has this name."""
         number, symbol = self.defined.get(name, (-1, None))
         if symbol is None or symbol.section is None:
             return None
@@ -68,8 +67,8 @@ class Layout:
     def write(self, memory: MutableSequence[int] | Any, base: int, outside: Mapping[str, int]) -> None:
         """Writes the bytes of all sections, relocated for address `base`, into a writable buffer of zeros.
 
-        outside: the addresses of symbols that others define. Raises Damaged for a value that does not fit its
-        place.
+        outside: the addresses of symbols that the process defines. Raises Damaged for a value that does not
+        fit its bits.
         """
         for (number, n), start in self.starts.items():
             section = self.objects[number].sections[n]
@@ -126,7 +125,7 @@ class Layout:
 
 
 def lay_out(objects: Sequence[Object], machine: str) -> Layout:
-    """Lays out the objects. Raises Damaged for objects that cannot be linked, whatever others define."""
+    """Lays out the objects. Raises Damaged for objects that cannot be linked in any process."""
     defined = _defined(objects)
     uses = tuple(_uses(objects, machine, defined))
     called = dict.fromkeys(u.target for u in uses if u.kind.of is Of.CALLEE and u.target[1].is_undefined)
@@ -199,7 +198,7 @@ def _check(kind: Kind, target: Target, objects: Sequence[Object], section: Secti
     if symbol.is_undefined:
         if not symbol.name:
             raise Damaged(f"has a {kind.name} in {section.name!r} of no symbol")
-        if kind.of is Of.SYMBOL and kind.bytes < 8:  # the distance differs by process
+        if kind.of is Of.SYMBOL and kind.bytes < 8:  # the distance is different in each process
             raise Damaged(f"reaches for {symbol.name}, which is outside, by a {kind.name}")
     elif symbol.section is not None:
         where = objects[number].sections.get(symbol.section)
@@ -210,7 +209,7 @@ def _check(kind: Kind, target: Target, objects: Sequence[Object], section: Secti
 
 
 def _place(objects: Sequence[Object], chosen: Any, at: int, starts: dict[tuple[int, int], int]) -> int:
-    """Put the chosen sections at `at` and after it; gives the end."""
+    """Puts the chosen sections at `at` and after it. Returns the end."""
     for number, o in enumerate(objects):
         for n, section in o.sections.items():
             if chosen(section):

@@ -1,13 +1,13 @@
-"""Which cores the pool's workers run on, where the system lets us say (Linux); a piece of the pool (pool.py).
+"""Chooses the cores of the pool's workers, if the system allows it (Linux); a part of the pool (pool.py).
 
-note_home(worker)    before it sleeps: the cores that it may run on
-send_away(worker)    before it is woken: those, but for the core of who wakes it
-come_home(worker)    once it is awake: all of them again
+note_home(worker)    before it sleeps: notes the cores that it may run on
+send_away(worker)    before it is woken: binds it to these cores, without the core of the thread that wakes it
+come_home(worker)    once it is awake: allows all of these cores again
 """
 
 from __future__ import annotations
 
-# Where a call fails (no core is left, or there are more than 1024) nothing is bound.
+# If a call fails (no core is left, or there are more than 1024), nothing is bound.
 _LINUX = r"""
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
@@ -61,5 +61,5 @@ define internal void @send_away(ptr %w) {
 
 
 def text(system: str) -> str:
-    """Text of the three functions, for `assemble`, for a system as `sys.platform` names it."""
+    """The text of the three functions for `assemble`. `system` is named as in `sys.platform`."""
     return _LINUX if system == "linux" else _NOWHERE

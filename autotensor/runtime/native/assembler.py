@@ -1,9 +1,9 @@
-"""LLVM IR with named fields, constants by name, and control flow that is written once.
+"""LLVM IR with named fields, named constants, and control flow that needs no labels and phis.
 
     STATE = Struct("i32 turns · i64 since")
 
     define i64 @spin(ptr %s, i32 %n) {            entry: loop.1: then.3: …, with their phis and branches
-      loop i32 %k = 0 {                           %k is 0 at first, then what `next` says
+      loop i32 %k = 0 {                           %k is 0 at first, then the value after `next`
         if sge i32 %k, %n break                   a comparison or an i1 value; `unless` is its negation
         store FREE, state.turns(%s)               an address and a type: both are known from the layout
         if eq i32 %k, 7 {
@@ -15,15 +15,15 @@
       ret i64 0
     }
 
-Everything else is LLVM's own text, which stays as it is. Further forms:
+Everything else is LLVM's own text, which is not changed. Further forms:
 
-    for i32 %k = 0 .. %n, ptr %p = %q {           counts by itself; `next` and `continue` tell the others
-    %ours = exchange state.turns(%s), FREE, HERE  whether it was the first, and is the second now (acq_rel)
+    for i32 %k = 0 .. %n, ptr %p = %q {           counts %k by itself; `next` and `continue` set the others
+    %ours = exchange state.turns(%s), FREE, HERE  whether it was FREE; if so, it is HERE now (acq_rel)
     load i64.at(%p, i32 %k)                       element k from %p on, of a structure or a plain type
-    alloca state                                  memory for one
+    alloca state                                  memory for one structure
 
-`} else {`, `break`, `continue` and `goto label` have their meanings in C. Where nothing ends a block the next
-one follows, a line that ends with a comma goes on, and what follows a semicolon is a comment.
+`} else {`, `break`, `continue` and `goto label` have their meanings in C. If nothing ends a block, the next
+block follows. A line that ends with a comma continues in the next line. Text after a semicolon is a comment.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _ENDS = ("ret", "br", "unreachable")  # words that end a block
 
 
 class Struct:
-    """Fields in memory, as C lays them out: of 4 or 8 bytes, or [n] bytes of anything; `align n` moves to the
-    next multiple.
+    """Fields in memory, laid out as in C. A field has 4 or 8 bytes, or is [n] bytes of anything. `align n`
+    moves to the next multiple of n.
 
     >>> s = Struct("i32 state · ptr owner · align 64 · [64] lock")
     >>> s.offset["owner"], s.offset["lock"], s.bytes
@@ -49,7 +49,7 @@ class Struct:
     """
 
     def __init__(self, fields: str, start: int = 0) -> None:
-        """start: bytes before the first field."""
+        """start: number of bytes before the first field."""
         self.type: dict[str, str] = {}
         self.offset: dict[str, int] = {}
         at = start
@@ -65,7 +65,7 @@ class Struct:
 
 
 def assemble(text: str, structs: Mapping[str, Struct], constants: Mapping[str, int | str]) -> str:
-    """LLVM IR of this text. Raises KeyError for a field or constant that there is not."""
+    """The text as LLVM IR. Raises KeyError for an unknown field or constant."""
     text = _CONSTANT.sub(lambda name: str(constants[name[0]]), re.sub(" *;.*", "", text))
     assembler = _Assembler(structs)
     for line in re.sub(r",\n\s*", ", ", text).splitlines():
@@ -79,9 +79,10 @@ class _Block:
 
     number: int
     variables: list[tuple[str, str]] = field(default_factory=list)  # type and name
-    values: list[tuple[list[str], str]] = field(default_factory=list)  # of the variables; from which label
-    counter: str = ""  # what the first variable is in the next turn
-    phis: int = -1  # where in the text a loop's go; -1: not a loop
+    # values of the variables, and the label that they come from
+    values: list[tuple[list[str], str]] = field(default_factory=list)
+    counter: str = ""  # value of the first variable in the next turn
+    phis: int = -1  # position in the text where a loop's phis go; -1: not a loop
     divided: bool = False  # whether its `else` has begun
 
 
@@ -89,13 +90,13 @@ class _Assembler:
     def __init__(self, structs: Mapping[str, Struct]) -> None:
         self.lines: list[str] = []
         self._structs = structs
-        self._label = ""  # of the block that is written; "": the last one has ended
+        self._label = ""  # label of the block that is being written; "": the last block has ended
         self._blocks: list[_Block] = []
         self._number = 0
-        self._reached: set[str] = set()  # labels that something goes to
+        self._reached: set[str] = set()  # labels that some branch goes to
 
     def add(self, line: str) -> None:
-        """The text of one line."""
+        """Adds the text of one line."""
         match line.split():
             case ["define", *_]:
                 self.lines.append(line)
@@ -175,7 +176,7 @@ class _Assembler:
             self.add("}")
 
     def _open_loop(self, counts: bool, text: str) -> None:
-        """text: `i32 %k = 0 .. %n, ptr %p = %q`, the end only if it counts."""
+        """text: `i32 %k = 0 .. %n, ptr %p = %q`. Only a loop that counts has an end (`.. %n`)."""
         block = _Block(self._fresh())
         starts, limit = [], ""
         for each in text.split(", ") if text else ():
@@ -219,7 +220,7 @@ class _Assembler:
             self._begin(f"end.{number}")
 
     def _instruction(self, line: str) -> None:
-        """A line of LLVM's, in which places are named: their addresses come before it."""
+        """Adds a line of LLVM text with named places, after the instructions that compute addresses."""
         alone = re.fullmatch(rf"(%\S+) = ({_PLACE.pattern})", line)
         if alone:
             self._address(alone[1], alone[2])
@@ -242,7 +243,7 @@ class _Assembler:
             self._label = ""
 
     def _address(self, result: str, place: str, named: bool = True) -> tuple[str, str]:
-        """Type and address of a place; named: it gets the name `result` even where it is that of another."""
+        """Type and address of a place. named: it is called `result` even if it is the base."""
         ((name, what, base, index),) = _PLACE.findall(place)
         if what == "at":
             kind = self._kind(name)

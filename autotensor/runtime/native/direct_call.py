@@ -1,13 +1,14 @@
 """The short way from Python to a kernel: one native step that checks the arrays, places them and launches.
 
     call(table, slots, arrays) ──▶ every array fits: slots filled, kernel run, 1
-                                   anything else:    nothing run, 0; `arguments.fill` then finds the words
+                                   anything else:    nothing run, 0; `arguments.fill` then words the error
 
-Checking in Python takes 1 us an array, and 3 us one of indices, of which none may be outside; a product of
-32 x 32 matrices takes half a microsecond. The native check reads the fields of array and tuple objects
-where CPython and NumPy keep them (NumPy's C interface: they are compiled into every extension).
-`layout_is_known` looks at some objects first; where they differ, this is not called. It accepts less than
-`arguments.fill`: subclasses of ndarray and equal copies of a dtype take the long way.
+Checking in Python takes 1 us per array, and 3 us per array of indices, because each index must be inside its
+range. A product of 32 x 32 matrices takes half a microsecond. The native check reads the fields of array and
+tuple objects at the offsets that CPython and NumPy use (NumPy's C interface: the offsets are compiled into
+every extension). First, `layout_is_known` looks at some objects; if their fields differ, the native check is
+not used. The native check accepts less than `arguments.fill`: subclasses of ndarray and equal copies of a
+dtype take the long way.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ from autotensor.runtime.arguments import Slot
 from autotensor.runtime.native import launcher
 from autotensor.runtime.native.assembler import Struct, assemble
 
-_HEAD = object.__basicsize__  # of every object; its last field is the type
+_HEAD = object.__basicsize__  # size of every object's head; the last field of the head is the type
 _ARRAY = Struct(
     "ptr type · i64 data · i32 rank · ptr shape · ptr strides · ptr base · ptr dtype · i32 flags", _HEAD - 8
 )  # PyArrayObject_fields
 _TUPLE = Struct("i64 size", _HEAD)  # PyTupleObject
 _ITEMS = tuple.__basicsize__
 
-_TABLE = Struct("ptr provider · ptr kernel · i32 team · align 8 · i64 count · ptr type")  # the type of arrays
-# An array of it. written: whether it is an output. inside: checks indices, least … most, unless it is null.
+# `type` is the type of arrays
+_TABLE = Struct("ptr provider · ptr kernel · i32 team · align 8 · i64 count · ptr type")
+# The requirements for one array. written: whether the array is an output. inside: the function that checks
+# that indices are in least … most, or null.
 _SLOT = Struct("""
     i64 index
     ptr dtype
@@ -48,7 +51,7 @@ _SLOT = Struct("""
     i64 most
 """)
 
-_VECTOR = 64  # bytes that a check of indices looks at together
+_VECTOR = 64  # a check of indices looks at so many bytes together
 
 _CALL = """
 define i32 @call(ptr %table, ptr %slots, ptr %arrays) {
@@ -122,9 +125,9 @@ no:
 }
 """
 
-# Whether all elements from one address to another are in least … most.
-# An element inside is at most %span above the least, as an unsigned number. Whole vectors keep the farthest
-# of each lane, the rest goes one by one.
+# Whether all elements from one address to another are in least … most. An element is inside if it is at most
+# %span above the least, compared as unsigned numbers. Whole vectors keep the largest distance in each lane.
+# The remaining elements are checked one by one.
 _INSIDE = """
 define i1 @INSIDE(i64 %start, i64 %stop, i64 %least, i64 %most) {
   %below = icmp slt i64 %least, TYPE_LEAST
@@ -169,7 +172,7 @@ define i1 @INSIDE(i64 %start, i64 %stop, i64 %least, i64 %most) {
 
 @cache
 def layout_is_known() -> bool:
-    """Whether arrays and tuples of this process lie in memory as `_CALL` reads them."""
+    """Whether arrays and tuples of this process have the memory layout that `_CALL` reads."""
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     base = np.zeros((4, 6), np.float32)
@@ -204,11 +207,11 @@ Caller = Callable[[int, tuple[Any, ...]], int]
 
 
 def caller(provider: int, kernel: int, team: int, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> Caller:
-    """A function of the address of a frame's slots and the tuple of all arrays, inputs first: runs the kernel
-    and gives 1, or gives 0 when an array does not fit.
+    """A function of two arguments: the address of a frame's slots, and the tuple of all arrays, inputs first.
+    It runs the kernel and returns 1, or returns 0 if an array does not fit.
 
-    provider, kernel: addresses of a provider's table and of an entry. The caller keeps both alive, and the
-    arrays until it has returned.
+    provider, kernel: addresses of a provider's table and of an entry. The caller of the function keeps both
+    alive, and keeps the arrays alive until the function has returned.
     """
     slots = (*inputs, *outputs)
     shapes = [np.array([*s.shape, 0], np.int64) for s in slots]
@@ -230,16 +233,16 @@ def caller(provider: int, kernel: int, team: int, inputs: Sequence[Slot], output
 
 
 def _indices(slot: Slot) -> tuple[int, int, int]:
-    """How to check that no element is outside: where the code for it is, the least and the most; code 0: any
-    may be."""
+    """The check that no element is outside the range: address of the check's code, least value, largest
+    value. The address 0 means that any value is allowed."""
     if slot.values is None:
         return 0, 0, 0
     return _inside(slot.dtype), *slot.values
 
 
 def inside_ir(name: str, dtype: np.dtype[Any]) -> str:
-    """LLVM IR of `i1 name(i64 start, i64 stop, i64 least, i64 most)`: whether all integers of a type that lie
-    from start to stop are from least to most."""
+    """LLVM IR of `i1 name(i64 start, i64 stop, i64 least, i64 most)`. It says whether all integers of a type
+    in the memory from start to stop have values from least to most."""
     holds, kind, lanes = np.iinfo(dtype), f"i{8 * dtype.itemsize}", _VECTOR // dtype.itemsize
     narrow = r"add i64 0, \1" if kind == "i64" else rf"trunc i64 \1 to {kind}"
     constants: dict[str, int | str] = {
@@ -247,7 +250,7 @@ def inside_ir(name: str, dtype: np.dtype[Any]) -> str:
         "ELEMENT": kind,
         "VECTOR": f"<{lanes} x {kind}>",
         "TYPE_LEAST": holds.min,
-        "TYPE_MOST": min(holds.max, np.iinfo(np.int64).max),  # no index is beyond
+        "TYPE_MOST": min(holds.max, np.iinfo(np.int64).max),  # no index is larger
         "BYTES": dtype.itemsize,
         "WIDTH": _VECTOR,
     }
@@ -257,13 +260,13 @@ def inside_ir(name: str, dtype: np.dtype[Any]) -> str:
 
 @cache
 def _inside(dtype: np.dtype[Any]) -> int:
-    """Address of `inside` for integers of a type, compiled on first use."""
+    """Address of `inside` for one type of integers. The function is compiled on first use."""
     return launcher.compiled(inside_ir("inside", dtype), ("inside",), vectors=True)["inside"]
 
 
 @cache
 def _address() -> int:
-    """Address of `call`, compiled on first use."""
+    """Address of `call`, which is compiled on first use."""
     structs = {"table": _TABLE, "slot": _SLOT, "array": _ARRAY, "tuple": _TUPLE}
     places = {"FIRST": _TABLE.bytes, "ITEMS": _ITEMS, "LAUNCH": launcher.launcher()["launch"]}
     return launcher.compiled(assemble(_CALL, structs, places), ("call",))["call"]

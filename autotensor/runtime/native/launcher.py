@@ -1,9 +1,9 @@
-"""The launcher in native code: fork-join, barrier, own thread pool; written once as LLVM IR, compiled in
-milliseconds.
+"""The launcher in native code: fork-join, barrier and a thread pool of our own. It is written once as LLVM
+IR, and compiles in milliseconds.
 
-The structures come first; then `launch`, which Python calls, one region function per provider, waiting and
-the barrier. Heavy regions are in work_sharing.py, the pool is in pool.py; assembler.py tells how to read the
-text. Nothing in it varies but the spin-loop hint of the processor, and what only Linux has.
+The structures come first. Then come `launch`, which Python calls, one region function per provider, waiting,
+and the barrier. Heavy regions are in work_sharing.py, and the pool is in pool.py. assembler.py explains how
+to read the text. Only the processor's spin-loop hint and the parts for Linux vary.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from autotensor.runtime.linking.linker import link
 from autotensor.runtime.native import affinity, pool, work_sharing
 from autotensor.runtime.native.assembler import Struct, assemble
 
-# The context that every kernel gets; the first two fields and `take` are for it, the rest is the launcher's
-# own.
+# The context that every kernel gets. The first two fields and `take` are for the kernel; the others belong to
+# the launcher.
 CONTEXT = Struct("""
     ptr barrier        ; void (ptr ctx, i32 tid, i32 nthreads)
     ptr fork_join      ; void (ptr ctx, ptr fn, ptr args, i32 nthreads): runs fn in a region of its own
@@ -47,7 +47,8 @@ PROVIDER = Struct("""
     i32 busy           ; threads now in regions, of all callers
 """)
 
-_WAITING = Struct("i64 since · i32 turns · align 8")  # of a thread; since 0: no clock read yet
+# state of a waiting thread; since = 0: it has not read the clock yet
+_WAITING = Struct("i64 since · i32 turns · align 8")
 
 _STRUCTS = {
     "context": CONTEXT,
@@ -237,16 +238,16 @@ _HINTS = {
 
 NUMBERS = {
     "MOST_THREADS": work_sharing.MOST_THREADS,
-    # A thread that waits for its team spins through the delay of a slow core, but not through a tick of 4 ms.
+    # A thread that waits for its team spins while a core is slow for a moment, but not for a tick of 4 ms.
     "SPIN_NS": 1_000_000,
-    "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or where a thread was kept from running
+    "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or when a thread was kept from running
     **pool.NUMBERS,
 }
 
 
 def launcher_ir(machine: str, system: str = sys.platform) -> str:
-    """The launcher's LLVM IR for a processor family and a system, as `platform.machine()` and `sys.platform`
-    name them."""
+    """The launcher's LLVM IR for a processor family and a system, which are named as by `platform.machine()`
+    and `sys.platform`."""
     hint = _HINTS.get(machine.lower(), "")
     declared = f"{hint.replace('call', 'declare').replace('i32 1', 'i32')}\n"
     text = declared + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
@@ -254,26 +255,27 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
 
 
 def monotonic(system: str) -> int:
-    """The number of the clock that `CLOCK` reads, which is Python's `perf_counter`."""
+    """The number of the clock that `CLOCK` reads. It is the clock of Python's `perf_counter`."""
     return 6 if system == "darwin" else 1
 
 
 @cache
 def launcher() -> Mapping[str, int]:
-    """Addresses of the launcher's functions, compiled on first use."""
+    """Addresses of the launcher's functions, which are compiled on first use."""
     names = ("launch", "serial_region", "openmp_region", "pool_region", "start_pool", "barrier")
     return compiled(launcher_ir(platform.machine()), names)
 
 
 def compiled(text: str, names: tuple[str, ...], *, vectors: bool = False) -> Mapping[str, int]:
-    """Addresses of functions of some LLVM IR, for the life of the process: threads of the pool run them until
-    it ends. vectors: with all instructions that this processor has, and their registers kept in loops."""
+    """Addresses of functions of some LLVM IR. They stay valid until the process ends, because threads of the
+    pool run them until then. vectors: the code may use all instructions of this processor, and is optimised
+    so that loops keep values in registers."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # some processors' hints are written as assembly
-    # opt=0 compiles in 4 ms, opt=1 in 14; regions and barriers take as long either way.
+    llvm.initialize_native_asmparser()  # some processors' hints are written in assembly
+    # opt=0 compiles in 4 ms, opt=1 in 14; regions and barriers are equally fast with both.
     here = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()) if vectors else ()
     machine: Any = llvm.Target.from_default_triple().create_target_machine(
         *here, opt=1 if vectors else 0, reloc="pic", codemodel="small"

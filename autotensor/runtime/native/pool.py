@@ -1,4 +1,4 @@
-"""Our own pool of threads; a piece of the launcher (launcher.py). Binding its workers is in affinity.py.
+"""Our own pool of threads; a part of the launcher (launcher.py). affinity.py binds the pool's workers.
 
     caller                         worker                        a worker's state
     offers the region      ──▶     FREE, or ASLEEP and woken     FREE ASLEEP ──▶ OFFERED
@@ -6,33 +6,39 @@
     makes the team         ──▶     works                         HERE ──▶ WORK ──▶ FREE
     goes on without it             was kept from running         OFFERED HERE ──▶ LATE ──▶ FREE
 
-A worker belongs to the team if it answers in time; otherwise the caller takes its offer back, and a worker
-that the system keeps from running, because another library's threads spin on its core, costs the call
-nothing but its help. LATE workers get no offers: they make themselves free as soon as they run. Callers take
-a worker by an exchange, and it answers by one; else the state of one that is OFFERED or HERE is its caller's
-alone to change, and of one that has WORK or is LATE its own. So an old region is never entered.
+A worker belongs to the team if it answers in time; otherwise the caller takes its offer back. The system may
+keep a worker from running, because another library's threads spin on its core. Then the call only loses that
+worker's help. LATE workers get no offers: they make themselves free as soon as they run. A caller takes a
+worker by an atomic exchange, and the worker answers by another one. In all other cases only one thread may
+change a worker's state: its caller if it is OFFERED or HERE, the worker itself if it is WORK or LATE. So an
+old region is never entered.
 
-A worker without work spins for a while, then sleeps. One that was kept from running for long has company on
-its core: for the next tenth of a second it sleeps soon, and callers wait for its answer no longer than one
-needs that can run. Workers sleep soon, too, where callers are enough for all cores. Linux tends to wake a
-sleeper on the core of the thread that wakes it, which then waits for it until the next tick, though another
-core is idle: before it is woken a sleeper is bound to the other cores. Once awake it may run anywhere again.
+A worker without work spins for a while, then sleeps. A worker that was kept from running for long has company
+on its core. For the next tenth of a second, it sleeps soon, and callers wait for its answer only as long as a
+running worker needs. Workers also sleep soon if there are enough callers for all cores. Linux tends to wake a
+sleeper on the core of the thread that wakes it. There the sleeper waits until the next tick, even if another
+core is idle. So a sleeper is bound to the other cores before it is woken. Once awake, it may run anywhere
+again.
 
-Mean time of a call without each rule (two cores of a virtual machine, Zen 4, 2026-11): alternating
-with onnxruntime, without noting company 1.3 to 1.4 x, without binding 1.9 x (180 of 200 sleepers woke on the
-caller's core, and one in ten after 2 to 4 ms); two callers at once that do not share the cores 1.1 to 1.2 x,
-and that forget each other between calls 1.01 to 1.07 x; MobileNetV2 alone, without trust where there is no
-company, 1.1 x.
+Mean time of a call without one rule, relative to the time with it (two cores of a virtual machine, Zen 4,
+2026-11):
+
+    company is noted             1.3 to 1.4 x    alternating with onnxruntime
+    sleepers are bound           1.9 x           alternating with onnxruntime: 180 of 200 sleepers woke on the
+                                                 caller's core, and one in ten after 2 to 4 ms
+    callers share the cores      1.1 to 1.2 x    two callers at once
+    callers remember the others  1.01 to 1.07 x  two callers at once, between their calls
+    trust without company        1.1 x           MobileNetV2 alone
 """
 
 from __future__ import annotations
 
 from autotensor.runtime.native.assembler import Struct
 
-MOST_WORKERS = 256  # size of the team list in `pool_region`
+MOST_WORKERS = 256  # number of entries of the team list in `pool_region`
 
-# The workers follow. Calls at the same time needed `crowd` threads, more than there are cores (0: never);
-# `until` then callers share the cores as if this were still so.
+# The workers follow in memory. crowd: threads that calls at the same time needed, if these were more than the
+# cores (0: never). until: up to this time, callers share the cores as if this were still so.
 POOL = Struct("i32 size · i32 crowd · i64 until · align 64")
 
 WORKER = Struct("""
@@ -61,14 +67,16 @@ NUMBERS = {
     "HERE": 3,
     "WORK": 4,
     "LATE": 5,
-    # How long callers wait for an answer. One that spins needs 0.1 us, a sleeper 40 to 110.
+    # The time that callers wait for an answer. A spinning worker needs 0.1 us, a sleeper 40 to 110.
     "PROMPT_NS": 3_000,
     "WAKING_NS": 150_000,
-    "TRUST_NS": 1_000_000,  # without company: to work alone would take most calls longer
-    # A caller who does something else meanwhile is often back within milliseconds; libgomp spins for 9.
+    # without company: most calls would take longer than this if the caller worked alone
+    "TRUST_NS": 1_000_000,
+    # A caller that does something else meanwhile is often back within milliseconds; libgomp spins for 9 ms.
     "PATIENCE_NS": 10_000_000,
-    "BRIEF_NS": 50_000,  # with company
-    "KEPT_NS": 500_000,  # between two looks at the clock: ticks and interrupts take less
+    "BRIEF_NS": 50_000,  # with company on the core
+    # longest normal time between two looks at the clock: ticks and interrupts take less
+    "KEPT_NS": 500_000,
     "COMPANY_NS": 100_000_000,
     "CROWD_NS": 10_000_000,
 }

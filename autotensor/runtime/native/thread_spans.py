@@ -1,8 +1,8 @@
-"""When each thread of a region begins and ends, by a function that is launched in the kernel's place.
+"""Measures when each thread of a region begins and ends: another function is launched instead of the kernel.
 
     launch(@spanned, {kernel, its arguments, spans}) ──▶ in each thread: clock, kernel, clock
 
-It costs two readings of the clock a thread, some 50 ns, and leaves the kernel as it is.
+This costs two readings of the clock per thread, some 50 ns, and the kernel does not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autotensor.runtime.native import launcher, threads
 from autotensor.runtime.native.assembler import Struct, assemble
 
 WORK = Struct("ptr fn · ptr args · ptr spans")
-SPAN = Struct("i64 began · i64 ended · align 64")  # nanoseconds; one for each thread
+SPAN = Struct("i64 began · i64 ended · align 64")  # in nanoseconds; one for each thread
 
 _TEXT = r"""
 define void @spanned(ptr %c, ptr %work, i32 %tid, i32 %n) {
@@ -46,7 +46,7 @@ class _Work(ctypes.Structure):
 
 
 def launch_spanned(fn: int, args: int, nthreads: int) -> tuple[tuple[int, float, float], ...]:
-    """As `threads.launch`; gives thread, begin and end of who took part, in seconds of `perf_counter`."""
+    """Like `threads.launch`. Returns index, begin and end (in `perf_counter`'s seconds) of each thread."""
     spans = (_Span * nthreads)()
     work = _Work(fn, args, ctypes.addressof(spans))
     threads.launch(_spanned(), ctypes.addressof(work), nthreads)

@@ -1,20 +1,22 @@
-"""Teams of threads, which run the `nthreads` copies of a kernel, and how Python starts them.
+"""Teams of threads that run the `nthreads` copies of a kernel, and how Python starts a team.
 
     launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
 
-Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin for
-milliseconds after a call of torch, say, and a second team would compete with them: models alternating with
-torch take 1.2 to 2.5 times as long), our own pool, the system's libgomp, that in xgboost's wheel, none
-(serial). A region of two threads takes the pool 0.3 us and libgomp 0.6. Beside threads of others,
-onnxruntime's or another process's, or after 20 ms without a call, libgomp's calls often wait for several
-ticks of 4 ms; the pool (pool.py) goes on without the threads that do not come (benchmarks/steadiness.py). One
-ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may launch
-at once. A team may be smaller than requested; kernels are right for any size.
+The first available of these providers is used: the OpenMP runtime already in this process, our own pool, the
+system's libgomp, the libgomp in xgboost's wheel, none (serial). The runtime in this process comes first
+because its threads spin for milliseconds after a call of torch, for example, and a second team would compete
+with them: models alternating with torch take 1.2 to 2.5 times as long. A region of two threads takes 0.3 us
+with the pool, and 0.6 with libgomp. If other threads run (onnxruntime's, or another process's), or after 20
+ms without a call, libgomp's calls often wait for several ticks of 4 ms. The pool (pool.py) continues without
+the threads that do not come (benchmarks/steadiness.py). A launch is one ctypes call, without the GIL. Each
+launch has its own context, so any number of Python threads may launch at once. A team may be smaller than
+requested; kernels are right for any size.
 
-After `fork` the threads of an OpenMP runtime or pool are gone, and libgomp would wait for them for ever. At
-its first launch a forked child starts a pool of its own and rewrites its copies of the parent's tables, so
-that modules loaded before the fork find it where they look, and call as fast as the parent's. An OpenMP
-runtime that was loaded before the fork is not used in the child; one that it loads itself is.
+After `fork`, the threads of an OpenMP runtime or of the pool no longer exist, and libgomp would wait for them
+for ever. At its first launch, a forked child starts a pool of its own and rewrites its copies of the parent's
+tables. So modules loaded before the fork find the pool through the same tables, and their calls are as fast
+as the parent's. The child does not use an OpenMP runtime that was loaded before the fork, but uses one that
+it loads itself.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from autotensor.runtime.native.pool import MOST_WORKERS, POOL, WORKER
 
 PROVIDERS = ("openmp-loaded", "pool", "openmp-system", "openmp-xgboost", "serial")
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
-_XGBOOST_FOLDERS = ("xgboost_cpu.libs", "xgboost.libs")  # of its wheels, for their libraries
+_XGBOOST_FOLDERS = ("xgboost_cpu.libs", "xgboost.libs")  # folders of its wheels that hold their libraries
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
@@ -46,7 +48,7 @@ _C_TYPES: dict[str, type[ctypes.c_void_p | ctypes.c_int32]] = {"ptr": ctypes.c_v
 
 
 class _Table(ctypes.Structure):
-    """`PROVIDER` of launcher.py."""
+    """The structure `PROVIDER` of launcher.py."""
 
     _fields_ = tuple((name, _C_TYPES[kind]) for name, kind in launcher.PROVIDER.type.items())
 
@@ -58,7 +60,7 @@ class Provider:
     name: str  # one of PROVIDERS
     detail: str  # the library's path, the pool's size
     table: _Table
-    keep: tuple[Any, ...]  # what the table points into
+    keep: tuple[Any, ...]  # objects that the table points to
     # fn address, args address, nthreads, count; releases the GIL
     start: Callable[[int, int, int, int], None]
 
@@ -69,17 +71,16 @@ class Provider:
 _providers: dict[str, Provider | None] = {}
 _making = RLock()  # held while _providers changes
 _chosen: Provider | None = None
-_tables: list[_Table] = []  # of all providers that have threads, of before a fork, too
-_forked = False  # since a fork no threads were started; the tables lead to none
-_held: list[Any] = []  # locks, while this process forks
+_tables: list[_Table] = []  # tables of all providers with threads, also of those from before a fork
+_forked = False  # True after a fork until threads are started: the tables lead to no threads
+_held: list[Any] = []  # locks that are held while this process forks
 _barred: frozenset[str] | None = None  # paths of OpenMP runtimes that a parent may have used; None: no fork
 
 
 def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider | None = None) -> None:
-    """Run the native function at address `fn` in a team of up to `nthreads`, `count` times, one region after
+    """Runs the native function at address `fn` in a team of up to `nthreads`, `count` times, one region after
     another.
-
-    `args` is the address of its argument array; the caller keeps alive what that points to.
+    `args` is the address of the argument array; the caller keeps alive everything that the array points to.
     """
     if provider is None or _forked:
         provider = provider_here(provider)
@@ -87,38 +88,38 @@ def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider
 
 
 def table_of(provider: Provider | None = None) -> int:
-    """Address of a provider's table, None for the one in use; for native code that calls `launch` itself.
+    """Address of a provider's table, or of the table in use if None; for native code that calls `launch`.
 
-    It stays good in forked children, once `is_forked` is over there.
+    The address stays valid in forked children, once `is_forked` is False there.
     """
     return ctypes.addressof(provider_here(provider).table)
 
 
 def is_forked() -> bool:
-    """Whether this process is a forked child that has no threads yet: its first launch is to go by Python."""
+    """Whether this process is a forked child without threads. Its first launch must be made from Python."""
     return _forked
 
 
 def provider_here(provider: Provider | None) -> Provider:
-    """That provider, None for the one in use; it has threads in this process."""
+    """The given provider, or the one in use if None. It has threads in this process."""
     if _forked:
         _start_again()
     return provider or current()
 
 
 def current() -> Provider:
-    """The provider in use, chosen at the first call."""
+    """The provider in use. The first call chooses it."""
     global _chosen
     if _forked:
         _start_again()
-    chosen = _chosen  # once: another thread may forget it meanwhile
+    chosen = _chosen  # read once, because another thread may reset it meanwhile
     if chosen is None:
         chosen = _chosen = choose()
     return chosen
 
 
 def look_again() -> None:
-    """Choose anew if our own pool is in use and an OpenMP runtime was loaded since, as torch does."""
+    """Chooses again if our own pool is in use and an OpenMP runtime has been loaded since, as torch does."""
     global _chosen
     chosen = _chosen
     if chosen is not None and chosen.name == "pool" and loaded_openmp():
@@ -128,7 +129,7 @@ def look_again() -> None:
 
 
 def choose(name: str | None = None) -> Provider:
-    """The named provider, or the first of PROVIDERS that this process can have.
+    """The named provider, or the first of PROVIDERS that this process can use.
 
     Raises InputError if the name is unknown or the provider is not available here.
     """
@@ -138,21 +139,21 @@ def choose(name: str | None = None) -> Provider:
         raise InputError(f"thread provider {name!r} is unknown.", fix=f"Known: {', '.join(PROVIDERS)}.")
     found = _provider(name)
     if found is None and _barred is not None and name.startswith("openmp"):
-        found = _provider("pool")  # the named one would wait for threads of the parent
+        found = _provider("pool")  # the named provider would wait for threads of the parent
     if found is None:
         raise InputError(f"thread provider {name!r} is not available in this process.")
     return found
 
 
 def available() -> tuple[str, ...]:
-    """Names of the providers that this process can have; looking starts the pool."""
+    """Names of the providers that this process can use. Looking for them starts the pool."""
     return tuple(n for n in PROVIDERS if _provider(n) is not None)
 
 
 def _provider(name: str) -> Provider | None:
     if _forked:
         _start_again()
-    with _making:  # threads whose first calls come at once share one pool
+    with _making:  # threads that make their first calls at the same time share one pool
         if name not in _providers:
             _providers[name] = _make(name)
         return _providers[name]
@@ -163,7 +164,7 @@ def _make(name: str) -> Provider | None:
         case "openmp-loaded":
             return next((p for p in (_openmp(name, path) for path in loaded_openmp()) if p), None)
         case "openmp-system" | "openmp-xgboost" if _barred is not None:
-            return None  # it may be among those of the parent
+            return None  # this library may be one that the parent uses
         case "openmp-system":
             return _openmp(name, "libgomp.so.1")
         case "openmp-xgboost":
@@ -175,9 +176,10 @@ def _make(name: str) -> Provider | None:
 
 
 def loaded_openmp() -> list[str]:
-    """Paths of OpenMP runtimes that this process has already loaded (Linux; elsewhere none is found).
+    """Paths of OpenMP runtimes that are loaded in this process (on Linux; on other systems none is found).
 
-    Not xgboost's: the cost model loads it, and runs it with one thread. Not those of before a fork.
+    xgboost's runtime is left out, because the cost model loads it and runs it with one thread. Runtimes from
+    before a fork are left out, too.
     """
     paths: list[str] = []
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -215,12 +217,12 @@ def _openmp(name: str, library: str) -> Provider | None:
 
 
 def _pool(table: _Table) -> Provider | None:
-    """Own workers behind that table, one fewer than the cores or the requested threads, because the caller
-    works too."""
+    """A pool behind that table. It has one worker fewer than the cores or the requested threads, because the
+    caller works too."""
     wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
     memory = ctypes.create_string_buffer(POOL.bytes + wanted * WORKER.bytes + 64)
     for shared in (memory, table):
-        # Workers read it until the process ends, when the interpreter has long forgotten this module.
+        # Workers read this object until the process ends, long after the interpreter has deleted this module.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(shared))
     table.pool = -(-ctypes.addressof(memory) // 64) * 64
     starter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
@@ -255,7 +257,7 @@ def _address(function: Any) -> int:
 
 
 def _start_again() -> None:
-    """Gives a forked child its threads: a pool, to which all tables of before the fork lead from now on."""
+    """Gives a forked child its threads: a pool. All tables from before the fork then lead to this pool."""
     global _forked, _chosen
     with _making:
         if not _forked:
@@ -267,12 +269,12 @@ def _start_again() -> None:
             for table in _tables:
                 table.pool, table.region = first.pool, launcher.launcher()["pool_region"]
         _chosen = None
-        _forked = False  # last: until then others wait for the lock
+        _forked = False  # last, because until then other threads wait for the lock
 
 
 def _before_fork() -> None:
-    """Whoever makes a provider, or is inside LLVM, finishes first: a child must find neither half done, nor
-    locks that no thread will release."""
+    """Waits until no other thread makes a provider or is inside LLVM. Otherwise a child would find things
+    half done, and locks that no thread will release."""
     _making.acquire()
     binding = sys.modules.get("llvmlite.binding.ffi")
     lock = getattr(getattr(binding, "lib", None), "_lock", None)
@@ -288,7 +290,7 @@ def _after_fork() -> None:
 
 
 def _in_forked_child() -> None:
-    """The parent's threads do not exist here, nor do calls that other threads of it were in."""
+    """In the child: the parent's threads do not exist, nor do calls that those threads had not finished."""
     global _forked, _barred
     _forked = True
     _barred = frozenset((*(_barred or ()), *loaded_openmp()))

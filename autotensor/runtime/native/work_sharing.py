@@ -1,29 +1,32 @@
-"""Heavy regions, whose parts threads take as they come to them; a piece of the launcher (launcher.py).
+"""Heavy regions: each thread takes the next part when it is free. This is a part of the launcher
+(launcher.py).
 
     part     0 1 2 3 4 5 6 7 | 8 9 …         thread 0 owns 0 to 7, thread 1 8 to 15
-             0 0 0 0 0 0 0 0   1 1 … 0 0     thread 1 was slow: 0 took the last two of its parts
+             0 0 0 0 0 0 0 0   1 1 … 0 0     thread 1 was slow: thread 0 took the last two parts of thread 1
 
-Thread t of n owns the parts k of a region with parts*t/n <= k < parts*(t+1)/n, its static share, so that the
-next layer finds this thread's results in its cache. It takes them from the front; when none is left, it takes
-from the end of the parts that others have not begun. So a core that is slow just now (a neighbour's load)
-delays the region by a part at most. A kernel calls `take` until it says -1.
+Thread t of n owns the parts k of a region with parts*t/n <= k < parts*(t+1)/n. This is its static share, so
+that the next layer finds this thread's results in its cache. The thread takes its parts from the front. When
+none is left, it takes parts that other threads have not begun, from the end of their shares. So a core that
+is slow for a moment (a neighbour's load) delays the region by at most one part. A kernel calls `take` until
+it returns -1.
 
-All threads of a team come to the same regions in the same order, but not at once. A range tells the turn
-that it is of; it is empty at turn 0. No thread leaves a region of which a part is not taken, so a range that
-is not of this turn is either empty and of the turn before, and then stands for the whole share of a thread
-that has not come here yet: others may take from that, too; or newer: that share was taken and its owner went
-on. Turns only grow, so an exchange that succeeds has seen the newest range.
+All threads of a team come to the same regions in the same order, but not at once. A range contains the turn
+that it belongs to; a range of turn 0 is empty. No thread leaves a region before all of its parts are taken.
+So if a range is not of this turn, there are two cases. It may be empty and of the turn before: then its
+thread has not arrived yet, and the range stands for that thread's whole share, from which others may take. Or
+it is newer: then its share was taken and its owner has moved on. Turns only grow, so an exchange that
+succeeds has seen the newest range.
 """
 
 from __future__ import annotations
 
 from autotensor.runtime.native.assembler import Struct
 
-MOST_THREADS = 256  # of a team that shares; their `LINE`s are on the stack of `launch`
-MOST_PARTS = (1 << 16) - 1  # of a region: half a word of a range
+MOST_THREADS = 256  # most threads of a team that shares parts; their `LINE`s are on the stack of `launch`
+MOST_PARTS = (1 << 16) - 1  # most parts of a region: a range holds 16 bits for it
 
-# One for each thread, alone on its cache line. range: turn << 32 | first part not taken << 16 | end.
-# turn: the shared region that this thread is at, 1 for the first of a launch
+# One for each thread, alone on its cache line. range: turn << 32 | first part not taken << 16 | end. turn:
+# the shared region that this thread is in, 1 for the first of a launch
 LINE = Struct("i64 range · i32 turn · align 64")
 
 TEXT = r"""

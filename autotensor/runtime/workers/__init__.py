@@ -1,1 +1,1 @@
-"""Processes that work for this one, and what they answer."""
+"""Processes that work for this one, and the answers that they send."""

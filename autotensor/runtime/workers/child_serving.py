@@ -1,4 +1,4 @@
-"""The child's side of children.py: answer lines until the parent closes the pipe, and never outlive it.
+"""The child's side of children.py: it answers lines until the parent closes the pipe or ends.
 
 # package/worker.py
 if __name__ == "__main__":
@@ -22,9 +22,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(handle: Callable[[str], str]) -> None:
-    """Answer each line of standard input with `handle(line)`; returns when the input ends.
+    """Answers each line of standard input with `handle(line)`. Returns when the input ends.
 
-    An exception in `handle` ends the process with its traceback; the parent reports it and starts another.
+    An exception in `handle` ends the process with its traceback. The parent reports this and starts another
+    child.
     """
     told = os.environ.pop(ENVIRONMENT, "")
     if not told:
@@ -40,7 +41,7 @@ def serve(handle: Callable[[str], str]) -> None:
         if "\n" in answer:
             raise InputError("the answer of a worker is one line; this one has a line break.")
         with suppress(OSError, ValueError):
-            sys.stdout.flush()  # what was printed belongs to this request
+            sys.stdout.flush()  # text that was printed so far belongs to this request
         _answer(reply, answer)
 
 
@@ -51,16 +52,16 @@ def _answer(descriptor: int, text: str) -> None:
 
 
 def _die_with(parent: int, life: int) -> None:
-    """End this process when its parent ends, even while a kernel loops."""
+    """Ends this process when its parent ends, even if a kernel loops for ever."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before this check
+        if os.getppid() != parent:  # the parent ended before this check
             os._exit(0)
 
     def watch() -> None:
         with suppress(OSError):
-            os.read(life, 1)  # returns when the last writer, the parent, is gone
+            os.read(life, 1)  # returns when the last writer, the parent, has ended
         with suppress(OSError):
             if os.getpgrp() == os.getpid():
                 os.killpg(os.getpid(), signal.SIGKILL)
@@ -70,7 +71,7 @@ def _die_with(parent: int, life: int) -> None:
 
 
 def _limit(memory_bytes: int) -> None:
-    """No core dumps; at most `memory_bytes` of address space, 0 for no limit."""
+    """Switches core dumps off, and limits the address space to `memory_bytes`; 0 means no limit."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -1,17 +1,17 @@
-"""Worker processes that may loop, crash, flood or hang without harm to us.
+"""Worker processes that may loop, crash, print too much or hang without harm to their parent.
 
     parent                                     child: python -m <module>, which calls serve(handle)
     child.request("text", timeout_s=2) ──stdin──▶ handle("text") ──▶ "answer"
               Reply(OK, "answer")      ◀──reply pipe──┘
-              Reply(TIMEOUT | CRASHED | EXITED | OUTPUT_LIMIT, why)   child killed; next request starts anew
+              Reply(TIMEOUT | CRASHED | EXITED | OUTPUT_LIMIT, why)  child killed; next request starts anew
 
-One line in, one line out. Answers have a pipe of their own, so that a kernel's output cannot be taken for
-one; stdout and stderr are read, counted and kept up to a limit. Each child leads its own session and is
-killed as a group. It ends when its parent does: Linux kills it, and a thread of it waits for the end of a
-pipe that only the parent holds. Never `fork` and never `multiprocessing`: those hang with OpenMP, or run the
-user's script again.
+A request is one line, and an answer is one line. Answers have a pipe of their own, so that a kernel's output
+cannot be taken for an answer. stdout and stderr are read, counted and kept up to a limit. Each child leads
+its own session, and the whole group is killed at once. A child ends when its parent ends: Linux kills it, and
+a thread of the child waits for the end of a pipe that only the parent holds. `fork` and `multiprocessing` are
+never used, because they hang with OpenMP, or run the user's script again.
 
-`Child` is for the parent; `serve`, in child_serving.py, for the child.
+The parent uses `Child`; the child uses `serve`, in child_serving.py.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from typing import Any
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.python_path import python_path
 
-# "reply pipe,life pipe,memory limit"; set by Child, read and removed by serve
+# "reply pipe,life pipe,memory limit"; Child sets it, serve reads and removes it
 ENVIRONMENT = "AUTOTENSOR_CHILD"
 READY = "ready"
 OUTPUT_LIMIT_BYTES = 1 << 20
 REPLY_LIMIT_BYTES = 64 << 20
 _TAIL_BYTES = 8 << 10
-_EXIT_SECONDS = 1.0  # time for ending by itself after its pipe is closed, before we kill it
+_EXIT_SECONDS = 1.0  # time for the child to end by itself after its pipe is closed; then it is killed
 _CHUNK = 1 << 16
 
 
@@ -58,15 +58,15 @@ class Reply:
     """The outcome of one request."""
 
     status: Status
-    text: str  # the answer; empty unless OK
+    text: str  # the answer; empty if the status is not OK
     detail: str  # an error in one sentence
-    output: str  # the end of the child's output meanwhile
+    output: str  # the last part of the child's output during the request
     seconds: float
 
 
 @dataclass(slots=True)
 class _Running:
-    """A started process and our ends of its pipes."""
+    """A process that was started, and the parent's ends of its pipes."""
 
     process: subprocess.Popen[bytes]
     requests: int
@@ -82,8 +82,8 @@ class _Running:
 
 
 class Child:
-    """One worker process, started at the first request and again after each failure. For one thread at a
-    time."""
+    """One worker process. It starts at the first request, and again after each failure. Only one thread at a
+    time may use a Child."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class Child:
         start_timeout_s: float = 60.0,
         python: str = sys.executable,
     ) -> None:
-        """`env` adds variables, `path` adds places to import from, `memory_bytes` limits the address
-        space, `python` is the interpreter."""
-        # -P: the user's folder must not shadow modules
+        """`env` adds variables, `path` adds folders to import from, `memory_bytes` limits the address space,
+        and `python` is the interpreter."""
+        # -P: modules in the user's folder must not replace others of the same name
         self.command = [python, "-P", "-m", module, *args]
         self.env = dict(env or {})
         self.path = [str(p) for p in path]
@@ -107,27 +107,28 @@ class Child:
         self.output_limit = output_limit
         self.start_timeout_s = start_timeout_s
         self.starts = 0
-        self._cores: Collection[int] | None = None  # cores that it may run on; None: all of ours
+        # cores that the child may run on; None: all of the parent's
+        self._cores: Collection[int] | None = None
         self._running: _Running | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._tail = b""
         self._printed = 0  # bytes of output since the request began
-        self._unread = b""  # read from the reply pipe, not yet used
+        self._unread = b""  # bytes that were read from the reply pipe and not yet used
 
     @property
     def pid(self) -> int | None:
-        """Process id, None when not running."""
-        running = self._running  # once: another thread may end it
+        """Process id; None if the child does not run."""
+        running = self._running  # read once, because another thread may end the child
         return running.process.pid if running else None
 
     def start(self) -> None:
-        """Start the process unless it runs, and wait until it serves. Raises MeasureError if it does not."""
+        """Starts the process if need be, and waits until it serves. Raises MeasureError if it does not."""
         if self._running is not None:
             return
         self.starts += 1
         self._running = running = _spawn(self.command, self._environment(), self.memory_bytes, self._cores)
         if self._cores is not None:
-            self.stay_on(self._cores)  # they may have changed a moment ago
+            self.stay_on(self._cores)  # the cores may have changed a moment ago
         self._finalizer = weakref.finalize(self, _end, running)
         self._unread = b""
         reply = self._exchange(b"", self.start_timeout_s)
@@ -140,35 +141,34 @@ class Child:
             )
 
     def stay_on(self, cores: Collection[int]) -> None:
-        """Run on these cores only, now and when started again (Linux). Any thread may say so."""
+        """Binds the child to these cores, now and after each start (Linux). Any thread may call this."""
         self._cores = cores
         if (pid := self.pid) is not None:
-            with suppress(ProcessLookupError):  # it has just died
+            with suppress(ProcessLookupError):  # the child has just ended
                 os.sched_setaffinity(pid, cores)
 
     def request(self, text: str, timeout_s: float) -> Reply:
-        """Send one line and wait for the answer, at most `timeout_s` seconds. Afterwards the child runs only
-        if OK."""
+        """Sends one line and waits for the answer, at most `timeout_s` seconds. If the status is not OK, the
+        child does not run afterwards."""
         if "\n" in text:
             raise InputError("a request to a worker is one line; this one has a line break.")
         self.start()
         return self._exchange(text.encode() + b"\n", timeout_s)
 
     def stop(self) -> None:
-        """End the process from another thread than the one that waits for it, which gets the
-        status of a crash."""
+        """Ends the process. Another thread that waits for the process gets the status of a crash."""
         if (pid := self.pid) is not None:
-            with suppress(ProcessLookupError):  # it has just ended
+            with suppress(ProcessLookupError):  # the process has just ended
                 os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """End the process and all of its group at once."""
+        """Ends the process and its whole group at once."""
         if self._finalizer is not None:
             self._finalizer()
         self._running = self._finalizer = None
 
     def close(self) -> None:
-        """Let the process end by itself; kill what is left."""
+        """Lets the process end by itself, and kills what is left of its group."""
         if self._running is not None:
             with suppress(OSError):
                 os.close(self._running.requests)
@@ -196,8 +196,8 @@ class Child:
         return Reply(status, text, detail, self._tail.decode(errors="replace"), time.monotonic() - began)
 
     def _converse(self, pending: bytes, deadline: float) -> tuple[Status, str, str]:
-        """Write `pending`, read until a whole line has come, the pipe ends, too much is printed or time is
-        up."""
+        """Writes `pending`, and reads until a whole line has come, the pipe ends, too much is printed, or the
+        time is over."""
         running = self._running
         assert running is not None
         with selectors.DefaultSelector() as selector:
@@ -226,7 +226,8 @@ class Child:
                     line, found, rest = self._unread.partition(b"\n")
                     if found:
                         self._unread = rest
-                        self._drain(running.output)  # printed before the answer, so part of this request
+                        # it was printed before the answer, so it belongs to this request
+                        self._drain(running.output)
                         return Status.OK, line.decode(errors="replace"), ""
                     if len(self._unread) > REPLY_LIMIT_BYTES:
                         return (
@@ -236,13 +237,14 @@ class Child:
                         )
 
     def _post_mortem(self, running: _Running) -> tuple[Status, str, str]:
-        """Why the reply pipe ended."""
+        """The reason why the reply pipe ended."""
         ended = _wait_for_exit(running.process, _EXIT_SECONDS)
         self._drain(running.output)
         if not ended:
             return Status.EXITED, "", "it closed its pipe."
         with suppress(ProcessLookupError, PermissionError):
-            # Its own children; it is dead itself, but not yet reaped, so the number is still its own.
+            # Kills the child's own children. The child is dead, but not reaped yet, so its process id is
+            # still its own.
             os.killpg(running.process.pid, signal.SIGKILL)
         code = running.process.wait()
         if code < 0:
@@ -254,7 +256,7 @@ class Child:
             pass
 
     def _read_output(self, descriptor: int) -> bool:
-        """Read some of the child's output; False when there is nothing (more)."""
+        """Reads some of the child's output. Returns False when there is none (left)."""
         data = _read_some(descriptor)
         if data:
             self._printed += len(data)
@@ -268,9 +270,10 @@ def _spawn(
     memory_bytes: int | None,
     cores: Collection[int] | None = None,
 ) -> _Running:
-    """Start `command` in a session of its own, with the pipes of the protocol."""
+    """Starts `command` in a session of its own, with the pipes of the protocol."""
     reply_in, reply_out = os.pipe()
-    life_out, life_in = os.pipe()  # no process writes: the child reads its end when we are gone
+    # no process writes to it: the child sees the pipe's end when the parent has ended
+    life_out, life_in = os.pipe()
     told = f"{reply_out},{life_out},{memory_bytes or 0},{os.getpid()}"
 
     def start() -> subprocess.Popen[bytes]:
@@ -299,7 +302,7 @@ def _spawn(
         os.close(life_out)
     assert process.stdin is not None
     assert process.stdout is not None
-    # Duplicates belong to us alone; Popen's file objects would warn when collected.
+    # These are duplicates that only we use. Popen's file objects would warn when they are collected.
     running = _Running(
         process, os.dup(process.stdin.fileno()), reply_in, os.dup(process.stdout.fileno()), life_in
     )
@@ -312,7 +315,7 @@ def _spawn(
 
 @contextmanager
 def _on(cores: Collection[int] | None) -> Iterator[None]:
-    """The calling thread runs on these cores inside the block."""
+    """Makes the calling thread run on these cores inside the block."""
     if cores is None:
         yield
         return
@@ -327,26 +330,26 @@ def _on(cores: Collection[int] | None) -> Iterator[None]:
 @cache
 def _spawner() -> ThreadPoolExecutor:
     """The thread that starts all children. PR_SET_PDEATHSIG kills a child when the *thread* that started it
-    ends, so
-    this must be one that lives as long as we do."""
+    ends, so this thread must live as long as the process."""
     return ThreadPoolExecutor(1, thread_name_prefix="autotensor-spawner")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_spawner.cache_clear)  # the thread stays with the parent
+    os.register_at_fork(after_in_child=_spawner.cache_clear)  # a forked child does not have the thread
 
 
 def _end(running: _Running) -> None:
-    """Kill the group and reap the process; SIGKILL, because a candidate may ignore anything milder."""
+    """Kills the group with SIGKILL (a candidate may ignore other signals), and reaps the process."""
     with suppress(ProcessLookupError, PermissionError):
-        if running.process.returncode is None:  # else reaped, and the number may already be somebody else's
+        # else it was reaped, and its process id may already belong to another process
+        if running.process.returncode is None:
             os.killpg(running.process.pid, signal.SIGKILL)
     running.process.wait()
     running.close()
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether the process ends within `seconds`; it is not reaped, so that its group can still be named."""
+    """Whether the process ends within `seconds`. It is not reaped, so that its group can still be named."""
     deadline = time.monotonic() + seconds
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() >= deadline:
@@ -356,7 +359,7 @@ def _wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _read_some(descriptor: int) -> bytes | None:
-    """Some bytes, b"" at the end, None when there are none now."""
+    """Some bytes; b"" at the end, and None when there are none now."""
     try:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:
@@ -366,7 +369,7 @@ def _read_some(descriptor: int) -> bytes | None:
 
 
 def _write_some(descriptor: int, data: bytes) -> bytes:
-    """Write what fits; gives the rest. A closed pipe takes everything: reading will tell why it closed."""
+    """Writes as much as fits, and returns the rest. For a closed pipe nothing is left; reading says why."""
     try:
         return data[os.write(descriptor, data) :]
     except BlockingIOError:

@@ -1,10 +1,10 @@
 """The children of data-parallel training: `python -m autotensor.runtime.workers.gradient_worker …`.
 
-    {"sleep": 0}  ──▶  {}        the program ran on the arrays of two files
+    {"sleep": 0}  ──▶  {}        the program has run on the arrays of two files
 
-The files are mapped, so that numbers never pass through a pipe: one is shared and holds the parameters, which
-the parent writes between steps; the other is this worker's own, for its batch and, afterwards, its loss and
-gradients. A saved program is all that a worker needs; it imports NumPy and llvmlite only.
+The files are mapped, so numbers never pass through a pipe. One file is shared and holds the parameters, which
+the parent writes between steps. The other belongs to this worker alone: it holds the batch and, afterwards,
+the loss and the gradients. A worker needs nothing but a saved program, and imports only NumPy and llvmlite.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped:
-    """Arrays in a file, one after the other at multiples of 64 bytes."""
+    """Arrays in a file, one after another at multiples of 64 bytes."""
 
     arrays: tuple[Array, ...]
     memory: mmap.mmap
 
     @staticmethod
     def of(path: Path, specs: Sequence[ArgSpec]) -> Mapped:
-        """The file's arrays; it is made, filled with zeros, if it is too short."""
+        """The file's arrays. If the file is too short, it is extended with zeros."""
         starts, end = [], 0
         for spec in specs:
             starts.append(end)
@@ -53,7 +53,7 @@ class Mapped:
 
 
 def split(args: Sequence[ArgSpec], parameters: int) -> tuple[tuple[ArgSpec, ...], tuple[ArgSpec, ...]]:
-    """The arrays of one worker alone (batch and results), and the shared ones (the last of the inputs)."""
+    """The arrays of one worker alone (batch and results), and the shared arrays (the last inputs)."""
     inputs = [a for a in args if a.role == "input"]
     data = inputs[: len(inputs) - parameters]
     return (*data, *(a for a in args if a.role == "output")), tuple(inputs[len(data) :])

@@ -1,9 +1,10 @@
-"""The work of a machine of a cluster: a gradient program sent as bytes, on arrays sent with the call.
+"""The work of one machine of a cluster: a gradient program, sent as bytes, runs on arrays sent with the call.
 
     gradients_of(program, threads, weights, batch, step, part)  ──▶  loss, gradients
 
-The program is a saved artifact without its texts, loaded once in each process, by content. NumPy and llvmlite
-are all that it needs there; a processor that lacks a feature says so in one sentence.
+The program is a saved artifact without its texts. Each process loads it once, and recognises it by its
+content. The machine needs only NumPy and llvmlite. If its processor lacks a feature, an error says so in one
+sentence.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ def gradients_of(
     step: int,
     part: int,
 ) -> list[Array]:
-    """The loss of a part of the batch, then its gradients by the weights.
+    """The loss of a part of the batch, then its gradients with respect to the weights.
 
-    step, part: make calls differ, for schedulers that take equal calls for one.
+    step, part: they make calls differ, for schedulers that take equal calls for a single one.
     """
     made = _opened(program, threads)(*batch, *weights)
     return [np.asarray(a) for a in (made if isinstance(made, tuple) else (made,))]
