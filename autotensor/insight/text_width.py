@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 def columns(stream: TextIO) -> int | None:
-    """Columns to keep within: COLUMNS if set, else those of the terminal; None if `stream` is no terminal."""
+    """Columns to keep within: COLUMNS if set, else those of the terminal; None without a terminal."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdecimal() and int(stated) > 0:
         return int(stated)

@@ -47,7 +47,7 @@ from autotensor.runtime.native import direct_call, threads
 from autotensor.runtime.results import LEAST, result_array
 from autotensor.runtime.timer import Residency, sample
 
-# idle blocks that are kept, each with a model's activations, perhaps; more calls at once make new blocks
+# idle blocks that are kept, each with memory for a whole model; more calls at once make new blocks
 _IDLE_BLOCKS = 32
 
 
