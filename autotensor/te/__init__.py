@@ -74,8 +74,8 @@ Select = select  # as in tvm.tir
 def create_schedule(outputs: Any) -> Any:
     """A schedule for the stages that compute `outputs`: a tensor, its op, or several.
 
-    The same as autotensor.create_schedule; TVM's users look for it here. Schedules live one floor up: this is
-    te's one upward look, made when called.
+    The same function as autotensor.create_schedule; TVM's users look for it here. Schedules are a layer above
+    te. This function is te's only use of that layer, and it imports the layer when it is called.
     """
     return importlib.import_module("autotensor.schedule.schedule").create_schedule(outputs)
 
@@ -123,7 +123,7 @@ _ELSEWHERE = {  # names of TVM's te and tir → what to write here
 if not TYPE_CHECKING:  # type checkers should still report unknown names
 
     def __getattr__(name: str) -> Any:
-        """Raises the advice for names that only TVM's te has."""
+        """Raises an error with advice for names that only TVM's te has."""
         raise absent("te", name, sys.modules[__name__], _ELSEWHERE)
 
 

@@ -1,4 +1,4 @@
-"""The terms of a reduction as choices in one spelling, however they were written.
+"""Writes the terms of a reduction as choices of one form, however their author wrote them.
 
     Σ_k i32(p[k] == i)                        ──▶     Σ_k select(i == p[k], 1, 0)
     Σ_k select(p[k] != i, 0, u[k])            ──▶     Σ_k select(i == p[k], u[k], 0)
@@ -28,8 +28,10 @@ Extents = Mapping[Expr, int]
 
 @lru_cache(maxsize=4096)
 def in_choices(op: StageOp) -> StageOp:
-    """The op with terms that are choices written `select(condition, term, neutral)`, and axes in them alone
-    where they can be."""
+    """The op, with each term that is a choice written as `select(condition, term, neutral)`.
+
+    Where that is possible, an axis stands alone on one side of each comparison in the condition.
+    """
     if op.combiner is None:
         return op
     extents: dict[Expr, int] = {a.var: a.extent for a in op.all_axes}
@@ -45,7 +47,7 @@ def _body(body: Expr, neutral: Expr, extents: Extents) -> Expr:
 
 
 def choice(e: Expr, neutral: Expr) -> Select | None:
-    """The term as a choice that has this value where it fails; None if the term is not such a choice."""
+    """The term as a choice that gives `neutral` where its condition fails; None if it is none."""
     zero = isinstance(neutral, Const) and neutral.value == 0
     match e:
         case Select(_, _, Const() as otherwise) if otherwise == neutral:
@@ -65,7 +67,7 @@ def choice(e: Expr, neutral: Expr) -> Select | None:
 
 
 def _comparison(node: Node, extents: Extents) -> Compare | None:
-    """A comparison of integers with an axis by itself on one side; None where it stays."""
+    """A comparison of integers with an axis alone on one side; None where the comparison stays as it is."""
     if not isinstance(node, Compare) or not node.a.dtype.is_int or node.a.dtype.lanes != 1:
         return None
     a, b = (_place(e, extents) for e in (node.a, node.b))
@@ -82,7 +84,7 @@ def _comparison(node: Node, extents: Extents) -> Compare | None:
 
 
 def _place(e: Expr, extents: Extents) -> Expr:
-    """The axis that a number of fewer bits stands for; any other number as it is."""
+    """The axis, if `e` is an axis converted to a type that holds all its values; otherwise `e` as it is."""
     if isinstance(e, Cast) and e.a in extents:
         last = const(extents[e.a] - 1)
         return e.a if cast(int64, cast(e.dtype, last)) == last else e
@@ -90,7 +92,7 @@ def _place(e: Expr, extents: Extents) -> Expr:
 
 
 def _equation(equal: Compare, extents: Extents) -> Compare:
-    """i + 1 == p[k]   ──▶   i == p[k] - 1        modulo 2**64 as everything"""
+    """i + 1 == p[k]   ──▶   i == p[k] - 1        modulo 2**64, like all integer arithmetic"""
     total = affine(equal.a - equal.b)
     for term, k in total.terms.items() if total is not None else ():
         assert total is not None
@@ -101,7 +103,7 @@ def _equation(equal: Compare, extents: Extents) -> Compare:
 
 
 def _order(total: Affine, extents: Extents) -> Compare | None:
-    """k - i - 1 < 0   ──▶   k <= i        for two axes; total: at most 0 where the condition holds"""
+    """k - i - 1 < 0   ──▶   k <= i        for two axes; `total` is at most 0 where the condition holds"""
     match [*total.terms.items()]:
         case [(Var() as x, 1), (Var() as y, -1)] | [(Var() as y, -1), (Var() as x, 1)]:
             if x in extents and y in extents and total.constant in (0, 1):

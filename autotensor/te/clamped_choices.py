@@ -22,8 +22,10 @@ from autotensor.te.stage import StageOp
 
 @lru_cache(maxsize=4096)
 def unclamped(op: StageOp) -> StageOp:
-    """A reduction without such limits. Pointwise ops stay as they are, because their loops alone say what is
-    read."""
+    """A reduction without the limits that its choices imply.
+
+    Pointwise ops stay as they are, because their loops alone say which elements they read.
+    """
     if not op.is_reduction or not any(map(has_clamped_choice, op.bodies)):
         return op
     inside = Unclamper(bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes}))
@@ -31,7 +33,7 @@ def unclamped(op: StageOp) -> StageOp:
 
 
 class Unclamper(Simplifier):
-    """Simplifies each side of a choice with the bounds that hold there."""
+    """Simplifies each side of a choice with the bounds that hold on that side."""
 
     __slots__ = ()
 
@@ -45,7 +47,7 @@ class Unclamper(Simplifier):
 
 
 def has_clamped_choice(node: Node) -> bool:
-    """Whether a choice has a load at an index with a limit on either side."""
+    """Whether the node contains a choice with a load on either side whose index has a limit."""
     return any_node(node, _is_clamped_choice)
 
 
@@ -54,7 +56,7 @@ def _is_clamped_choice(node: Node) -> bool:
 
 
 def _has_clamped(e: Expr) -> bool:
-    """Whether there is a load at an index with a limit."""
+    """Whether the expression contains a load whose index has a limit (`min` or `max`)."""
     return any(_is_limit(b) for load in collect(e, Load) for i in load.indices for b in collect(i, Binary))
 
 

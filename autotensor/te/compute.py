@@ -63,12 +63,12 @@ def compute(
     axis_names: Sequence[str] = (),
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple of tensors when it returns several.
+    """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; several tensors if it returns a tuple.
 
-    shape: ints, () for a scalar. Axes are named after the function's parameters. attrs: of TVM; none
-    is known here.
-    Raises TensorError when the function takes another number of axes, a reduction is not at the top of the
-    body, outputs reduce differently, or the expression is nested too deep.
+    shape: ints, or () for a scalar. The axes get the names of the function's parameters. attrs: a parameter
+    of TVM; every attribute is refused.
+    Raises TensorError when the function takes another number of axes than the shape has, a reduction is not
+    at the top of the body, outputs reduce differently, or the expression is nested too deep.
     """
     if attrs:
         raise TensorError(
@@ -145,7 +145,7 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 def _check_height(bodies: tuple[Expr, ...], name: str) -> None:
     for body in bodies:
         if len(list(islice(walk(body), MOST_NESTED + 1))) <= MOST_NESTED:
-            continue  # so many nodes in all
+            continue  # no more nodes than that, so no more levels
         if (levels := height(body)) > MOST_NESTED:
             raise TensorError(
                 f"compute {name!r}: its expression is nested {levels} deep; at most {MOST_NESTED} fit.",
@@ -186,9 +186,9 @@ def _reduction_axes(bodies: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:
 def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
-    """A reducer of one's own: `fcombine(x, y)` joins two partial results, `fidentity(dtype)` starts.
+    """A user's own reducer: `fcombine(x, y)` joins two partial results, `fidentity(dtype)` gives the first.
 
-    For tuples both functions take and give tuples, and the reducer is called with a tuple of sources:
+    For tuples, both functions take and return tuples, and the reducer is called with a tuple of sources:
 
         def larger(x, y):
             return te.select(x[1] >= y[1], x[0], y[0]), te.maximum(x[1], y[1])
@@ -221,7 +221,7 @@ def comm_reducer(
         several = isinstance(expr, (tuple, list))
         sources = tuple(as_expr(e) for e in (expr if several else (expr,)))
         combiner = _combiner(name, fcombine, fidentity, tuple(s.dtype for s in sources), several)
-        if where is not None:  # an element that is left out is one that changes nothing
+        if where is not None:  # an element that is left out becomes the identity, which changes nothing
             kept = as_expr(where)
             sources = tuple(select(kept, s, e) for s, e in zip(sources, combiner.identity, strict=True))
         outs = tuple(Reduce(combiner, sources, axes, n) for n in range(len(sources)))
@@ -262,7 +262,7 @@ def _combiner(
         )
     results = tuple(cast(t, as_expr(r, t)) for r, t in zip(result, types, strict=True))
     identities = tuple(cast(t, as_expr(e, t)) for e, t in zip(identity, types, strict=True))
-    # Nobody else's reducer may bear a name that is a promise.
+    # These names promise an operator, so no other reducer may have one of them.
     known = isinstance(results[0], Binary) and {results[0].a, results[0].b} == {lhs[0], rhs[0]}
     if name in OPERATORS and not (known and not several and results[0].op is OPERATORS[name]):  # type: ignore[attr-defined]
         name = f"{name}_of_{len(types)}"

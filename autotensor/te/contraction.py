@@ -1,4 +1,4 @@
-"""Sums of products as matrix products: what makes exact references of whole models affordable.
+"""Computes sums of products as matrix products, so that exact references of whole models are affordable.
 
     C[n,h,w,o] = Σ_{i,r,s} pad(X)[n,h+r,w+s,i] · W[o,i,r,s]
 
@@ -33,15 +33,17 @@ Evaluator = Callable[[Grid, Expr], Array]
 
 FEW_POINTS = 1 << 16  # stages with at most this many points are computed point by point just as fast
 LEAST_PRODUCT = 16  # rows × columns of a matrix product that is worth a call
-FACTOR_POINTS = 4 << 20  # points of a factor at a time: 32 MB in float64, and as much for each of its indices
+# most points of a factor at a time: 32 MB in float64, and as much again for each of its index arrays
+FACTOR_POINTS = 4 << 20
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:
     """The value that a sum of products adds to its identity, as float64; None if the stage is not such a
     sum.
 
-    value: the values of an expression over a grid of axes, broadcast where it depends on fewer. If a
-    condition leaves out products, all factors must be finite; otherwise the result is None.
+    value: computes an expression over a grid of axes; its result has extent 1 along the axes on which the
+    expression does not depend. If a condition leaves out products, all factors must be finite; otherwise the
+    result is None.
     """
     if not _is_sum(stage) or stage.points() <= FEW_POINTS:
         return None
@@ -71,7 +73,8 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
 
 
 def _with_groups_apart(stage: StageOp) -> StageOp:
-    """The stage, with an axis split in two if some factor uses only its group, as in grouped convolutions.
+    """The stage, with an axis split in two if some factor uses only the axis's group, as in grouped
+    convolutions.
 
     X[…, o // 8 * 4 + i] · W[o, i, …]     ──▶     X[…, g * 4 + i] · W[g * 8 + o, i, …]
 
@@ -100,7 +103,7 @@ def _with_groups_apart(stage: StageOp) -> StageOp:
 
 
 def _group_size(axis: IterDef, bodies: Sequence[Expr]) -> int:
-    """The one number that divides the axis in the bodies; 0 if there are several, or if it leaves a rest."""
+    """The one number by which the bodies divide the axis; 0 if there are several, or if a rest remains."""
     sizes = {
         node.b.value
         for body in bodies
@@ -128,7 +131,7 @@ def _is_sum(stage: StageOp) -> bool:
 def _factors(e: Expr) -> tuple[list[Expr], bool]:
     """The factors of a term, and whether a condition leaves terms out.
 
-    Conversions between floats round, which a float64 reference does not.
+    Conversions between floats are skipped: they round, and a float64 reference does not.
     """
     match e:
         case Cast(t, a) if t.is_float and a.dtype.is_float:
@@ -155,11 +158,11 @@ def _vars(e: Expr) -> set[Var]:
     return {node for node in walk(e) if isinstance(node, Var)}
 
 
-Group = tuple[frozenset[int], list[Expr]]  # numbers of axes, and the factors that depend on no others
+Group = tuple[frozenset[int], list[Expr]]  # positions of axes, and the factors that depend on no other axes
 
 
 def _grouped(factors: Sequence[Expr], axes: Sequence[Var], extents: Sequence[int]) -> list[Group] | None:
-    """The factors in two groups, such that no group depends on all axes; None if there are no such."""
+    """The factors in two groups, such that no group depends on all axes; None if that is not possible."""
     number = {v: n for n, v in enumerate(axes)}
     groups: list[Group] = []
     for f in factors:
@@ -169,7 +172,7 @@ def _grouped(factors: Sequence[Expr], axes: Sequence[Var], extents: Sequence[int
     def points(own: frozenset[int]) -> int:
         return prod(extents[n] for n in own)
 
-    while len(groups) > 2:  # join those two that are smallest together
+    while len(groups) > 2:  # join the two groups that together have the fewest points
         pairs = [(m, n) for n in range(len(groups)) for m in range(n)]
         a, b = min(pairs, key=lambda p: points(groups[p[0]][0] | groups[p[1]][0]))
         joined = (groups[a][0] | groups[b][0], groups[a][1] + groups[b][1])
@@ -181,7 +184,7 @@ def _grouped(factors: Sequence[Expr], axes: Sequence[Var], extents: Sequence[int
 
 
 def _is_worth_it(stage: StageOp, groups: Sequence[Group]) -> bool:
-    """Whether there are rows and columns, and not one product for each result."""
+    """Whether the matrix product has enough rows and columns to be worth a call."""
     rank, extents = len(stage.axes), [a.extent for a in stage.all_axes]
     only = [own - other for own, other in ((groups[0][0], groups[1][0]), (groups[1][0], groups[0][0]))]
     rows, columns = (prod(extents[n] for n in o if n < rank) for o in only)
@@ -189,7 +192,7 @@ def _is_worth_it(stage: StageOp, groups: Sequence[Group]) -> bool:
 
 
 def _boxes(extents: Sequence[int], groups: Sequence[frozenset[int]]) -> Iterator[Box]:
-    """Boxes that tile the space, in each of which no group of factors has more than FACTOR_POINTS points."""
+    """Boxes that tile the space. In a box, no group of factors has more than FACTOR_POINTS points."""
     todo: list[Box] = [tuple((0, n) for n in extents)]
     while todo:
         box = todo.pop()
@@ -213,7 +216,7 @@ def _grid(stage: StageOp, box: Box) -> dict[Var, Array]:
 
 
 def _product(a: Array, b: Array, rank: int) -> Array:
-    """Σ a·b over the axes from `rank` on, of arrays that have extent 1 where they do not depend on an axis.
+    """Σ a·b over the axes from `rank` on. An array has extent 1 along an axis on which it does not depend.
 
     A: [batch, rows, k] and B: [batch, k, columns], whatever the order of the axes.
     """

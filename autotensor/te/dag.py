@@ -2,9 +2,9 @@
 
     te objects (identity)  ──ComputeDAG.of──▶  StageOp records over Buffers, by name
 
-Every stage and axis has a unique name; two that ask for one name become `k`, `k_1`. Bodies mention their own
-axes as `Var(axis name)` and other tensors as `Load(Buffer)`. `canonical()` renames stages to t0…, inputs to
-a0…, axes to i0…/r0…, so that equal computations are equal data whatever their authors called things.
+Every stage and axis has a unique name; if two want the name `k`, they become `k` and `k_1`. Bodies mention
+their own axes as `Var(axis name)` and other tensors as `Load(Buffer)`. `canonical()` renames stages to t0…,
+inputs to a0…, axes to i0…/r0…, so that equal computations are equal data, whatever names their authors chose.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class ComputeDAG:
     """Stages, producers first; `inputs` and `outputs` in the order in which a caller passes them."""
 
     inputs: tuple[Buffer, ...]
-    constants: frozenset[str]  # names of inputs that are given once
+    constants: frozenset[str]  # names of inputs whose value is given once
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
-    # for scans: the buffer that a step reads of the steps before it, and the result that this buffer is of
+    # for scans: (the buffer from which a step reads earlier steps, the result whose steps this buffer holds)
     carried: Carried = ()
     # id(te op), index → Buffer
     tensors: Mapping[tuple[int, int], Buffer] = field(default_factory=dict, compare=False, repr=False)
-    keep: tuple[object, ...] = field(default=(), compare=False, repr=False)  # te objects: ids stay theirs
+    # te objects, kept alive: no other object may get their ids
+    keep: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @staticmethod
     def of(args: Tensor | Sequence[Tensor]) -> ComputeDAG:
-        """The DAG that computes the computed tensors among `args`; the placeholders among them fix the
-        calling order.
+        """The DAG of the computed tensors in `args`; the placeholders in `args` fix the calling order.
 
         Placeholders that are read but not listed come first, in order of use (so `of([C])` works).
         Raises TensorError when nothing is computed, or a listed placeholder is not read by anything.
@@ -64,7 +64,7 @@ class ComputeDAG:
         raise TensorError(f"there is no stage {name!r}; there are {', '.join(s.name for s in self.stages)}.")
 
     def with_carried(self, more: Carried) -> ComputeDAG:
-        """The same DAG for schedules that compute a stage step by step, though it is not a scan."""
+        """The same DAG with more carried results: schedules may compute a stage in steps like a scan."""
         return replace(self, carried=(*self.carried, *more)) if more else self
 
     def producer(self, buffer: Buffer) -> StageOp | None:
@@ -107,7 +107,7 @@ class ComputeDAG:
     def canonical(self) -> tuple[ComputeDAG, dict[str, str]]:
         """The same DAG under canonical names, and the map from old to new names (`stage` and `stage.axis`).
 
-        Reducers that are not of te's own become `reduce`, and tags, which are for people, are dropped.
+        Reducers that te does not define get the name `reduce`. Tags are for people, so they are dropped.
         """
         names: dict[str, str] = {b.name: f"a{n}" for n, b in enumerate(self.inputs)}
         for n, s in enumerate(self.stages):
@@ -205,7 +205,10 @@ def _anonymous(s: StageOp) -> StageOp:
 
 
 def _topological(outputs: Iterable[Tensor]) -> list[object]:
-    """Ops needed for the outputs, producers first (placeholders included). Iterative: chains may be long."""
+    """Ops needed for the outputs, producers first (placeholders included).
+
+    The function does not recurse, because chains may be long.
+    """
     order: list[object] = []
     done: set[int] = set()
     stack: list[tuple[object, bool]] = [(t.op, False) for t in reversed(list(outputs))]
@@ -223,14 +226,14 @@ def _topological(outputs: Iterable[Tensor]) -> list[object]:
 
 
 def placeholders_of(outputs: Iterable[Tensor]) -> list[Placeholder]:
-    """The operations that the tensors are computed from, in order of use."""
+    """The placeholders from which the tensors are computed, in order of use."""
     ops = _topological(outputs)
     states = _states(ops)
     return [op for op in ops if isinstance(op, Placeholder) and op not in states]
 
 
 def _states(ops: Iterable[object]) -> dict[Placeholder, Tensor]:
-    """Placeholders that stand for the steps of scans, with the results whose steps these are."""
+    """The placeholders that stand for earlier steps of scans, each with the result whose steps these are."""
     return {s: op.output(n) for op in ops if isinstance(op, Compute) for n, s in enumerate(op.states)}
 
 

@@ -1,4 +1,4 @@
-"""A DAG with run-time extents, for one choice of them: a DAG like any other.
+"""Turns a DAG with run-time extents into an ordinary DAG, for one choice of the extents.
 
 B[i: n] = A[i] + 1, n = te.var(…)        ──fixed(dag, {n: 7})──▶        B[i: 7] = A[i] + 1
 """
@@ -20,7 +20,7 @@ Values = Mapping[Symbol, int]
 
 
 def fixed(dag: ComputeDAG, values: Values) -> ComputeDAG:
-    """The DAG in which every symbol is a number; itself if it has none. Names stay."""
+    """The DAG with a number for every symbol; a DAG without symbols is returned as it is. Names stay."""
     if not values:
         return dag
     numbers: dict[Var, Expr] = {s: const(n, s.type) for s, n in values.items()}
@@ -55,7 +55,7 @@ def fixed(dag: ComputeDAG, values: Values) -> ComputeDAG:
 
 def corners(dag: ComputeDAG) -> Iterator[Values]:
     """Choices of the symbols: all at their least, all at their greatest, each at its least while the others
-    are at their greatest, and the other way round. One empty choice if there are none."""
+    are at their greatest, and the other way round. A DAG without symbols has one empty choice."""
     symbols = dag.symbols()
     least = {s: s.least for s in symbols}
     most = {s: s.most for s in symbols}

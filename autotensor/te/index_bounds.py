@@ -2,10 +2,10 @@
 
     C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
 
-Bodies are evaluated at the ends and in the middle of every axis, on tensors that are only shapes. Indices
-grow and fall with their axes nearly always, so that is where they leave first; what is found is a real point,
-never a guess. Indices and guards that depend on data are taken on trust: what they are is known when it runs
-(`indices.py`).
+Bodies are evaluated at the ends and in the middle of every axis, on tensors that have only a shape. Indices
+nearly always grow or fall along their axes, so they leave the tensor first at an end. Every read that is
+reported would really happen. Indices and guards that depend on data are trusted, because their values are
+known only when the program runs (`indices.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from autotensor.te.reference import Types, Values
 
 Array = np.ndarray[Any, Any]
 
-POINTS = 100_000  # at most so many of a stage's are looked at
+# if five points on each axis would be more than this, only the ends of the axes are evaluated
+POINTS = 100_000
 
 
 def check_reads(dag: ComputeDAG) -> None:
-    """Raises TensorError naming a read outside its tensor, or a stage with nothing to compute.
+    """Raises TensorError for a read outside its tensor, or for a stage with nothing to compute.
 
     Extents that are known at run time only are taken at the ends of their ranges.
     """
@@ -62,7 +63,7 @@ def _check_fixed(dag: ComputeDAG) -> None:
 
 
 def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -> None:
-    """steps: what scans read of the steps before; which step that is has been checked."""
+    """steps: the buffers from which scans read earlier steps. Which steps they read has been checked."""
     axes = stage.all_axes
     few = 5 ** len(axes) > POINTS
     grid = {}
@@ -78,7 +79,7 @@ def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -
 
 
 class _Places(Values):
-    """Values of which only the indices count."""
+    """Values that are evaluated only for the indices of their loads."""
 
     steps: frozenset[str] = frozenset()
 

@@ -1,11 +1,11 @@
-"""Inputs that hold indices: the range of values that stay inside the tensor that they index.
+"""For inputs that hold indices: the range of values that stay inside the indexed tensor.
 
     y[i, j] = x[select(k[i] < 0, k[i] + 7, k[i]), j]      x: [7, 3]      ──▶ {"k": (-7, 6)}
 
-A range is found if a value is used as it is, moved by a constant, or counted from the end when negative, and
-if every element of the input is read whatever other data say. Then a value outside of the range is a mistake
-of the caller, and is reported before anything runs. All other indices that come from memory are held inside
-their tensor by `clamped`, which lowering puts into the program.
+A range is found if a value is used as it is, with a constant added, or counted from the end when it is
+negative. Every element of the input must also be read, whatever other data say. A value outside the range
+is then the caller's mistake, and is reported before anything runs. `clamped` keeps all other indices from
+memory inside their tensor; lowering puts it into the program.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Range = tuple[int, int]  # least and largest
 
 
 def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
-    """Inputs of which every element is an index, with the least and the largest value that is inside."""
+    """The inputs whose elements are all indices, each with the least and largest value that stays inside."""
     inputs = {b.name for b in dag.inputs if b.dtype.is_int}
     found: dict[str, Range] = {}
     for stage in dag.stages if inputs else ():
         for load in _always_read(stage.bodies):
             for index, extent in zip(load.indices, load.buffer.dims, strict=True):
                 if not isinstance(extent, Const):
-                    continue  # the places inside are known at run time only; `clamped` holds the index there
+                    continue  # the extent is known only at run time; `clamped` keeps the index inside
                 allowed = _allowed(index, 0, int(extent.value) - 1)
                 if allowed is None or not _reads_all(allowed[0], stage):
                     continue
@@ -57,7 +57,7 @@ def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
 
 
 def clamped(index: Expr, extent: Expr) -> Expr:
-    """The index, held inside 0 … extent - 1 if it comes from memory and may be anything."""
+    """The index, limited to 0 … extent - 1 if it comes from memory and may lie outside."""
     least = interval(extent).lo or 0
     if not reads_memory(index) or interval(index).within(Interval(0, least - 1)):
         return index
@@ -70,7 +70,7 @@ def reads_memory(e: Expr) -> bool:
 
 
 def _always_read(bodies: Sequence[Expr]) -> Iterator[Load]:
-    """Loads that are performed whatever the data say, each part looked at once."""
+    """Loads that happen whatever the data say. Each part of the bodies is visited once."""
     seen: set[Node] = set()
     stack: list[Node] = list(bodies)
     while stack:
@@ -84,7 +84,7 @@ def _always_read(bodies: Sequence[Expr]) -> Iterator[Load]:
 
 
 def _allowed(index: Expr, low: int, high: int) -> tuple[Load, int, int] | None:
-    """The load that an index is made of, and the values for which the index is in low … high."""
+    """The load from which an index is computed, and its values for which the index is in low … high."""
     match index:
         case Load():
             return index, low, high
@@ -100,13 +100,13 @@ def _allowed(index: Expr, low: int, high: int) -> tuple[Load, int, int] | None:
             if tested is None or below is None or above is None:
                 return None
             same = tested == (below[0], 0, 0) and below[0] is above[0]
-            joined = below[1] <= 0 and below[2] >= -1 and above[1] <= 0  # no hole on either side of 0
+            joined = below[1] <= 0 and below[2] >= -1 and above[1] <= 0  # no gap between the two ranges at 0
             return (below[0], below[1], above[2]) if same and joined else None
     return None
 
 
 def _reads_all(load: Load, stage: StageOp) -> bool:
-    """Whether the stage's loops read every element of the buffer: an axis of its own for each dimension."""
+    """Whether the stage's loops read every element of the buffer: each dimension has an axis of its own."""
     extents = {a.var: a.extent for a in stage.all_axes}
     variables = [i for i in load.indices if isinstance(i, Var)]
     return (

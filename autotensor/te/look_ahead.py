@@ -1,4 +1,4 @@
-"""Recurrences whose steps are joined: state is read many steps back instead of one.
+"""Joins the steps of a recurrence, so that each reads the state many steps back instead of one.
 
     y[t] = a*y[t-1] + x[t]        ──▶   y[t] = x[t] + a*x[t-1] + … + a**(n-1)*x[t-n+1] + a**n*y[t-n]
     y[t] = max(y[t-1], x[t])      ──▶   y[t] = max(x[t], x[t-1], …, y[t-n])
@@ -28,24 +28,27 @@ from autotensor.te.math import isnan
 from autotensor.te.scan import Carried, first_steps, steps_back
 from autotensor.te.stage import StageOp
 
-# the coefficients of a step, by how many steps back; 0: the term that the step adds itself
+# how many steps back → coefficient; 0 → the term that the step itself adds
 Terms = Mapping[int, Expr]
-WATCHED = 1024  # steps over which rounding errors are followed
-GROWTH = 4.0  # how much larger than in single steps they may become
-SMALLEST, LARGEST = 1e-30, 1e30  # coefficients; beyond, float32 would have some as 0 or as infinity
+WATCHED = 1024  # number of steps over which the growth of rounding errors is computed
+GROWTH = 4.0  # how many times larger than in single steps rounding errors may become
+# limits of coefficients; beyond them, float32 would turn some into 0 or infinity
+SMALLEST, LARGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The operation of one step on those before it: a sum of coefficient × state, or an extreme of both."""
+    """How a step is made from the steps before it: a sum of coefficient × state, or a maximum or minimum."""
 
     terms: Terms
     extreme: Op | None = None
 
 
 def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
-    """The stage of a scan reading its state at `steps` before and multiples of it; None where it cannot be
-    written so, or where rounding errors would grow."""
+    """The stage of a scan that reads its state `steps` steps back, and at multiples of `steps`.
+
+    None if the recurrence has no such form, or if rounding errors would grow.
+    """
     before = [b for b, after in carried if after in host.buffers]
     given = first_steps(host)
     body = host.bodies[0]
@@ -54,7 +57,7 @@ def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
     step = _of_extreme(body.otherwise, host, before) or _of_sum(body.otherwise, host, before)
     if step is None or not any(step.terms.keys() - {0}):
         return None
-    if step.extreme and given > 1:  # later steps only continue the last of the given ones
+    if step.extreme and given > 1:  # later steps continue only from the last given step
         return None
     writer = _Writer(host, body.then, before[0], given, step)
     later = writer.extreme(steps) if step.extreme else writer.sum(steps)
@@ -62,15 +65,17 @@ def joined(host: StageOp, carried: Carried, steps: int) -> StageOp | None:
 
 
 def is_exact(host: StageOp, carried: Carried) -> bool:
-    """Whether joined steps give the same bits: extremes do."""
+    """Whether joined steps give the same bits as single steps; a maximum or minimum does."""
     before = [b for b, after in carried if after in host.buffers]
     body = host.bodies[0]
     return isinstance(body, Select) and _of_extreme(body.otherwise, host, before) is not None
 
 
 def least_distance(host: StageOp, inside: Collection[StageOp], carried: Carried) -> int:
-    """How many steps before its own a step reads at least, itself or through its intermediate values; that
-    many at a time do not wait for another."""
+    """The least number of steps back at which a step reads, itself or through its intermediate values.
+
+    That many steps at a time do not wait for one another.
+    """
     ours = {b for b, after in carried if after in host.buffers}
     found = [steps_back(load, op) for op in inside for load in op.loads() if load.buffer in ours]
     return min((n or 1 for n in found), default=host.axes[0].extent)
@@ -97,7 +102,7 @@ def _of_sum(e: Expr, host: StageOp, before: Collection[Buffer]) -> _Step | None:
 
 
 def _affine(e: Expr, host: StageOp, before: Collection[Buffer]) -> dict[int, Expr] | None:
-    """The expression as a sum of coefficient × state and what is left."""
+    """The expression as a sum of coefficient × state, and of a rest without state (key 0)."""
     if not _reads(e, before):
         return {0: e}
     at = _state(e, host, before)
@@ -138,7 +143,7 @@ def _times(a: Expr, b: Expr) -> Expr:
 
 
 def _number(e: Expr) -> float | None:
-    """A constant's value as code has it: rounded to its type."""
+    """A constant's value in the generated code, rounded to its type; None if `e` is not a constant."""
     match e:
         case Const(value, dtype):
             return float(np.float32(value) if dtype is float32 else value)
@@ -153,7 +158,7 @@ def _reads(e: Expr, before: Collection[Buffer]) -> bool:
 
 
 def _state(e: Expr, host: StageOp, before: Collection[Buffer]) -> int | None:
-    """How many steps back the expression is the state at the step's own place; None: it is something else."""
+    """How many steps back the expression reads the state at the step's own other indices; else None."""
     if not isinstance(e, Load) or e.buffer not in before:
         return None
     own = all(i is a.var for i, a in zip(e.indices[1:], host.axes[1:], strict=True))
@@ -165,7 +170,7 @@ def _state(e: Expr, host: StageOp, before: Collection[Buffer]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the sum of many steps at once; nothing is taken from steps before the first."""
+    """Writes the operation of many steps at once. Steps before the first one add nothing."""
 
     host: StageOp
     first: Expr
@@ -174,14 +179,14 @@ class _Writer:
     step: _Step
 
     def extreme(self, steps: int) -> Expr:
-        """The extreme of the steps' own terms, then of the state before them, so that little waits."""
+        """The extreme of the steps' own terms, and last of the state, so that only one operation waits."""
         assert self.step.extreme is not None
         own = self.driven(0)
         others = [own, *(self.taken(n, self.driven(n), own) for n in range(1, steps))]
         state = self.taken(steps, self.state(steps), own)
         if own.dtype not in (float32, float64):
             return reduce(partial(Binary, self.step.extreme), (*others, state))
-        # not-a-number is looked for in all at once, which is half of the work; one in the state stays there
+        # one test finds NaN in all the terms, which halves the work; a NaN in the state stays in the state
         better = Cmp.GT if self.step.extreme is Op.MAX else Cmp.LT
         found = reduce(lambda best, x: select(compare(better, x, best), x, best), others)
         found = select(compare(better, found, state), found, state)
@@ -207,7 +212,7 @@ class _Writer:
         return total
 
     def taken(self, n: int, term: Expr, neutral: Expr) -> Expr:
-        """The value that is joined of n steps before, if there is such a step."""
+        """`term`, the part that comes from n steps before; `neutral` if there is no such step."""
         return select(compare(Cmp.LE, const(n), self.host.axes[0].var), term, neutral)
 
     def scaled(self, c: float, e: Expr) -> Expr:
@@ -222,7 +227,10 @@ class _Writer:
         return substitute(e, {t: t - n}) if n and t in free_vars(e) else e
 
     def driven(self, n: int) -> Expr:
-        """The term of the step n before: a step that is given, itself without what the others make of it."""
+        """The own term of the step n before.
+
+        For a given step, this is its value without the parts that come from other given steps.
+        """
         t = self.host.axes[0].var - n
         own = self.step.terms.get(0, const(0.0, self.first.dtype))
         found = self.at(own, n)
@@ -244,15 +252,15 @@ Taps = tuple[tuple[int, float], ...]
 
 @lru_cache(maxsize=256)
 def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps] | None:
-    """(what is added of how many steps before, what is taken of the state how many steps before).
-
-    The coefficients are exact: rounded ones would join what keeps apart (y[t] = y[t-3]/2, 8 steps at a time).
+    """The coefficients of the steps' own terms and those of the state, as pairs (steps back, coefficient).
+    The computation is exact. Rounded coefficients would connect steps that are independent (y[t] = y[t-3]/2,
+    8 steps at a time).
     """
     near = dict(enumerate(map(Fraction, coefficients), 1))
     far = _of_powers(near, steps)
     spread = {0: Fraction(1), **{n * steps: -c for n, c in far.items()}}
     taps: dict[int, Fraction] = {}
-    for n in range((steps - 1) * len(near) + 1):  # spread / (1 - near), whose remainder is 0
+    for n in range((steps - 1) * len(near) + 1):  # divide `spread` by 1 - near; the remainder is 0
         taps[n] = spread.get(n, Fraction(0)) + sum(c * taps[n - k] for k, c in near.items() if k <= n)
     numbers = [abs(c) for c in (*taps.values(), *far.values()) if c]
     if not all(SMALLEST < c < LARGEST for c in numbers):
@@ -265,9 +273,9 @@ def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps]
 
 
 def _of_powers(near: Mapping[int, Fraction], steps: int) -> dict[int, Fraction]:
-    """The coefficients of the recurrence whose poles are those of another to the power `steps`.
+    """The coefficients of the recurrence whose poles are the poles of `near` to the power `steps`.
 
-    By Newton's identities, from the sums of the poles' powers, which follow the recurrence itself.
+    Newton's identities give them from the sums of the poles' powers. These sums follow the recurrence itself.
     """
     order = len(near)
     sums: dict[int, Fraction] = {}
@@ -280,7 +288,7 @@ def _of_powers(near: Mapping[int, Fraction], steps: int) -> dict[int, Fraction]:
 
 
 def _gain(terms: Mapping[int, Fraction]) -> float:
-    """How large errors of 1 at each step become together: the sum of the impulse response."""
+    """The total error if every step makes an error of 1: the sum of the absolute impulse response."""
     response = np.zeros(WATCHED)
     coefficients = [(n, float(c)) for n, c in terms.items() if c]
     for t in range(WATCHED):

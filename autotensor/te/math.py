@@ -39,7 +39,10 @@ power, indexdiv, indexmod = binary("pow", call), floordiv, floormod  # TVM's nam
 
 
 def cast(dtype: DType | str, value: Any) -> Expr:
-    """The value converted; a float to an integer drops its fraction, anything to bool is `!= 0`."""
+    """The value converted to `dtype`.
+
+    A float that becomes an integer loses its fraction; bool means `!= 0`.
+    """
     return ir.cast(dtype_of(dtype), as_expr(value))
 
 

@@ -1,4 +1,4 @@
-"""The facts that a call needs of a DAG whose extents are known at run time: `runtime/extents.py` reads it."""
+"""The facts about a DAG with run-time extents that a call needs; `runtime/extents.py` reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPELLING = {
 
 
 def open_shapes(dag: ComputeDAG, buffers: Iterable[Buffer]) -> dict[str, Any]:
-    """The symbols of a DAG with their ranges, and the shapes of these buffers over them, as JSON."""
+    """As JSON, the symbols of a DAG with their ranges, and the buffers' shapes as formulas of the symbols."""
     return {
         "symbols": [[s.name, s.least, s.most] for s in dag.symbols()],
         "shapes": {b.name: [formula(e) for e in b.extents] for b in buffers if b.extents},
@@ -32,7 +32,10 @@ def open_shapes(dag: ComputeDAG, buffers: Iterable[Buffer]) -> dict[str, Any]:
 
 
 def check_told(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG. Raises TensorError for a symbol that the shapes of the inputs of a call do not tell."""
+    """Returns the DAG.
+
+    Raises TensorError for a symbol that the shapes of a call's inputs do not determine.
+    """
     told = solvable([[formula(e) for e in b.extents] for b in dag.inputs if b.name not in dag.constants])
     for s in dag.symbols():
         if s.name not in told:

@@ -53,7 +53,8 @@ def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = Non
     """Every computed buffer of the DAG by name, intermediates too.
 
     arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and
-    returned instead of their own (integers and bools keep theirs); inputs may be of that type already.
+    returned, instead of their own types. Integers and bools keep their types. Inputs may already have the
+    type `accumulate`.
     Raises ArgumentError for missing or wrong inputs, TensorError for an index out of bounds.
     """
     known: dict[str, Array] = {}
@@ -151,7 +152,7 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
 
 
 def _boxes(extents: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Boxes that tile the space in order; inner axes are whole if a block holds them, outer ones cut."""
+    """Boxes that tile the space in order. Inner axes stay whole if a block holds them; outer axes are cut."""
     if not extents:
         yield ()
         return
@@ -218,12 +219,14 @@ class Values:
         self.arrays = arrays
         self.types = types
         self.memo: dict[Expr, Any] = {}  # unmasked values
-        self.leaving: set[Expr] = set()  # read outside where no mask forbids it
+        self.leaving: set[Expr] = set()  # expressions that read outside their buffer when no mask is given
 
     def value(self, e: Expr, mask: Any) -> Any:
         found = self.memo.get(e)
         if found is None and mask is not None and e not in self.leaving:
-            try:  # without the mask, remembered: else what is used twice at each level is computed 2^n times
+            # without the mask, and remembered: otherwise a part used twice at each of n levels is computed
+            # 2^n times
+            try:
                 found = self.value(e, None)
             except TensorError:
                 self.leaving.add(e)
@@ -279,7 +282,7 @@ class Values:
                 self._check(buffer, axis, at, bad if wanted is None else bad & wanted)
                 at = np.clip(at, 0, max(0, n - 1))
             safe.append(at)
-        if 0 in buffer.shape:  # no element is read, else the check had failed
+        if 0 in buffer.shape:  # no element is read: otherwise the check above would have failed
             return np.zeros((), array.dtype)
         value = array[tuple(safe)] if safe else array[()]
         if own is not None:
@@ -307,8 +310,8 @@ def random_inputs(
 
     kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if
     unsigned). "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and
-    any two correct programs agree bit for bit; integers from -8 … 8. Bools are fair coins. Inputs that serve
-    as indices cannot be known: replace them.
+    any two correct programs agree bit for bit; integers from -8 … 8. Bools are true in half of the cases.
+    Inputs that serve as indices are not recognised: replace their arrays.
     """
     if kind not in ("normal", "integer"):
         raise ArgumentError(f"inputs of kind {kind!r} are unknown.", fix="Known: normal, integer.")

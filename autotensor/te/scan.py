@@ -28,17 +28,17 @@ from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor
 
 Carried = tuple[
     tuple[Buffer, Buffer], ...
-]  # (the buffer that a step reads of the steps before it, the result that this buffer is of)
+]  # (the buffer from which a step reads earlier steps, the result whose steps this buffer holds)
 
 
 def scan(
     init: Any, update: Any, state_placeholder: Any, inputs: Any = None, name: str = "scan", tag: str = ""
 ) -> Any:
-    """The steps of a recurrence: as `init` says at first, then as `update` does; a list for several states.
+    """A tensor that is computed step by step: first as `init` says, then as `update` does.
 
-    init: [steps, …], the first steps. update: [T, …], any later step, in which `state_placeholder`, of the
-    same shape, is read at steps before: s[t - 1, …]. Several states are lists of each, all of one shape.
-    inputs: as in TVM, where other tensors are named; not needed.
+    init: [steps, …], the first steps. update: [T, …], any later step; it reads `state_placeholder`, of the
+    same shape, at earlier steps: s[t - 1, …]. For several states, each argument is a list, all states have
+    one shape, and the result is a list. inputs: the other tensors, as in TVM; not needed.
     Raises TensorError for shapes and types that do not fit.
     """
     firsts, updates, states = (_listed(x) for x in (init, update, state_placeholder))
@@ -94,7 +94,7 @@ def _check(name: str, shape: tuple[int, ...], first: Tensor, update: Tensor, sta
 
 
 def before_of(result: str) -> str:
-    """The canonical name of the earlier results that a step reads."""
+    """The canonical name of the buffer that holds the earlier steps of `result`."""
     return f"{result}.before"
 
 
@@ -102,8 +102,10 @@ def before_of(result: str) -> str:
 
 
 def steps_of(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> tuple[StageOp, ...]:
-    """The stages that each step of a recurrence computes anew, producers first, its own (`host`) last; none
-    where `host` carries nothing."""
+    """The stages that each step of a recurrence computes anew: producers first, `host` itself last.
+
+    There are none if `host` carries no state.
+    """
     known = {before for before, after in carried if after in host.buffers}
     if not known:
         return ()
@@ -123,8 +125,9 @@ def hosts(stages: Iterable[StageOp], carried: Carried) -> tuple[StageOp, ...]:
 
 
 def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: Carried) -> None:
-    """Raises TensorError where a step reads values that it cannot have yet, or is read outside of its
-    recurrence."""
+    """Raises TensorError if a step reads values that do not exist yet, or if another stage reads values that
+    the steps compute on their way.
+    """
     for host in hosts(stages, carried):
         first = first_steps(host)
         inside = steps_of(host, stages, carried)
@@ -164,7 +167,7 @@ def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: C
 
 
 def _too_late(s: StageOp, before: Collection[Buffer], first: int) -> Iterator[Load]:
-    """Reads of the state at steps that need not be before a stage's own under the conditions around them."""
+    """Reads of the state at a step that, under the conditions around them, may not be before their own."""
     far = [x for x in s.loads() if x.buffer in before and not 1 <= (steps_back(x, s) or 0) <= first]
     if not far:
         return
@@ -178,7 +181,7 @@ def _too_late(s: StageOp, before: Collection[Buffer], first: int) -> Iterator[Lo
 
 
 def _with_conditions(e: Node, known: Bounds) -> Iterator[tuple[Load, Bounds]]:
-    """The loads of an expression, with what is known where the choices around them take it."""
+    """The loads of an expression, each with the bounds that the choices around it give."""
     if isinstance(e, Select):
         yield from _with_conditions(e.cond, known)
         yield from _with_conditions(e.then, known.assuming(e.cond))
@@ -191,7 +194,7 @@ def _with_conditions(e: Node, known: Bounds) -> Iterator[tuple[Load, Bounds]]:
 
 
 def steps_back(load: Load, s: StageOp) -> int | None:
-    """How many steps before its own a stage reads; None for anything else."""
+    """How many steps before its own step a stage reads; None if the load's first index is of another form."""
     a = affine(load.indices[0])
     if a is None or dict(a.terms) != {s.axes[0].var: 1}:
         return None

@@ -24,7 +24,7 @@ class IterDef:
     """One axis of a stage."""
 
     name: str
-    extent: int  # the greatest one, where it is known at run time only
+    extent: int  # the greatest value, if the extent is known only at run time
     kind: AxisKind = AxisKind.SPATIAL
     runtime: Expr | None = None  # the extent's value, if it is known at run time only
 
@@ -81,11 +81,11 @@ class StageOp:
         return prod(a.extent for a in self.all_axes)
 
     def joins(self) -> int:
-        """Operations that join one term to the others; 0 where nothing is joined."""
+        """Operations that join one term to the others; 0 if the stage is not a reduction."""
         return sum(max(1, operations(r)) for r in self.combiner.result) if self.combiner else 0
 
 
-@lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
+@lru_cache(maxsize=4096)  # schedules call this again and again, and bodies are interned
 def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
     return tuple(dict.fromkeys(load for body in bodies for load in collect(body, Load)))
 
@@ -122,12 +122,12 @@ def distinct_operations(body: Expr) -> int:
 
 
 def float_operations(bodies: Sequence[Expr]) -> int:
-    """The same of several bodies that are computed together."""
+    """Float operations of several bodies that are computed together; repeated operations count once."""
     return sum(_own(e) for e in evaluated(bodies))
 
 
 def evaluated(bodies: Sequence[Expr]) -> list[Expr]:
-    """The distinct expressions that bodies evaluate: all but loads, and the arithmetic of their indices."""
+    """The distinct expressions that bodies evaluate, without loads and without the arithmetic of indices."""
     seen: set[Expr] = set()
     waiting = list(bodies)
     while waiting:
@@ -139,7 +139,7 @@ def evaluated(bodies: Sequence[Expr]) -> list[Expr]:
 
 
 def _own(node: Expr) -> int:
-    """Float operations of a node by itself."""
+    """Float operations of a node without its operands."""
     if isinstance(node, (Binary, Compare)):
         return int(node.a.dtype.is_float)
     return int(isinstance(node, Call) and node.dtype.is_float)

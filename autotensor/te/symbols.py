@@ -2,10 +2,10 @@
 
     n = te.var("n", range=(1, 512))
     A = te.placeholder((n, 64), name="A")
-    B = te.compute((n + 2, 64), lambda i, j: …)            sums, products, quotients of them are extents, too
+    B = te.compute((n + 2, 64), lambda i, j: …)       sums, products and quotients of symbols are extents, too
 
-An extent is an integer expression of `Symbol`s. Schedules see the greatest value that it can take, lowering
-the expression itself.
+An extent is an integer expression of `Symbol`s. Schedules see the greatest value that the extent can take;
+lowering sees the expression itself.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import walk
 
-Extent = int | Expr  # a number, or what it is at run time
+Extent = int | Expr  # a number, or the expression that gives it at run time
 
 _OPERATORS = (Op.ADD, Op.SUB, Op.MUL, Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX)
 
 
 def var(name: str, range: tuple[int, int] | None = None, multiple_of: int = 1) -> Expr:
-    """An extent that is known when the program runs: a multiple of `multiple_of`, from one number to another.
+    """An extent that is known when the program runs.
 
-    range: the least and the greatest value, both included. `multiple_of` lets loops have no tails.
-    Raises TensorError for a range that is missing, empty, below 1, or whose ends are no such multiples.
+    range: the least and the greatest value, both included. multiple_of: every value is a multiple of this
+    number, so that loops need no tails. Raises TensorError for a range that is missing, empty or below 1, or
+    whose ends are not multiples of `multiple_of`.
     """
     if range is None:
         raise TensorError(
@@ -71,7 +72,7 @@ def greatest(extent: Extent) -> int:
 
 
 def number(extent: Extent, values: Mapping[Symbol, int]) -> int:
-    """The extent where symbols are these numbers: all that it has."""
+    """The extent's value; `values` must hold a number for each of its symbols."""
     if not isinstance(extent, Expr):
         return extent
     numbers: dict[Var, Expr] = {s: const(n, s.type) for s, n in values.items()}

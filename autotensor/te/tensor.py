@@ -42,8 +42,8 @@ class Operable(Arithmetic):
 
     __slots__ = ()
 
-    # As in Expr: an expression when used as one, an identity test when used as a bool. Tensors compare by
-    # identity only.
+    # As in Expr: the comparison is an expression; used as a bool, it says whether both are the same object.
+    # Tensors compare by identity only.
     def __eq__(self, other: object) -> Any:
         if isinstance(other, (Expr, *NUMBERS)) or (isinstance(self, IterVar) and isinstance(other, IterVar)):
             return Equality(as_expr(self), as_expr(other), Cmp.EQ)
@@ -201,7 +201,7 @@ class Compute:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for any other.
+    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for anything else.
 
     Extents that are known only at run time (te/symbols.py) stay expressions.
     """

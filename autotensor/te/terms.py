@@ -1,13 +1,13 @@
-"""Reductions that one pass over their terms can make, found in their expressions.
+"""Finds reductions that one pass over their terms can compute.
 
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     for k: C[p[k], j] += u[k, j]        `solutions`: i is p[k]
     C[i]    = Σ_k select(k <= i, x[k], 0)           for i: C[i] = C[i-1] + x[i]         `running`: k is i
 
     R[i]    = Σ_k select(x[k] < x[i] or (x[k] == x[i] and k < i), 1, 0)    sort         `ranking`
 
-As they are written, all three let each element look at all terms. But a term's condition says to which
-element the term goes, that an element has all terms of the element before it, or that the terms stand in an
-order. The tensor expression does not change, so a program means the same whether it is scheduled so or not.
+As written, all three let each element look at all terms. But a term's condition says to which element the
+term goes, or that an element has all terms of the element before it, or that the terms have an order. The
+tensor expression does not change, so a program means the same whether a schedule uses this or not.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ from autotensor.te.stage import IterDef, StageOp, operations
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A reduction whose element at i has the terms up to i; from i on if `reverse`; without i's own if
-    `exclusive`."""
+    """A reduction whose element at i has the terms up to i.
+
+    If `reverse`, it has the terms from i on; if `exclusive`, it lacks the term at i itself.
+    """
 
     axis: str  # i
     term: str  # the reduce axis k
@@ -57,7 +59,7 @@ class Running:
 
 
 def solutions(op: StageOp) -> dict[str, Expr]:
-    """The axes of which a term of the reduction says by itself which of their elements it goes to, with it.
+    """The axes along which each term goes to one element, with the expression of this element's index.
 
     >>> from autotensor import te
     >>> from autotensor.te.dag import ComputeDAG
@@ -75,13 +77,13 @@ def solutions(op: StageOp) -> dict[str, Expr]:
             if mine in axes and axes[mine] not in found and not free_vars(other) & {mine}:
                 found[axes[mine]] = other
                 break
-    # the equation of one axis may not depend on another axis that is to be solved
+    # the equation of one axis may not depend on another solved axis
     asked = {v for v, name in axes.items() if name in found}
     return {name: e for name, e in found.items() if not free_vars(e) & asked}
 
 
 def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
-    """The bodies of a stage, with the places that its terms say for the axes `solved`."""
+    """The bodies of a stage, without the equations that give the index along each axis of `solved`."""
     if not solved:
         return op.bodies
     (body,) = in_choices(op).bodies
@@ -108,7 +110,7 @@ def running(op: StageOp) -> Running | None:
         order, axis = turned[c.op], axes[c.a]
     else:
         return None
-    # a term must be the same for all
+    # a term must be the same for all elements along the axis
     if axis.extent != k.extent or any(axis.var in free_vars(b) for b in carried(op).bodies):
         return None
     return Running(axis.name, k.name, order in (Cmp.GT, Cmp.GE), order in (Cmp.LT, Cmp.GT))
@@ -116,16 +118,18 @@ def running(op: StageOp) -> Running | None:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A reduction that counts the elements along an axis that come before its own element, in an order of all
-    elements."""
+    """A reduction that counts, for each element along an axis, the elements that come before it.
+
+    The condition defines an order of all elements.
+    """
 
     axis: str  # i
     term: str  # the reduce axis k
-    key: Expr  # the key that is ordered, at i
-    condition: Expr  # over A's and B's value and position: A comes before B
+    key: Expr  # the key by which the elements are ordered, at i
+    condition: Expr  # whether A comes before B, over the values and positions of both
 
     def before(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
-        """Whether `a` comes before `b`, each a key and a position."""
+        """Whether `a` comes before `b`; each is a pair of a key and a position."""
         old = (*_pair("a", self.key.dtype), *_pair("b", self.key.dtype))
         return substitute(self.condition, dict(zip(old, (*a, *b), strict=True)))
 
@@ -141,7 +145,7 @@ def ranking(op: StageOp) -> Ranking | None:
     if not (isinstance(body.then, Const) and body.then.value == 1 and body.dtype.is_int):
         return None
     if k.extent >= 1 << (body.dtype.bits - 1):
-        return None  # ranks that the type cannot count
+        return None  # the type cannot hold all ranks
     for axis in op.axes:
         keys = _compared(body.cond, axis.var, k.var)
         if axis.extent != k.extent or keys is None:
@@ -156,7 +160,7 @@ def ranking(op: StageOp) -> Ranking | None:
 
 
 def _swapped(e: Expr, swap: Mapping[Expr, Expr]) -> Expr:
-    """The expression with others in the place of some, outer ones first."""
+    """The expression with the keys of `swap` replaced by its values, outer nodes first."""
     if e in swap:
         return swap[e]
     return map_children(e, lambda c: _swapped(c, swap) if isinstance(c, Expr) else c)
@@ -167,7 +171,7 @@ def _pair(name: str, dtype: DType) -> tuple[Var, Var]:
 
 
 def _compared(cond: Expr, i: Var, k: Var) -> tuple[Expr, Expr] | None:
-    """The one expression at i and at k of which the condition compares the values; None for any other."""
+    """The expression at i and at k whose values the condition compares; None for any other condition."""
     sides: list[Expr] = []
     stack = [cond]
     while stack:
@@ -194,8 +198,9 @@ def _compared(cond: Expr, i: Var, k: Var) -> tuple[Expr, Expr] | None:
 def _orders(condition: Expr, dtype: DType) -> bool:
     """Whether the condition puts all pairs of a value and a position in one order.
 
-    It is made of comparisons of two values and of two positions. These see no more than which is greater, or
-    that one is NaN, so what holds for all triples of three numbers and NaN holds for all values.
+    The condition consists of comparisons of two values and of two positions. These depend only on which is
+    greater, or on whether one is NaN. So a property that holds for all triples of three numbers and NaN holds
+    for all values.
     """
     values = [-1.0, 0.0, 1.0, float("nan")] if dtype.is_float else [0, 1] if dtype.is_bool else [0, 1, 2]
     items = list(product(values, (0, 1, 2)))
@@ -208,7 +213,7 @@ def _orders(condition: Expr, dtype: DType) -> bool:
 
     first = [[holds(x, y) for y in n] for x in n]
     if any(first[x][y] == first[y][x] for x in n for y in n if items[x][1] != items[y][1]):
-        return False  # two at different positions, neither or both of them first
+        return False  # of two elements at different positions, neither or both come first
     apart = [(x, y) for x in n for y in n if first[x][y] and items[x][1] != items[y][1]]
     return not any(
         first[z][x] for x, y in apart for z in n if first[y][z] and len({items[v][1] for v in (x, y, z)}) == 3
@@ -245,8 +250,10 @@ _COMPARE: Mapping[Cmp, Callable[[float, float], bool]] = {
 
 
 def places_told(op: StageOp, buffer: Buffer) -> int | None:
-    """The least number from which on all values of `buffer` are the same to the stage: it only compares them
-    with one of its axes. None if it uses them in another way."""
+    """The least number from which on the stage cannot tell the values of `buffer` apart.
+
+    The stage must only compare the values with one of its axes; otherwise None.
+    """
     most = 0
     asked: set[Node] = set()
     for body in op.bodies:
@@ -261,7 +268,7 @@ def places_told(op: StageOp, buffer: Buffer) -> int | None:
 
 
 def fewest_points(op: StageOp) -> int:
-    """How often the body is evaluated where the terms say where they go: n log2 n times for a sort."""
+    """How often the body is evaluated if a schedule uses these forms: n log2 n times for a sort."""
     points = op.points()
     if found := solutions(op):
         return points // prod(a.extent for a in op.axes if a.name in found)
@@ -275,28 +282,27 @@ def fewest_points(op: StageOp) -> int:
 
 @lru_cache(maxsize=4096)
 def flops(op: StageOp) -> int:
-    """Floating-point operations of a stage: arithmetic, comparisons, math calls; one per join.
+    """Floating-point operations of a stage: arithmetic, comparisons, math calls, and one for each join.
 
-    A scatter, a running sum or a sort counts as one pass: schedules compute it so.
+    A scatter, a running sum or a sort is counted as schedules compute it: see `fewest_points`.
     """
     per_point = sum(operations(body) for body in op.bodies) + op.joins()
     return per_point * (fewest_points(op) if op.is_reduction else op.points())
 
 
 def carried(op: StageOp) -> StageOp:
-    """The stage with terms that are taken whatever their condition says."""
+    """The stage with its terms, taken without their conditions."""
     return replace(op, bodies=tuple(b.then for b in in_choices(op).bodies if isinstance(b, Select)))
 
 
 def _under_condition(op: StageOp) -> list[Expr]:
-    """The conditions without which a term of one value changes nothing; none for another form."""
+    """The conditions without which the only value of a term changes nothing; none for another form."""
     found = _conditions(op) if len(op.bodies) == 1 else set[Expr]()
     return [part for cond in found for part in conjuncts(cond)]
 
 
 def _conditions(op: StageOp) -> set[Expr]:
-    """The conditions that decide whether each value of a term is neutral; none where one always may change
-    something."""
+    """The conditions without which each value of a term is neutral; none if some value has no condition."""
     found: set[Expr] = set()
     for body, identity in zip(op.bodies, op.combiner.identity if op.combiner else (), strict=False):
         neutral = isinstance(body, Select) and isinstance(identity, Const) and body.otherwise == identity
@@ -307,7 +313,7 @@ def _conditions(op: StageOp) -> set[Expr]:
 
 
 def _sides(cond: Expr) -> list[tuple[Expr, Expr]]:
-    """An equation both ways: (an axis, what it equals)."""
+    """Both directions of an equation: (an axis, the expression that it equals)."""
     match cond:
         case Compare(Cmp.EQ, a, b):
             return [(x, y) for x, y in ((a, b), (b, a)) if isinstance(x, Var) and x.dtype.is_int]

@@ -1,10 +1,10 @@
-"""How far two correct programs may be apart: what follows from types, lengths of reductions, sizes of terms.
+"""How far two correct programs may be apart, from types, lengths of reductions and sizes of terms.
 
     error_bound(dag)                    {"C": 4.6e-6}, relative
-    term_sizes(dag, arrays)             {"C": 31.2}: what the roundings of these inputs are relative to
+    term_sizes(dag, arrays)             {"C": 31.2}: the size to which roundings are relative
     tolerance(dag, arrays, exact)       {"C": array}: how far each element may be from `exact`
 
-Everything that compares floats goes by the one rule at the bottom: `|x - exact| <= bound (|exact| + scale)`.
+All comparisons of floats use the rule at the end of this file: `|x - exact| <= bound (|exact| + scale)`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = np.ndarray[Any, Any]
 
 _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _BFLOAT_EPS = 2.0**-7
-OPERATIONS = 8  # roundings that a body is allowed: those of its operations, fused and reordered ones
+OPERATIONS = 8  # roundings that a body is allowed; its operations may be fused and reordered
 GROWTH = 4.0  # standard deviations of a random walk of roundings
 _EXACT = (
     "floor",
@@ -65,7 +65,7 @@ def _eps(t: DType) -> float:
 
 
 def _rounding(e: Expr) -> float:
-    """eps of the coarsest operation in the expression that rounds; 0 when all of them are exact."""
+    """eps of the coarsest operation in the expression that rounds; 0 if all operations are exact."""
     coarsest = 0.0
     for node in walk(e):
         match node:
@@ -86,11 +86,11 @@ def error_bound(dag: ComputeDAG) -> dict[str, float]:
 
         bound = max of the bounds of its inputs + 8 eps(body) + 4 eps(combiner) sqrt(reduction length)
 
-    eps is that of the coarsest operation that rounds: 0 for copies, comparisons, max and the like. Roundings
-    of a sum of n terms behave like a random walk of n steps, of which 4 standard deviations are allowed; sums
-    in blocks walk much less. The worst case, n eps, would hide real mistakes. Not covered: functions that
-    magnify the errors of their arguments. Integers and bools that depend on rounded floats (argmax of near
-    ties, round of near halves) may differ by anything: inf.
+    eps belongs to the coarsest operation that rounds; it is 0 for copies, comparisons, max and the like. The
+    roundings of a sum of n terms behave like a random walk of n steps, and the bound allows 4 standard
+    deviations; sums in blocks walk much less. The worst case, n eps, would hide real mistakes. The bound does
+    not cover functions that magnify the errors of their arguments. Integers and bools that depend on rounded
+    floats (argmax of near ties, round of near halves) may differ by any amount: their bound is inf.
     """
     bounds = {b.name: 0.0 for b in (*dag.inputs, *(before for before, _ in dag.carried))}
     for s in dag.stages:
@@ -100,14 +100,14 @@ def error_bound(dag: ComputeDAG) -> dict[str, float]:
             length = prod(a.extent for a in s.reduce_axes)
             bound += GROWTH * sqrt(length) * max(_rounding(r) for r in s.combiner.result)
         if any(after in s.buffers for _, after in dag.carried):
-            bound *= s.axes[0].extent  # each step hands its error on
+            bound *= s.axes[0].extent  # each step passes its error on
         for b in s.buffers:
             bounds[b.name] = bound if b.dtype.is_float or bound == 0.0 else inf
     return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
 
 
 def coarsest_rounding(dag: ComputeDAG) -> float:
-    """eps of the coarsest operation of all stages that rounds; 0 when all are exact."""
+    """eps of the coarsest operation of all stages that rounds; 0 if all operations are exact."""
     results = [r for s in dag.stages if s.combiner is not None for r in s.combiner.result]
     return max((_rounding(e) for e in (*results, *(b for s in dag.stages for b in s.bodies))), default=0.0)
 
@@ -118,9 +118,10 @@ def coarsest_rounding(dag: ComputeDAG) -> float:
 def term_sizes(dag: ComputeDAG, arrays: Mapping[str, Array]) -> dict[str, float]:
     """Per float output, the greatest size of an element's terms: sqrt(a² + b² + …) of a sum a + b + ….
 
-    It is the sum's typical size if the signs of its terms were random. Where terms cancel, a result
-    is far smaller than that, and its roundings are not. Ordinary outputs hold an element that is as large, so
-    that this allows nothing more. Nothing is said of scans. Cost: that of `evaluate`, about three times.
+    This would be the sum's typical size if the signs of its terms were random. Where terms cancel, a result
+    is far smaller than that, and its roundings are not. Ordinary outputs hold an element that is as large as
+    this size, so nothing more is allowed for them. For a DAG with scans, the result is empty. The cost is
+    about three times that of `evaluate`.
     """
     if dag.carried:
         return {}
@@ -172,8 +173,11 @@ _MAX = Combiner("max", (_LEFT,), (_RIGHT,), (Binary(Op.MAX, _LEFT, _RIGHT),), (c
 
 
 def _reduced(c: Combiner | None, squares: Expr, body: Expr, own: Expr) -> tuple[Expr, Combiner | None]:
-    """The terms that are joined, and how: the squares of a sum's terms, of the term that a minimum took, else
-    own²."""
+    """The terms that are joined, and their combiner.
+
+    A sum joins the squares of its terms. A minimum or maximum takes the square of the term that it took. Any
+    other reducer gives own².
+    """
     if c is None:
         return squares, None
     match c.result:
@@ -191,7 +195,7 @@ def _square(e: Expr) -> Expr:
 
 
 class _Squares:
-    """Squared term sizes of expressions; `known` has those of the buffers computed before."""
+    """Squared term sizes of expressions; `known`: buffer → the buffer of its squared term sizes."""
 
     def __init__(self, known: Mapping[Buffer, Buffer]) -> None:
         self.known = known
@@ -230,18 +234,18 @@ class _Squares:
 
 
 def scale(exact: Array, terms: float = 0.0) -> float:
-    """The scale of errors of a whole result: its largest element, or its terms where they cancel.
+    """The scale of errors of a whole result: its largest element, or the size of its terms where they cancel.
 
-    exact: finite values. terms: as by `term_sizes`.
+    exact: finite values. terms: the output's entry of `term_sizes`.
     """
     return max(float(np.abs(exact).max(initial=0.0)), terms)
 
 
 def tolerance(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Array]) -> dict[str, Array]:
-    """Per output, how far each element of a correct program's result may be from `exact`, in its own unit.
+    """Per output, the absolute difference from `exact` that each element of a correct result may have.
 
-    0: it must be equal. inf: it may be anything (integers decided by rounded floats). Elements whose exact
-    value is not finite are allowed 0.
+    0 means that the element must be equal; inf means that it may be anything (an integer that depends on
+    rounded floats). An element whose exact value is not finite gets 0.
     """
     bounds, terms = error_bound(dag), term_sizes(dag, arrays)
     found: dict[str, Array] = {}

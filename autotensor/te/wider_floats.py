@@ -1,4 +1,4 @@
-"""The same computation in wider floats: what a program would answer that never rounds to the narrow ones.
+"""The same computation in wider floats, as if a program never rounded to narrow floats.
 
     widen(dag)        C[i] = Σ_k A[i,k] B[k]     ──▶     C[i] = Σ_k f64(A[i,k]) f64(B[k]), C is float64
 
@@ -6,8 +6,8 @@ Inputs keep their types, so both programs take the same arrays; their elements a
 read. Conversions to a narrower float, which round, are gone. Constants keep the value that their own type
 gives them. Integers and bools stay as they are. The meaning is that of `evaluate(…, accumulate=np.float64)`.
 
-`widen_halves(dag)` widens only the floats of 16 bits, to float32, and keeps conversions to them: whoever
-wrote such a conversion needs its rounding.
+`widen_halves(dag)` widens only the floats of 16 bits, to float32, and keeps conversions to them, because
+the author of such a conversion needs its rounding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def widen_halves(dag: ComputeDAG) -> ComputeDAG:
 
 
 def _widened(dag: ComputeDAG, wide: Widening, *, round_casts: bool) -> ComputeDAG:
-    """round_casts: conversions to a narrow type are kept, and what they give is converted back."""
+    """round_casts: conversions to a narrow type are kept, and their results are converted back."""
     inputs = {b.name for b in dag.inputs}
     made = (*(b for s in dag.stages for b in s.buffers), *(before for before, _ in dag.carried))
     buffers = {b: Buffer(b.name, b.shape, wide(b.dtype), b.scope, b.strides) for b in made}

@@ -1,7 +1,7 @@
 """Workloads: a canonical DAG, its text and its key.
 
-Two authors who write the same computation get the same key, whatever names they use; the tuning log files
-under it. The text is JSON and complete: a worker process rebuilds the DAG from it.
+Two authors who write the same computation get the same key, whatever names they use. The tuning log stores
+its records under this key. The text is JSON and complete: a worker process rebuilds the DAG from it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ class Workload:
 
     @cached_property
     def at_greatest(self) -> Workload:
-        """The workload at the greatest of its run-time extents, which are measured; itself if there are
-        none. Its traces fit this one, for schedules see no other extents."""
+        """The workload at the greatest values of its run-time extents, which is the one that is measured.
+
+        A workload without such extents is returned as it is. Traces of the result fit this workload, because
+        schedules see no other extents.
+        """
         values = {s: s.most for s in self.dag.symbols()}
         return Workload(self.name, fixed(self.dag, values)) if values else self
 
@@ -137,7 +140,7 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
     buffers = {n: buffer_of_shape(n, tuple(map(_extent, s)), dtype_of(t)) for n, s, t in data["inputs"]}
     inputs = tuple(buffers.values())
     carried = {after: before for before, after in data.get("carried", ())}
-    for s in data["stages"]:  # the state of a scan stands ahead of the scan
+    for s in data["stages"]:  # the state of a scan comes before the scan
         shape = tuple(_extent(extent) for _, extent in s["axes"])
         found = ((carried[n], t) for n, t in s["outputs"] if n in carried)
         buffers.update({before: buffer_of_shape(before, shape, dtype_of(t)) for before, t in found})
@@ -184,10 +187,10 @@ def _combiner_from_json(data: list[Any]) -> Combiner:
 
 
 def expr_to_json(e: Expr) -> Any:
-    """A nested list; floats as hexadecimal text, so that nothing is lost.
+    """The expression as a nested list. Floats are hexadecimal text, so that nothing is lost.
 
-    An expression that is too large so (`shared`) is ["d", [part, …], top]: parts that are used twice are
-    written once, and meant by ["r", number] from then on.
+    An expression for which this would be too large (`shared`) is ["d", [part, …], top]: parts that are used
+    twice are written once, and ["r", number] refers to the part at that position of the list.
     """
     parts = shared(e)
     if not parts:
@@ -201,7 +204,7 @@ def expr_to_json(e: Expr) -> Any:
 
 
 def _to_json(e: Expr, known: Mapping[Expr, int]) -> Any:
-    """known: parts that are written already, by number."""
+    """known: a part that is already written → its position."""
     if known and e in known:
         return ["r", known[e]]
 
