@@ -4,6 +4,6 @@
     y = ops.relu(ops.conv2d(x, weight, padding=1))
     graph = Graph((x,), (y,), "small")
 
-Start reading at `graph/ir.py` (what a graph is) and `graph/build.py` (how one is written); then, in the
-order in which a model passes through: `rules/`, `partition.py`, `memory.py`, `link_groups.py`.
+Start reading at `graph/ir.py` (what a graph is) and `graph/build.py` (how one is written). Then read
+`rules/`, `partition.py`, `memory.py` and `link_groups.py`: a model passes through them in this order.
 """

@@ -1,13 +1,13 @@
-"""A linked plan, followed by its values: what lies where, and who is given the same bytes twice.
+"""Checks a linked plan value by value: which bytes each value lies in, and who is given the same bytes.
 
     step 3   dense(x, w) ─▶ y        reads w at w+0     ✓ the bytes hold w
     step 4   w - 0.1 * g ─▶ w'       writes w+0         ✓ reads w only where it writes w'
     step 5   dense(h, w) ─▶ z        reads w at w+0     ✗ the bytes hold w' by now
 
-Kernels are compiled for arrays that share nothing (`noalias` on every pointer) but for arguments that the
-plan names: a result may lie where an input lies if each element of that input is read only for the element
-of the result that takes its place (`in_place_values.py` plans for that), and if the kernel was compiled
-knowing it. Every plan is checked here, whatever made it: planning of memory, of updates, of orders.
+Kernels are compiled for arrays that share no bytes (`noalias` on every pointer), except for arguments that
+the plan names. A result may lie where an input lies if each element of the input is read only for the
+result's element in the same place, and if the kernel was compiled for that (`in_place_values.py` plans it).
+Every plan is checked here, whichever part of the compiler made it: memory, updates or the order of kernels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Place:
     bytes: int = 0
 
     def meets(self, other: Place) -> bool:
-        """Whether both share a byte."""
+        """Whether the two places share a byte."""
         if self.arg != other.arg or not self.bytes or not other.bytes:
             return False
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
@@ -46,8 +46,8 @@ class Touch:
     name: str
     place: Place
     written: bool
-    value: GraphNode | None = None  # None: scratch, or an array that is not of the graph
-    whole: Place | None = None  # where all of the value lies, when the kernel reads a part of it
+    value: GraphNode | None = None  # None: scratch, or an array outside the graph
+    whole: Place | None = None  # the place of the whole value, if the kernel reads only a part of it
 
     @property
     def held(self) -> Place:
@@ -66,8 +66,10 @@ class KernelUse:
 
 
 def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:
-    """Raises GraphError for a kernel that reads bytes which hold something else by then, or that is given a
-    result over an argument which it reads elsewhere."""
+    """Raises GraphError for a kernel that reads bytes which no longer hold its argument.
+
+    It also raises the error if a result lies over an argument of which the kernel reads other elements.
+    """
     contents = {place: value for value, place in inputs.items()}
     for kernel in kernels:
         _check_shared(kernel)
@@ -86,7 +88,7 @@ def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) 
 
 
 def _check_shared(kernel: KernelUse) -> None:
-    """A kernel's own arguments: none written over another, but elementwise."""
+    """Checks a kernel's own arguments: a result may lie over another argument only elementwise."""
     for n, result in enumerate(kernel.touches):
         for m, other in enumerate(kernel.touches):
             if n == m or not result.written or not result.place.meets(other.place):

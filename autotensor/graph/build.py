@@ -29,7 +29,7 @@ _serial = itertools.count(1)
 
 
 def input(shape: Iterable[int], dtype: DType | str = "float32", name: str = "x") -> Input:
-    """A new argument of a graph; two with one shape and name are two arguments."""
+    """A new argument of a graph. Two calls with the same shape and name make two arguments."""
     made: Input = Input(name, TensorType.of(check_shape(shape, f"input {name!r}"), dtype), next(_serial))
     return made
 
@@ -45,8 +45,8 @@ def parameter(array: Any, name: str = "w") -> Parameter:
 def call(fn: Callable[..., Any], *inputs: Any, name: str = "") -> Any:
     """A te function applied to nodes: a node, or a tuple of them when the function returns several tensors.
 
-    fn takes te tensors and returns what it computes. It is traced now, on placeholders of the inputs' types.
-    Raises GraphError when that fails.
+    fn takes te tensors and returns the tensors that it computes. It is traced at once, on placeholders of the
+    inputs' types. Raises GraphError when the tracing fails.
     """
     if isinstance(fn, Tensor) or not (callable(fn) or isinstance(fn, TeFunction)):
         raise GraphError(
@@ -63,7 +63,7 @@ class Operators:
     """Every registered operator as a function on nodes: `ops.relu(x)`, `ops.conv2d(x, w, padding=1)`."""
 
     def __getattr__(self, name: str) -> Callable[..., GraphNode]:
-        """All operators of the library have one result; one of another's with several gives a tuple."""
+        """All operators of the library have one result; with several, a user's operator gives a tuple."""
         if name.startswith("__"):
             raise AttributeError(name)
         try:
@@ -79,7 +79,7 @@ class Operators:
 ops = Operators()
 
 
-_SAYS = {  # kind of operators that need no more words than their names
+_SAYS = {  # kind of operators whose names explain them → the text of their help
     Kind.ELEMENTWISE: ", element by element; shapes are broadcast as in NumPy",
     Kind.REDUCTION: " along `axis`",
 }
@@ -100,7 +100,7 @@ def _as_function(name: str) -> Callable[..., Any]:
 
 
 def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Sorts arguments into tensors and attributes by the annotations of the operator's te function."""
+    """Sorts the arguments into tensors and attributes, by the annotations of the operator's te function."""
     try:
         bound = _signature(op).bind(*args, **kwargs)
     except TypeError as error:
@@ -131,7 +131,7 @@ def _signature(op: str) -> inspect.Signature:
 
 
 def _require_known(op: str, inputs: Iterable[GraphNode]) -> None:
-    """Raises GraphError for a constant that the operator cannot take, as a scale of 0."""
+    """Raises GraphError for a constant that the operator cannot take, such as a scale of 0."""
     if (check := OPERATORS.get(op).require_known) is None:
         return
     try:
@@ -141,5 +141,5 @@ def _require_known(op: str, inputs: Iterable[GraphNode]) -> None:
 
 
 def application(node: Apply) -> tuple[Any, ...]:
-    """The key that all nodes of one application of an operator share, when it has several results."""
+    """The key that all results of one application of an operator share."""
     return node.op, node.inputs, repr(node.attrs)

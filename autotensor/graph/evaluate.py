@@ -1,4 +1,4 @@
-"""The meaning of a graph, by the operators' NumPy references: slow, obvious, independent of the compiler.
+"""Evaluates a graph with the operators' NumPy references: slow, obvious, independent of the compiler.
 
 evaluate(graph, x) ──▶ outputs                         evaluated(graph, values) does it node by node
 """
@@ -17,13 +17,13 @@ from autotensor.te import reference
 
 
 class ReadsOutside(GraphError):
-    """A constant holds an index that is outside of the array."""
+    """A constant holds an index that lies outside the indexed array."""
 
 
 def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
-    """The outputs of the graph for these inputs, given in order or by name.
+    """The outputs of the graph for these inputs, which are given in order or by name.
 
-    Raises GraphError when one is missing, unknown or of another shape.
+    Raises GraphError when an input is missing, unknown or of another shape.
     """
     values = bound(graph, arrays, named)
     for _ in evaluated(graph, values):
@@ -32,8 +32,7 @@ def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
 
 
 def evaluated(graph: Graph, values: dict[GraphNode, Array]) -> Iterator[None]:
-    """Adds the nodes' values to those of the inputs, one in each step; a value is dropped after its last
-    reader."""
+    """Adds the value of one node to `values` in each step. A value is dropped after its last reader."""
     last = {x: node for node in graph.applies for x in node.inputs}
     for node in graph.nodes:
         if isinstance(node, Constant):
@@ -47,7 +46,7 @@ def evaluated(graph: Graph, values: dict[GraphNode, Array]) -> Iterator[None]:
 
 
 def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
-    """One node's value, of the node's type, from the values of its inputs. Raises ReadsOutside."""
+    """The node's value, in the node's type, from the values of its inputs. Raises ReadsOutside."""
     if isinstance(node.op, TeFunction):
         results = _evaluate_function(node.op, inputs)
     else:

@@ -1,10 +1,10 @@
-"""A report for people of how a graph is compiled: before and after each pass, fused groups, memory.
+"""A report for people on how a graph is compiled: before and after each pass, fused groups, memory.
 
 It also lists the operators of a quantised graph that stay in floats, with the reasons.
 
 print(graph.explain())                          text
 graph.explain().dot("fold batch norm")          for Graphviz: what the pass of this name made
-graph.explain().steps                           (name of the pass, graph after it) where something changed
+graph.explain().steps                           (name of the pass, graph after it) for passes that changed it
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Explanation:
     steps: tuple[tuple[str, Graph], ...]  # the graph as written, then after each pass that changed it
     unchanged: tuple[str, ...]  # passes that found nothing to do
     groups: tuple[Group, ...]
-    memory: MemoryPlan  # memory for the values between groups; kernels' own workspaces are not in it
-    in_float: tuple[str, ...] = ()  # the parts of a quantised graph that do not compute in integers, and why
+    memory: MemoryPlan  # memory of the values between groups, without the kernels' own workspaces
+    # the parts of a quantised graph that do not compute in integers, with the reasons
+    in_float: tuple[str, ...] = ()
 
     @property
     def before(self) -> Graph:
@@ -97,7 +98,7 @@ def explain(graph: Graph, passes: Sequence[Pass] = PASSES, *, rounded: bool = Fa
 
 
 def memory_between(graph: Graph, groups: Sequence[Group]) -> MemoryPlan:
-    """Where the values between groups would lie."""
+    """The memory plan of the values between groups."""
     outside = {storage(o) for o in graph.outputs}
     last = last_readers(groups)
     values = [
@@ -114,7 +115,7 @@ def _bytes(node: GraphNode) -> int:
 
 
 def _counts(graph: Graph, before: Graph | None) -> str:
-    """Operators and operations, and what they were before.
+    """The number of operators and of operations, now and before.
 
     3 operators, 1,204 flops (before: 5 and 2,408)
     """
@@ -137,7 +138,7 @@ def _memory_lines(memory: MemoryPlan) -> list[str]:
 
 
 def dot(graph: Graph) -> str:
-    """A graph in Graphviz's language: boxes are operators, edges bear the types of tensors."""
+    """A graph in Graphviz's language. Boxes are operators, and edges carry the types of tensors."""
     names: dict[GraphNode, str] = {}
     lines = ["digraph {", "  rankdir=TB; node [shape=box];"]
     titles: Mapping[GraphNode, str] = dict(zip(graph.inputs, graph.input_names, strict=True))

@@ -5,8 +5,8 @@
 
     y = call(swish, x)                         # a node of the graph, like any operator
 
-The function is traced once, on placeholders; the graph keeps the trace. Two functions of one name and one
-computation are the same function.
+The function is traced once, on placeholders; the graph keeps the trace. Two functions with the same name and
+the same computation are the same function.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TeFunction:
     def trace(fn: Callable[..., Any], inputs: Sequence[TensorType], name: str = "") -> TeFunction:
         """The trace of `fn` on placeholders of these types.
 
-        Raises GraphError when `fn` fails, gives something that is not computed, or reads other than its
-        arguments.
+        Raises GraphError when `fn` fails, returns something that is not computed, or reads tensors other than
+        its arguments.
         """
         name = name or getattr(fn, "__name__", "function").strip("<>")
         tensors = [placeholder(t.shape, t.dtype, name=f"x{n}") for n, t in enumerate(inputs)]
@@ -82,8 +82,10 @@ class TeFunction:
 
     @property
     def kind(self) -> Kind:
-        """How the function may be fused: ELEMENTWISE if it provably is elementwise, ANCHOR (takes an
-        epilogue) if it reduces."""
+        """How the function may be fused.
+
+        ELEMENTWISE if it provably is elementwise, ANCHOR (an operator that takes an epilogue) if it reduces.
+        """
         if len(self.outputs) > 1 or self.dag.carried:
             return Kind.OPAQUE
         if any(s.is_reduction for s in self.dag.stages):
@@ -93,7 +95,7 @@ class TeFunction:
 
     @property
     def pointwise(self) -> bool:
-        """Whether an element depends on the elements at its place only, not on the place itself."""
+        """Whether an element depends only on the elements at the same place, and not on the place itself."""
         if self.kind is not Kind.ELEMENTWISE:
             return False
         return not any(_reads_position(b) for s in self.dag.stages for b in s.bodies)
@@ -136,8 +138,10 @@ def _listed(types: Sequence[TensorType]) -> str:
 
 
 def instantiate(stage: StageOp, tensors: Mapping[str, Tensor], states: tuple[Any, ...] = ()) -> Compute:
-    """The stage as a new te compute over the given tensors. states: for a scan, the tensors that stand for
-    the steps."""
+    """The stage as a new te compute over the given tensors.
+
+    states: for a scan, the tensors that hold its earlier steps.
+    """
     axes = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.axes)
     reduces = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.reduce_axes)
     swap = {old.var: new.var for old, new in zip(stage.all_axes, (*axes, *reduces), strict=True)}
@@ -154,14 +158,14 @@ def instantiate(stage: StageOp, tensors: Mapping[str, Tensor], states: tuple[Any
 
 
 def _elementwise(stage: StageOp, shape: tuple[int, ...]) -> bool:
-    """Whether every element comes from the elements of the same place (or broadcast ones)."""
+    """Whether every element is computed from the elements in the same place (or from broadcast ones)."""
     if len(stage.buffers) != 1 or stage.buffers[0].shape != shape:
         return False
     return all(_aligned(load, stage) for load in stage.loads())
 
 
 def _reads_position(body: Expr) -> bool:
-    """Whether an axis is used other than to index."""
+    """Whether an axis is used for anything but an index."""
     stack: list[object] = [body]
     while stack:
         node = stack.pop()

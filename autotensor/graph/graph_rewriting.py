@@ -1,8 +1,8 @@
 """The rewriting engine's driver for graphs.
 
-Rules are those of `ir/rewrite.py`; a rule gets (node, uses), where `uses[node]` says how often a node is
-read, so that a rule can see that a value has one reader only. The driver walks producers first and never
-recurses along the graph: models are hundreds of nodes deep, which the engine's recursion is not made for.
+Rules are those of `ir/rewrite.py`. A rule gets (node, uses), where `uses[node]` says how often a node is
+read, so that a rule can see that a value has only one reader. The driver visits producers first and does not
+recurse along the graph: models are hundreds of nodes deep, too deep for the engine's recursion.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ class Uses(dict[GraphNode, int]):
 def rewrite_graph(graph: Graph, rules: Rules, *, name: str) -> Graph:
     """The graph with the rules applied to every node until none fires.
 
-    Raises GraphError naming the pass when rules keep undoing one another.
+    Raises GraphError, which names the pass, when rules keep undoing one another.
     """
     uses = Uses(graph.uses())
     settled: dict[GraphNode, GraphNode] = {}
 
     def settle(node: GraphNode) -> GraphNode:
-        """Rules on a node that has just been made; it may stand on other new nodes, a few levels."""
+        """Applies the rules to a node that has just been made.
+
+        Its inputs may be new too, a few levels deep.
+        """
         if node in settled:
             return settled[node]
         for _ in range(FUEL):
@@ -54,14 +57,14 @@ def rewrite_graph(graph: Graph, rules: Rules, *, name: str) -> Graph:
                 uses[node] += uses[before]
         result = settle(node)
         if result is not node:
-            # Never too small: a rule that trusts it must not duplicate work.
+            # The count of uses is never too small: a rule that trusts it must not duplicate work.
             uses[result] = uses.get(result, 0) + uses[before]
         settled[before] = result
     return replace(graph, outputs=tuple(settled[o] for o in graph.outputs))
 
 
 def with_inputs(node: Apply, inputs: tuple[GraphNode, ...]) -> Apply:
-    """The node on other inputs; itself when they are the same."""
+    """The node on other inputs; the node itself when the inputs are the same."""
     if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
         return node
     made: Apply = Apply(node.op, inputs, node.attrs, node.output)

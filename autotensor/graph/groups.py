@@ -1,9 +1,8 @@
-"""Groups: the parts of a graph that become one kernel program each, and their computation as tensor
-expressions.
+"""Groups: the parts of a graph that become one kernel program each, written as tensor expressions.
 
 The operators' own te functions are chained. Where only rows and channels matter (pointwise convolutions,
-dense layers, elementwise groups), the functions are written over [rows, channels], so that equal work has
-equal workloads wherever it stands in the model.
+dense layers, elementwise groups), the functions are written over [rows, channels]. So equal work has equal
+workloads, wherever it stands in the model.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ Shape = tuple[int, ...]
 class Group:
     """One kernel program of the model.
 
-    `inputs` are the values that the placeholders stand for (an Input, a Constant, another group's output or a
-    window of one; never a view); a placeholder's shape may be another one over the same bytes.
+    `inputs` are the values of the placeholders: an Input, a Constant, another group's output or a window of
+    such an output, but never a view. A placeholder may have another shape than its value, over the same
+    bytes.
     """
 
     name: str  # for people
@@ -67,8 +67,8 @@ class GroupWriter:
         self.rounded = rounded
         self.placeholders: dict[tuple[GraphNode, Shape], Tensor] = {}
         self.wide: dict[tuple[GraphNode, Shape], Tensor] = {}
-        self.values: dict[GraphNode, Tensor] = {}  # members
-        self.converted = False  # whether the kernel converts weights, or other values, as it loads them
+        self.values: dict[GraphNode, Tensor] = {}  # the values of the group's own nodes
+        self.converted = False  # whether the kernel converts weights or other values while it loads them
 
     def read(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
         if node in self.values:
@@ -83,7 +83,7 @@ class GroupWriter:
         return found
 
     def widened(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
-        """A value in 16 bits, as float32: its readers convert it."""
+        """A value of 16 bits as float32: each of its readers converts it."""
         assert isinstance(node, Apply)
         x = self.read(node.inputs[0], shape, name)
         if (node, shape) not in self.wide:
@@ -94,8 +94,10 @@ class GroupWriter:
     def write(
         self, node: Apply, shapes: Sequence[Shape], op: str | None = None, over: Shape | None = None
     ) -> None:
-        """The node on inputs of these shapes. op: another operator, instead of the node's own. over: the
-        shape of a pointwise function."""
+        """Writes the node on inputs of these shapes.
+
+        op: another operator, in place of the node's own. over: the shape for a pointwise function.
+        """
         names = _parameter_names(node)
         inputs = []
         for x, shape, name in zip(node.inputs, shapes, names, strict=True):
@@ -111,8 +113,10 @@ class GroupWriter:
         self.values[node] = _rounded(result) if self.rounded else result
 
     def write_over(self, nodes: Sequence[Apply], target: Shape) -> bool:
-        """Elementwise nodes over `target`, [rows, channels] or [elements]; False if one of them cannot be
-        written so."""
+        """Writes elementwise nodes over `target`, [rows, channels] or [elements].
+
+        Returns False if one of them cannot be written in this way.
+        """
         for node in nodes:
             if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
                 return False
@@ -130,7 +134,7 @@ class GroupWriter:
     def group(self, name: str, nodes: tuple[Apply, ...], outputs: tuple[Apply, ...]) -> Group:
         """The written stages as a group."""
         results = tuple(self.values[n] for n in outputs)
-        read = placeholders_of(results)  # the one row of a table does not ask which
+        read = placeholders_of(results)  # a value may be unread: the index into a table with a single row
         used = {key: t for key, t in self.placeholders.items() if t.op in read}
         args = (*used.values(), *results)
         dag = ComputeDAG.of(args)
@@ -139,9 +143,9 @@ class GroupWriter:
         return Group(name, nodes, args, tuple(root for root, _ in used), outputs, Workload.of(dag, name))
 
     def multiply(self, node: Apply, rows: Tensor) -> None:
-        """A pointwise node as the product of rows of [..., k] and its weights: [rows, channels].
+        """Writes a pointwise node as the product of rows of [..., k] and its weights: [rows, channels].
 
-        Rows that are more than a picture's are [pictures, rows, channels].
+        If the rows have another axis in front, for pictures, the result is [pictures, rows, channels].
         """
         channels, depth = node.shape[-1], rows.shape[-1]
         long = [n for n in rows.shape[:-1] if n > 1]
@@ -167,7 +171,7 @@ class GroupWriter:
         )
 
     def convert(self, node: GraphNode) -> None:
-        """A weight's conversion, which becomes part of each kernel that reads it."""
+        """Writes a weight's conversion, which becomes part of each kernel that reads the weight."""
         assert isinstance(node, Apply)
         for x in node.inputs:
             if isinstance(x, Apply) and x not in self.values:
@@ -177,7 +181,7 @@ class GroupWriter:
 
 
 def _place(at: Sequence[Expr], lead: Shape, shape: Shape) -> tuple[Expr, ...]:
-    """The indices into `shape` of a row of `lead`, whose last axis is up to two axes of `shape` in one."""
+    """The indices into `shape` of an element of `lead`, whose last axis joins up to two axes of `shape`."""
     long = [n for n, extent in enumerate(shape) if extent > 1]
     out = [const(0)] * len(shape)
     last = at[-1]
@@ -193,12 +197,12 @@ def _place(at: Sequence[Expr], lead: Shape, shape: Shape) -> tuple[Expr, ...]:
 
 
 def _computed(t: Tensor) -> Tensor:
-    """The tensor; a copy of it when an operator had nothing to do and gave its input back."""
+    """The tensor, or a copy of it if it is an input that an operator returned unchanged."""
     return copy_of(t) if isinstance(t.op, Placeholder) else t
 
 
 def _rounded(t: Tensor) -> Tensor:
-    """The tensor, with a product at its top rounded: no later sum can be contracted with it."""
+    """The tensor with a product at its top rounded, so that no later sum can be contracted with it."""
     if not (isinstance(t.op, Compute) and t.dtype.is_float and any(map(_is_product, t.op.bodies))):
         return t
     bodies = tuple(call("rounded", b) if _is_product(b) else b for b in t.op.bodies)
@@ -206,19 +210,19 @@ def _rounded(t: Tensor) -> Tensor:
 
 
 def _is_product(body: Expr) -> bool:
-    """Also quotients, which may become products, and negations, which a sum takes in."""
+    """Quotients, which may become products, and negations, which a sum takes in, count as products, too."""
     return isinstance(body, Unary) or (isinstance(body, Binary) and body.op in (Op.MUL, Op.DIV))
 
 
 def group_of(chain: tuple[Apply, ...], rounded: bool) -> Group:
-    """Operators as a group, whose outputs are the last one's result, or all results of a single operator."""
+    """Operators as one group. Its outputs are the last result, or all results of a single operator."""
     writer = _pointwise(chain, rounded) or _flat(chain, rounded) or write_all(chain, rounded)
     outputs = chain if chain[0].results > 1 else chain[-1:]
     return writer.group(group_name(chain), chain, outputs)
 
 
 def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG without stages that convert constants, or widen: their readers convert what they load."""
+    """The DAG without stages that convert constants or widen values: their readers convert what they load."""
     fixed = {*dag.constant_stages(), *(s.name for s in dag.stages if _is_widening(s))}
     stages: list[StageOp] = []
     gone: list[StageOp] = []
@@ -237,7 +241,7 @@ def _is_widening(stage: StageOp) -> bool:
 
 
 def write_all(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter:
-    """Every operator in its own shape."""
+    """Writes every operator in its own shape."""
     writer = GroupWriter(rounded)
     if chain[0].results > 1:
         first = chain[0]
@@ -253,7 +257,7 @@ def write_all(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter:
 
 
 def _pointwise(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
-    """A 1x1 convolution (NHWC, stride 1, unpadded) or dense layer as [rows, k] x [channels, k]; else None."""
+    """Writes a pointwise convolution or dense layer as [rows, k] x [channels, k]; None for other chains."""
     head = chain[0]
     if len(head.inputs) != 2 or not is_pointwise(head):
         return None
@@ -266,7 +270,7 @@ def _pointwise(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
 
 
 def is_pointwise(node: Apply) -> bool:
-    """Whether the node is a matrix product of rows and weights, as it stands in memory."""
+    """Whether the node is a matrix product of rows and weights that are already in this order in memory."""
     if node.op == "dense":
         return True
     if node.op != "conv2d" or node.attr("layout") != "NHWC":
@@ -280,7 +284,7 @@ def _all_are(value: object, wanted: int) -> bool:
 
 
 def _flat(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
-    """An elementwise group over [elements], or [rows, channels] if something is broadcast; else None."""
+    """Writes an elementwise group over [elements], or [rows, channels] if it broadcasts; else None."""
     shape = chain[0].shape
     if chain[0].kind is not Kind.ELEMENTWISE or len(shape) < 1:
         return None
@@ -292,7 +296,7 @@ def _flat(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
 
 
 def _flattened(shape: Shape, full: Shape, target: Shape, vector: bool = False) -> Shape | None:
-    """A shape over the same bytes that broadcasts against `target` as `shape` does against `full`, or None.
+    """A shape over the same bytes that broadcasts with `target` as `shape` does with `full`; else None.
 
     vector: with a single row, prefer [channels] (a bias) to [1, channels].
 
@@ -309,7 +313,7 @@ def _flattened(shape: Shape, full: Shape, target: Shape, vector: bool = False) -
 
 
 def _parameter_names(node: Apply) -> list[str]:
-    """Names for placeholders: those of the operator's parameters."""
+    """Names for the placeholders: those of the operator's parameters."""
     if isinstance(node.op, TeFunction):
         return [b.name for b in node.op.dag.inputs]
     parameters = inspect.signature(OPERATORS.get(node.op).compute).parameters.values()

@@ -1,12 +1,12 @@
 """Values that take the place of an input: parameters after a training step, at the addresses of the old ones.
 
-    w' = w - 0.1 * g          computed where w lies, after everybody else has read w
+    w' = w - 0.1 * g          computed where w lies, after all other kernels have read w
 
-A kernel may write over an input when it reads each element of it at most once, for the element of the result
-that stands at the same place: what it reads is read before it is written, by the same iteration. Such a
-kernel is compiled knowing which two arguments may share bytes (`overlapping_arguments`); all other kernels
-are for arrays that share nothing. Where a kernel reads more, or two new values wait for each other's old
-ones, the new value is computed apart and a kernel of its own stores it.
+A kernel may write over an input if it reads each element at most once, for the result's element in the same
+place: the same iteration then reads the old element before it writes the new one. Such a kernel is compiled
+for two arguments that may share bytes (`overlapping_arguments`); all other kernels are compiled for arrays
+that share none. If a kernel reads more, or if two new values wait for each other's old ones, the new value is
+computed elsewhere, and a kernel of its own stores it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Updates = Mapping[str, str]  # name of an output → name of the input whose pla
 
 
 def updating_groups(graph: Graph, updates: Updates) -> tuple[Graph, tuple[Group, ...]]:
-    """The graph's groups in an order in which outputs may replace inputs, and the graph that they are of.
+    """The graph's groups in an order in which outputs may replace inputs, and the graph of these groups.
 
-    The graph must be one of `own_outputs`; it comes back with a store before some outputs.
-    Raises GraphError for a name that does not exist, or values of different types.
+    The graph must be a result of `own_outputs`. The returned graph has a store before some outputs. Raises
+    GraphError for a name that does not exist, or for values of different types.
     """
     check_updates(graph, updates)
     while True:
@@ -41,7 +41,7 @@ def updating_groups(graph: Graph, updates: Updates) -> tuple[Graph, tuple[Group,
         order = None if unfit else _order(groups, places)
         if order is not None:
             return graph, order
-        # A store reads nothing but its value, so every round leaves fewer values that can wait for others.
+        # A store reads only its value, so every round leaves fewer values that can wait for other values.
         waiting = unfit or {next(o for o in places if not _is_store(o))}
         graph = graph.with_outputs(
             apply("store", (o,)) if storage(o) in waiting else o for o in graph.outputs
@@ -51,7 +51,7 @@ def updating_groups(graph: Graph, updates: Updates) -> tuple[Graph, tuple[Group,
 def overlapping_arguments(
     graph: Graph, groups: Sequence[Group], updates: Updates
 ) -> dict[str, frozenset[str]]:
-    """By workload key, the arguments of kernels that get the same bytes: results, and inputs they replace."""
+    """By workload key, the arguments of kernels that share bytes: results, and the inputs they replace."""
     places = _places(graph, updates)
     found: dict[str, frozenset[str]] = {}
     for g in groups:
@@ -81,7 +81,7 @@ def check_updates(graph: Graph, updates: Updates) -> None:
 
 
 def _places(graph: Graph, updates: Updates) -> dict[GraphNode, Input]:
-    """The values behind updating outputs, each with the input that it is written over."""
+    """The values of outputs that update an input, each with the input that it replaces."""
     inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
     named = zip(graph.output_names, graph.outputs, strict=True)
     return {storage(o): inputs[updates[name]] for name, o in named if name in updates}

@@ -23,7 +23,7 @@ Attrs = tuple[tuple[str, Any], ...]
 def result_types(
     op: str | TeFunction, inputs: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
-    """Types of an operator's results. Raises GraphError naming the operator and what it was given."""
+    """Types of an operator's results. Raises GraphError with the operator's name and its arguments."""
     if isinstance(op, TeFunction):
         return op.types
     try:

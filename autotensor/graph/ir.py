@@ -28,11 +28,11 @@ from autotensor.ir.node import Node
 from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.operators import OPERATORS, Kind, TensorType
 
-if TYPE_CHECKING:  # for `graph.explain()`, which people look for on the graph: its file is loaded when called
+if TYPE_CHECKING:  # `graph.explain()` loads its file only when it is called
     from autotensor.graph.explain import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-SAMPLED, SAMPLES = 4096, 64  # bytes of a constant that tell most of them apart, in so many places
+SAMPLED, SAMPLES = 4096, 64  # number of bytes, from this many places, that distinguish most constants
 
 
 class GraphNode(Node):
@@ -112,8 +112,10 @@ class Input(GraphNode):
 
 
 def _is_immutable(array: Array) -> bool:
-    """Whether the array can never change: it is read-only, and its memory is its own, or all of an object of
-    bytes, as the readers of files make them."""
+    """Whether the array can never change.
+
+    It must be read-only. Its memory must be its own, or all of a bytes object, as readers of files make it.
+    """
     if array.flags.writeable or array.base is None:
         return not array.flags.writeable
     owner: Any = array
@@ -123,12 +125,12 @@ def _is_immutable(array: Array) -> bool:
 
 
 class Data:
-    """A read-only array that is equal to another when type, shape and bytes are."""
+    """A read-only array. Two are equal when their types, shapes and bytes are equal."""
 
     __slots__ = ("__weakref__", "_digest", "_hash", "array")
 
     def __init__(self, array: Array, digest: str = "") -> None:
-        """array: immutable, row-major. digest: identifies the constant, if it only stands for an array."""
+        """array: immutable, row-major. digest: identifies the constant if the array only represents it."""
         self.array, self._digest = array, digest
         self._hash = hash(digest or (array.dtype, array.shape, _sample(array)))
 
@@ -146,14 +148,14 @@ class Data:
     def digest(self) -> str:
         """A hash of type, shape and bytes."""
         if not self._digest:
-            # SHA-256 has instructions of its own: twice as fast as BLAKE2 (Zen 4, 2026-11)
+            # SHA-256 has processor instructions: twice as fast as BLAKE2 (Zen 4, 2026-11)
             digest = hashlib.sha256(f"{self.array.dtype}{self.array.shape}".encode())
             digest.update(_bytes(self.array).data)
             self._digest = digest.hexdigest()[:32]
         return self._digest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Data.of, (self.array,)  # read-only there, too
+        return Data.of, (self.array,)  # the copy is read-only, too
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Data) or self._hash != other._hash:
@@ -173,7 +175,7 @@ def _bytes(array: Array) -> Array:
 
 
 def _sample(array: Array) -> bytes:
-    """Some of an array's bytes: all of them would take as long to read as the array's file."""
+    """Some of an array's bytes: reading all bytes would take as long as reading the array's file."""
     data = _bytes(array)
     if data.size <= SAMPLED:
         return data.tobytes()
@@ -182,8 +184,10 @@ def _sample(array: Array) -> bytes:
 
 
 class _Alike:
-    """The key of a constant: equal for equal data. It does not keep them: the table of nodes would keep the
-    weights of every model ever built."""
+    """The key of a constant, which is equal for equal data.
+
+    It does not keep the data alive: otherwise the table of nodes would keep the weights of every model.
+    """
 
     __slots__ = ("_data", "_hash")
 
@@ -201,20 +205,20 @@ class _Alike:
 
 
 class Parameter(Input):
-    """An argument that training changes, with the values that it starts from."""
+    """An argument that training changes; `array` holds its first values."""
 
     start: Data = Data.of(np.zeros((), np.float32))
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        return args[:3]  # the serial number tells parameters apart; the table would keep their values
+        return args[:3]  # the serial number distinguishes parameters; the table would keep their values alive
 
     def __repr__(self) -> str:
         return f"Parameter({self.name}: {type_text(self.of)})"
 
 
 class Constant(GraphNode):
-    """An array that is known now. `name` is for people: the first name given to these bytes."""
+    """An array that is known when the graph is made. `name` is for people: the first name of these bytes."""
 
     data: Data
     name: str = ""
@@ -235,8 +239,10 @@ class Constant(GraphNode):
 
 
 class Apply(GraphNode):
-    """Result `output` of an operator (by name) or of a te function. `attrs` hold the attributes that are not
-    default."""
+    """Result `output` of an operator (by name) or of a te function.
+
+    `attrs` holds only the attributes that differ from their defaults.
+    """
 
     op: str | TeFunction
     inputs: tuple[GraphNode, ...]
@@ -246,8 +252,8 @@ class Apply(GraphNode):
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
         op, inputs, attrs, output = args
-        # Addresses of the inputs, for their sake the table would keep whole models, weights and all. A node
-        # that lives holds its inputs, so that nothing else can be at these addresses.
+        # The key holds the inputs' addresses: the inputs themselves would keep whole models in the table. A
+        # node keeps its inputs alive, so no other object can get these addresses while the node lives.
         at = tuple(map(id, inputs))
         return op, at, repr(attrs), output  # repr: 1, 1.0 and True are different attributes
 
@@ -267,7 +273,7 @@ class Apply(GraphNode):
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether each element is made of the inputs' elements at its place, wherever that is."""
+        """Whether each element is computed only from the inputs' elements in the same place."""
         return self.kind is Kind.ELEMENTWISE and not self.has_attr("axis")
 
     @property
@@ -276,7 +282,7 @@ class Apply(GraphNode):
         return len(result_types(self.op, tuple(x.type for x in self.inputs), self.attrs))
 
     def attr(self, name: str) -> Any:
-        """The attribute as given, else the default. Raises GraphError when there is no such attribute."""
+        """The attribute as given, or its default. Raises GraphError if the operator has no such attribute."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -296,7 +302,7 @@ class Apply(GraphNode):
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """The inputs of an elementwise operator that do not broadcast."""
+        """The positions of inputs that do not broadcast, though the operator is elementwise."""
         return OPERATORS.get(self.op).tables if isinstance(self.op, str) else ()
 
     def flops(self) -> int:
@@ -317,7 +323,7 @@ def constant(array: Any, name: str = "", dtype: DType | str | None = None) -> Co
 def apply(
     op: str | TeFunction, inputs: Iterable[GraphNode], attrs: Mapping[str, Any] | None = None, output: int = 0
 ) -> Apply:
-    """A node; attributes that have their default value are dropped, so that equal calls are equal nodes."""
+    """A node. Attributes with their default value are dropped, so that equal calls are equal nodes."""
     defaults = defaults_of(op)
     kept = {k: frozen(v) for k, v in (attrs or {}).items()}
     items = tuple(
@@ -328,7 +334,7 @@ def apply(
 
 
 def as_node(value: Any, *likes: DType) -> GraphNode:
-    """A node from a node, an array or a number; numbers take the first type of `likes` that has such numbers.
+    """A node from a node, an array or a number. A number gets the first type of `likes` that can hold it.
 
     Raises GraphError for anything else.
     """
@@ -345,7 +351,7 @@ def as_node(value: Any, *likes: DType) -> GraphNode:
 
 
 def _has(dtype: DType, value: bool | int | float) -> bool:
-    """Whether a type has numbers of this kind: 0.5 is not a whole number, 2 is not a truth value."""
+    """Whether a type can hold numbers of this kind: 0.5 is not an integer, 2 is not a bool."""
     if isinstance(value, bool):
         return True
     return dtype.is_float or (dtype.is_int and isinstance(value, int))
@@ -361,7 +367,7 @@ def _binary(op: str, a: Any, b: Any) -> GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Stands for a node of a pickled graph."""
+    """Represents a node of a pickled graph."""
 
     number: int
 
@@ -389,7 +395,7 @@ def _unpickled(kinds: Sequence[tuple[type[GraphNode], tuple[Any, ...]]], rest: t
 class Graph(ShownInNotebooks):
     """A function from `inputs` to `outputs`; compile_model, plan_model and tune_model take one.
 
-    It prints as a list of operators with their types; `explain()` says what the passes make of it.
+    It prints as a list of operators with their types; `explain()` shows the result of each pass.
     """
 
     inputs: tuple[Input, ...]
@@ -427,7 +433,7 @@ class Graph(ShownInNotebooks):
         return _unpickled, (kinds, (*ends, self.name, self.output_names))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        return self  # nothing of it can change
+        return self  # a graph never changes
 
     def _default_names(self) -> tuple[str, ...]:
         several = len(self.outputs) > 1
@@ -438,7 +444,7 @@ class Graph(ShownInNotebooks):
 
     @cached_property
     def nodes(self) -> tuple[GraphNode, ...]:
-        """All nodes, producers first, in the order in which the outputs ask for them."""
+        """All nodes, producers first, in the order in which the outputs need them."""
         return tuple(topological(self.outputs))
 
     @property
@@ -451,7 +457,7 @@ class Graph(ShownInNotebooks):
 
     @cached_property
     def consumers(self) -> Mapping[GraphNode, tuple[Apply, ...]]:
-        """The readers of a node; a reader stands once for each time it reads the node."""
+        """The readers of a node. A reader is listed once for each time that it reads the node."""
         found: dict[GraphNode, list[Apply]] = {n: [] for n in self.nodes}
         for node in self.applies:
             for x in node.inputs:
@@ -459,7 +465,7 @@ class Graph(ShownInNotebooks):
         return {n: tuple(c) for n, c in found.items()}
 
     def uses(self) -> dict[GraphNode, int]:
-        """How often a node is read; being an output counts."""
+        """How often a node is read; each use as an output counts, too."""
         counts = {n: len(c) for n, c in self.consumers.items()}
         for out in self.outputs:
             counts[out] += 1
@@ -467,7 +473,7 @@ class Graph(ShownInNotebooks):
 
     @cached_property
     def input_names(self) -> tuple[str, ...]:
-        """One name for each input; two that ask for one name become x, x_1."""
+        """One name for each input; if two have the same name x, they become x and x_1."""
         taken: set[str] = set()
         return tuple(free_name(node.name, taken) for node in self.inputs)
 
@@ -480,19 +486,19 @@ class Graph(ShownInNotebooks):
         return sum(n.flops() for n in self.applies)
 
     def explain(self) -> Explanation:
-        """A report of the graph's compilation: the graph after each pass, fused groups, memory; `print`
-        it."""
-        from autotensor.graph.explain import explain  # it imports the passes, and they import graphs
+        """A report to print on the graph's compilation: the graph after each pass, fused groups, memory."""
+        # that file imports the passes, and the passes import graphs
+        from autotensor.graph.explain import explain
 
         return explain(self)
 
     def with_outputs(self, outputs: Iterable[GraphNode]) -> Graph:
-        """The same inputs, with as many other nodes for the outputs, which keep their names."""
+        """The graph with the same inputs, and with as many other nodes as outputs, which keep their names."""
         return replace(self, outputs=tuple(outputs))
 
     @cached_property
     def key(self) -> str:
-        """32 hexadecimal digits that stand for the whole graph, constants included."""
+        """32 hexadecimal digits that identify the whole graph, constants included."""
         number = {node: n for n, node in enumerate((*self.inputs, *self.nodes))}
         lines = [f"{self.input_names} {self.output_names} {[number[o] for o in self.outputs]}"]
         for node in number:
@@ -500,7 +506,7 @@ class Graph(ShownInNotebooks):
                 case Apply(op, inputs, attrs, output):
                     name = op if isinstance(op, str) else f"{op.name} {op.key}"
                     lines.append(f"{name} {[number[x] for x in inputs]} {attrs} {output}")
-                case Constant(data):  # not its name, which is whatever it was first called
+                case Constant(data):  # without its name, which is the first name that these bytes had
                     lines.append(data.digest)
                 case _:
                     lines.append(type_text(node.type))
@@ -515,9 +521,9 @@ def topological(
     known: Container[GraphNode] = (),
     resolve: Callable[[GraphNode], GraphNode] = lambda node: node,
 ) -> Iterator[GraphNode]:
-    """Nodes below the outputs, producers first; nothing below `known` ones. Iterative: models are deep.
+    """The nodes below the outputs, producers first, but none below `known`. It does not recurse.
 
-    resolve: gives the node that another one stands for.
+    resolve: gives the node that replaces another one.
     """
     done: set[GraphNode] = set()
     stack = [(resolve(out), False) for out in reversed(tuple(outputs))]

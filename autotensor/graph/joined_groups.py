@@ -1,11 +1,11 @@
-"""Joins a product and its producer to one group, so that a block of rows can be computed at a time.
+"""Joins a product and its producer into one group, so that a block of rows can be computed at a time.
 
     depthwise conv2d ─▶ conv2d 1x1            one group
     layer_norm ─▶ dense
     multiply (of a squeeze) ─▶ conv2d 1x1
 
 The caller decides whether joining pays, by the default schedules. The schedule of a joined group decides
-whether the two share a nest of loops: a search may still choose to compute them one after the other.
+whether both share a nest of loops: a search may still choose to compute one after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotensor.graph.storage import storage
 from autotensor.operators import Kind
 from autotensor.te.workload import Workload
 
-MOST = 3  # kernels that become one
+MOST = 3  # the most kernels that become one
 
 
 def joined(
@@ -52,7 +52,7 @@ def _can_begin(group: Group) -> bool:
 
 
 def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]) -> list[Group]:
-    """Groups of one result that only the first of the parts reads, once, as an operand of its product."""
+    """The groups with one result that only the first part reads, once, as an operand of its product."""
     first, found = parts[0], []
     for x in map(storage, first.head.inputs[:1] if len(parts) == 1 else first.inputs):
         group = made.get(x)
@@ -65,7 +65,7 @@ def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]
 
 
 def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
-    """The readers of a value, also through other names for its bytes."""
+    """The readers of a value, also those that read it through a view."""
     found: set[Apply] = set()
     for c in graph.consumers[x]:
         found |= _readers(graph, c) if c.kind is Kind.VIEW else {c}
@@ -73,7 +73,7 @@ def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
 
 
 def _joined(parts: Sequence[Group]) -> Group | None:
-    """The groups as one; None if the product's rows are not rows of its producer."""
+    """The groups as one group; None if the product's rows are not rows of its producer."""
     nodes = tuple(n for p in parts[:-1] for n in p.nodes)
     product, after = parts[-1].nodes[0], parts[-1].nodes[1:]
     made, depth = nodes[-1], product.inputs[0].shape[-1]
@@ -89,7 +89,7 @@ def _joined(parts: Sequence[Group]) -> Group | None:
 
 
 def _in_rows(nodes: Sequence[Apply], shape: tuple[int, int]) -> GroupWriter | None:
-    """Writes elementwise nodes over [rows, channels]; None if one is not elementwise, or has no such form."""
+    """Writes elementwise nodes over [rows, channels]; None if some node has no such form."""
     writer = GroupWriter(rounded=False)
     flat = all(n.kind is Kind.ELEMENTWISE and prod(n.shape) == prod(shape) for n in nodes)
     return writer if flat and writer.write_over(nodes, shape) else None

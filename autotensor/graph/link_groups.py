@@ -1,13 +1,13 @@
-"""From compiled groups to one native function for the whole model.
+"""Links compiled groups into one native function for the whole model.
 
     groups + an Artifact for each workload ──▶ Artifact(inputs, outputs, weights, prepared arrays, arena)
 
-The values of the artifact are the model's weights as they are, each once. Its `prepare` turns them into the
-arrays that the kernels read: it calls the kernels' own `prepare` functions, once for equal work on equal
-weights. Intermediate values lie in one arena. Inputs and outputs are the caller's arrays. The entry is a plan
-(codegen): it calls the kernels' entries in order, and lets threads meet only where a kernel touches bytes
-that another kernel has written since the last meeting, or writes bytes that another has read. On a GPU the
-plan is the list of launches, in the order of one queue.
+The artifact's values are the model's weights as they are, each once. Its `prepare` turns them into the arrays
+that the kernels read: it calls the kernels' own `prepare` functions, once for equal work on equal weights.
+Intermediate values lie in one arena. Inputs and outputs are the caller's arrays. The entry is a plan
+(codegen): it calls the kernels' entries in order. Threads meet only before a kernel that touches bytes which
+another kernel has written since the last meeting, or that writes bytes which another kernel has read. On a
+GPU, the plan is the list of launches, in the order of one queue.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Step:
     artifact: Artifact
     places: tuple[Place, ...]  # one per argument of the artifact
     barrier: bool  # whether threads meet before it
-    late: Mapping[int, int]  # by argument: which number tells its offset at run time
+    late: Mapping[int, int]  # by argument: the position of the number that holds its offset at run time
 
 
 def link(
@@ -77,12 +77,13 @@ def link(
     """The model as one artifact, ready to load.
 
     groups: `partition(graph)`, where every output of the graph has bytes of its own (`own_outputs`).
-    compiled: by workload key; arguments bear the workload's names (Group.arg_names).
-    updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they have
-    no arguments of their own.
-    prepared: it holds the prepared constants that calls read, made now; else the weights as they are.
-    opened: the numbers that follow extents known at run time, if workloads have such; the graph is that of
-    the greatest extents.
+    compiled: by workload key; the arguments have the workload's names (Group.arg_names).
+    updates: output name → name of the input that it overwrites; these outputs are no arguments
+    (`updating_groups` orders the groups).
+    prepared: the artifact holds prepared constants, which are made now; otherwise it holds the weights as
+    they are.
+    opened: the numbers that follow run-time extents, if workloads have such extents; the graph is then the
+    graph of the greatest extents.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
     check_groups(graph, groups)
@@ -139,7 +140,7 @@ def _native(
     ranges: Mapping[str, tuple[int, int]],
     target: Target,
 ) -> _Code:
-    """One native function that calls the kernels in order, and one that prepares."""
+    """One native function that calls the kernels in order, and one that prepares constants."""
     slots = [_slots(s, index) for s in steps]
     calls = [Call(s.artifact.entry, at, s.barrier) for s, at in zip(steps, slots, strict=True)]
     first = [Call(s.artifact.prepare or "", slots[s.number], bool(passed_on(s.artifact))) for s in preparing]
@@ -154,13 +155,13 @@ def _native(
 
 
 def _slots(step: Step, index: Mapping[str, int]) -> tuple[tuple[int, int | Late], ...]:
-    """Where the arguments of a step are, for the code that calls it."""
+    """The places of a step's arguments, for the code that calls it."""
     late = {k: Late(index[EXTENTS], number) for k, number in step.late.items()}
     return tuple((index[p.arg], late.get(k, p.offset)) for k, p in enumerate(step.places))
 
 
 def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
-    """The inputs of the whole that a kernel reads again and again."""
+    """The model's inputs that a kernel reads again and again."""
     read = {
         place.arg
         for s in steps
@@ -171,7 +172,7 @@ def _reread(steps: Sequence[Step], args: Sequence[ArgSpec]) -> list[str]:
 
 
 def _launched(steps: Sequence[Step], preparing: Sequence[Step], index: Mapping[str, int]) -> _Code:
-    """The launches of all kernels in order, for a device's queue or graph; nothing else is generated."""
+    """The launches of all kernels in order, for a device's queue or graph; no other code is generated."""
     objects = tuple(dict.fromkeys(o for s in steps for o in s.artifact.objects))
     first = [spec for s in preparing for spec in _moved_launches(s, "prepare", objects, index)]
     run = [spec for s in steps for spec in _moved_launches(s, "run", objects, index)]
@@ -183,7 +184,7 @@ def _launched(steps: Sequence[Step], preparing: Sequence[Step], index: Mapping[s
 def _moved_launches(
     step: Step, part: str, objects: Sequence[bytes], index: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """The launches of one kernel with the model's objects and arguments."""
+    """The launches of one kernel, with the model's objects and arguments."""
     numbers = {n: objects.index(o) for n, o in enumerate(step.artifact.objects)}
     found = []
     for spec in launches(step.artifact, part):
@@ -210,9 +211,10 @@ def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
 def _index_ranges(
     graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]
 ) -> dict[str, tuple[int, int]]:
-    """The inputs of the model that are indices, with the values that are inside for every kernel.
+    """The inputs of the model that hold indices, with the range that every kernel can take.
 
-    Raises GraphError if a constant holds indices that are not; values computed inside are held inside there.
+    Raises GraphError if a constant holds an index outside its range. Kernels limit computed indices
+    themselves.
     """
     names = dict(zip(graph.inputs, graph.input_names, strict=True))
     found: dict[str, tuple[int, int]] = {}
@@ -247,7 +249,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Offsets of intermediate values and of the workspaces that a kernel's threads share.
 
-    multiple: of bytes that values take, and so of the offsets.
+    multiple: sizes and offsets are multiples of this number of bytes.
     """
 
     def whole(size: int) -> int:
@@ -270,7 +272,7 @@ def plan_memory(
 
 
 def _told(opened: OpenLayout, memory: MemoryPlan, artifacts: Sequence[Artifact]) -> ToldNumbers:
-    """The numbers that a call passes to kernels; places follow later."""
+    """The numbers that a call passes to kernels; the offsets of places are added later."""
     bytes_ = {_value(n, k): formula(x) for (n, k), x in opened.bytes.items()}
     for n, artifact in enumerate(artifacts):
         own = artifact.meta.get(OPEN_SHAPES, {"symbols": (), "shapes": {}})
@@ -302,8 +304,8 @@ def _steps(
 ) -> list[Step]:
     """The place of every argument, and the steps before which threads must wait for one another.
 
-    told: with run-time extents, takes the places that depend on them; the places in the steps are those for
-    the greatest extents.
+    told: with run-time extents, the numbers that get the offsets which depend on them; the places in the
+    steps are those for the greatest extents.
     """
     arena = {v.name: Place(ARENA, o, v.bytes) for v, o in zip(memory.values, memory.offsets, strict=True)}
     places: dict[GraphNode, Place] = {}
@@ -334,11 +336,11 @@ def _steps(
                 whole = places[lies.of]
                 return replace(whole, offset=whole.offset + lies.offset, bytes=spec.bytes)
             if spec.per_thread:
-                return Place(_per_thread(spec))  # private to a thread: never a reason to meet
+                return Place(_per_thread(spec))  # private to a thread: no reason for threads to meet
             return arena.get(_space(n, spec.name), Place(ARENA))
 
         def late(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> int | None:
-            """The number that tells the argument's offset at run time; None where that is known now."""
+            """The position of the number with the argument's offset; None if the offset is known now."""
             if told is None or spec.name in (EXTENTS, *names[n]) or spec.per_thread:
                 return None
             if spec.name not in bound:
@@ -365,7 +367,7 @@ def _steps(
 
 
 def _boxes(memory: MemoryPlan) -> list[Place]:
-    """Where the boxes of a plan lie, in order."""
+    """The places of a plan's boxes, in order."""
     sizes = [memory.values[box[0]].size for box in memory.boxes]
     return [
         Place(ARENA, begin, size) for begin, size in zip(accumulate(sizes, initial=0), sizes, strict=False)
@@ -373,14 +375,14 @@ def _boxes(memory: MemoryPlan) -> list[Place]:
 
 
 def _box_of(place: Place, boxes: Sequence[Place]) -> Place:
-    """The box that a place is in, all of which it may reach at other extents; itself where there are none."""
+    """The box that holds a place, since other extents may use all of it; the place itself without boxes."""
     if place.arg != ARENA or not place.bytes:
         return place
     return next((b for b in boxes if b.offset <= place.offset < b.offset + b.bytes), place)
 
 
 def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
-    """A kernel in the form of the checker. places: of the values that have bytes of their own."""
+    """A kernel as the checker takes it. places: of the values that have bytes of their own."""
     bound = values_of(step.group)
 
     def touch(spec: ArgSpec, at: Place) -> Touch:
@@ -425,7 +427,7 @@ def _arguments(
 
 
 def _per_thread(spec: ArgSpec) -> str:
-    """Threads may be at different kernels: thread 1 of one must not lie where thread 0 of another does."""
+    """Threads may run different kernels: thread 1 of one must not lie where thread 0 of another does."""
     return f"{PER_THREAD}.{spec.stride}"
 
 
@@ -493,7 +495,7 @@ def _meta(
 
 
 def _read_from(step: Step, maker: Mapping[GraphNode, int]) -> dict[str, int]:
-    """Which step makes what an argument of this one reads, by the argument's name."""
+    """For each argument of this step, by name, the step that made its value."""
     bound = values_of(step.group)
     read = {a.name: bound[a.name] for a in step.artifact.role("input")}
     return {arg: maker[root] for arg, node in read.items() if (root := place_of(node, maker).of) in maker}

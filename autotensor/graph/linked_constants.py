@@ -1,6 +1,6 @@
 """The constants of a linked model: all constants that its kernels read, as given or prepared, each once.
 
-    groups + artifacts ──▶ constants_of ──▶ ModelConstants ──▶ prepared_values: what calls read, made here
+    groups + artifacts ──▶ constants_of ──▶ ModelConstants ──▶ prepared_values: the arrays that calls read
 
 Equal arrays are one value. If several groups prepare equal constants in the same way, one of them does it.
 """
@@ -24,23 +24,23 @@ from autotensor.runtime.open_artifact import open_artifact
 
 
 def values_of(group: Group) -> dict[str, GraphNode]:
-    """The value behind every argument name."""
+    """The value of every argument, by the argument's name."""
     return dict(zip(group.arg_names, (*group.inputs, *(storage(o) for o in group.outputs)), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConstants:
-    """The model's constants that kernels read, as given or prepared, under the model's own names."""
+    """The constants that the model's kernels read, as given or prepared, under the model's own names."""
 
     values: Mapping[str, Array]  # as given, each once
     prepared: tuple[ArgSpec, ...]
-    names: tuple[Mapping[str, str], ...]  # by group: the model's names for its arguments
-    preparing: tuple[int, ...]  # the groups whose prepare functions make all that is prepared
-    # constants that kernels read themselves, besides those that are only prepared from
+    names: tuple[Mapping[str, str], ...]  # by group: argument name → the model's name
+    preparing: tuple[int, ...]  # the groups whose prepare functions make all prepared arrays
+    # constants that kernels read themselves, without those that are only prepared
     entry_constants: tuple[str, ...]
 
     def with_told(self, numbers: Sequence[int]) -> ModelConstants:
-        """The constants with the numbers that a call passes, here for the greatest extents."""
+        """The constants with the numbers that a call passes, which are those for the greatest extents."""
         told = {EXTENTS: np.array(numbers, np.int64)}
         return replace(self, values={**self.values, **told}, entry_constants=(*self.entry_constants, EXTENTS))
 
@@ -48,7 +48,7 @@ class ModelConstants:
 def constants_of(
     groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]
 ) -> ModelConstants:
-    """The constants that the groups' programs take. reserved: names that the model uses otherwise.
+    """The constants that the groups' programs take. reserved: names that the model already uses.
 
     Raises GraphError for an argument that must be a constant and is not.
     """
@@ -56,7 +56,8 @@ def constants_of(
     prepared: dict[str, ArgSpec] = {}
     by_digest: dict[str, str] = {}
     made: dict[tuple[Any, ...], Mapping[str, str]] = {}  # prepare function and constants → results
-    passed: dict[tuple[Any, ...], str] = {}  # names of values that one step of preparing passes to the next
+    # (name, shape, type) → the value that one step of preparing passes to the next
+    passed: dict[tuple[Any, ...], str] = {}
     names: list[dict[str, str]] = []
     preparing: list[int] = []
     kept: dict[str, None] = {}
@@ -92,7 +93,7 @@ def constants_of(
 
 
 def passed_on(artifact: Artifact) -> list[str]:
-    """Prepared arrays that nothing reads when its preparing is done: the next to prepare may write there."""
+    """Prepared arrays that are read only while preparing: the next step of preparing may overwrite them."""
     return artifact.meta.get("passed", [])  # type: ignore[no-any-return]
 
 
@@ -115,7 +116,7 @@ def _constant_nodes(group: Group, artifact: Artifact) -> dict[str, Constant]:
 def prepared_values(
     groups: Sequence[Group], artifacts: Sequence[Artifact], constants: ModelConstants
 ) -> dict[str, Array]:
-    """The constants that calls read, under the model's names; made here, for any processor of the kernels."""
+    """The constants that calls read, under the model's names. This machine prepares them for any target."""
     values = {name: constants.values[name] for name in constants.entry_constants}
     for n in constants.preparing:
         artifact, names = artifacts[n], constants.names[n]
@@ -127,7 +128,6 @@ def prepared_values(
 
 
 def _prepared_name(nodes: Mapping[str, Constant], arg: str) -> str:
-    """A readable name: that of the constant in the model whose own name it begins with, else the
-    argument's."""
+    """A readable name: that of the constant to which the prepared array belongs, else the argument's."""
     node = nodes.get(arg.partition(".")[0])
     return f"prepared.{node.name}" if node is not None and node.name else f"prepared.{arg}"

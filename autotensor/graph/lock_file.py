@@ -1,12 +1,11 @@
-"""A lock: a file that says which schedule each task of a model has, so that the next compilation uses the
-same.
+"""A lock file says which schedule each task of a model has, so that the next compilation uses the same.
 
     {"format": 1, "target": "llvm/znver5/…", "tasks": [
     {"name": …, "workload": key, "trace": {…}},        a line for each task
     …]}
 
-It is sorted text, and equal choices give equal files: keep it next to the model's source. The same version of
-this program compiles it to the same code, byte for byte.
+The file is sorted text, and equal choices give equal files: keep it next to the model's source. The same
+version of this program compiles the file to the same code, byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FORMAT = 1
 
 
 def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: Mapping[str, Trace]) -> None:
-    """Writes the choices in one step: a reader of the file never sees half of it."""
+    """Writes the choices in one step, so that a reader never sees half of the file."""
     found = (
         {"name": t.name, "workload": t.workload.key, "trace": json.loads(traces[t.workload.key].to_json())}
         for t in sorted(tasks, key=lambda t: t.workload.key)
@@ -43,7 +42,7 @@ def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: 
 def read_lock(path: Path, tasks: Sequence[KernelTask], target: Target) -> dict[str, Trace]:
     """The choices for a model's tasks, by workload key.
 
-    Raises InputError for a file that is not a lock, or one of another target or model.
+    Raises InputError for a file that is not a lock, or that was written for another target or model.
     """
     try:
         data = json.loads(path.read_text())

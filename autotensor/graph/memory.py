@@ -5,8 +5,8 @@
     b 1..3        [####|####|####]          a and c share bytes, b lies next to them
     c 2..3             [####|####]
 
-Several greedy orders are tried and the smallest arena wins; its size is reported with the lower bound (most
-bytes alive at one step), which no plan can beat. Source: Pisarchyk and Lee, "Efficient Memory Management
+Several greedy orders are tried, and the smallest arena wins. Its size is reported with the lower bound (the
+most bytes alive at one step), which no plan can beat. Source: Pisarchyk and Lee, "Efficient Memory Management
 for Deep Neural Net Inference", 2020 (greedy by size, greedy by breadth).
 """
 
@@ -44,15 +44,15 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`offsets[n]` is where value n starts."""
+    """`offsets[n]` is the offset at which value n starts."""
 
     values: tuple[Lifetime, ...]
     offsets: tuple[int, ...]
     arena_bytes: int
     lower_bound_bytes: int  # most bytes alive at one step
     strategy: str
-    # numbers of values that begin at one place, and of which no two are alive together; () where values of
-    # known sizes lie anywhere
+    # Each box lists the positions of values that begin at one offset and are not alive together. There are no
+    # boxes in plans for values of known sizes, which may lie anywhere.
     boxes: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -69,7 +69,7 @@ class MemoryPlan:
 
 Order = Callable[[Lifetime], tuple[int, ...]]
 
-# Values are placed in this order, each at the best place that is still free.
+# Values are placed in this order, each at the best offset that is still free.
 ORDERS: tuple[tuple[str, Order], ...] = (
     ("by size", lambda v: (-v.size, v.first)),
     ("by size and lifetime", lambda v: (-v.size * (v.last - v.first + 1), v.first)),
@@ -79,7 +79,7 @@ ORDERS: tuple[tuple[str, Order], ...] = (
 
 
 def plan(values: Sequence[Lifetime]) -> MemoryPlan:
-    """The smallest of the plans that the greedy orders give. Cost O(n²) per order."""
+    """The smallest plan that the greedy orders give. Cost O(n²) per order."""
     values = tuple(values)
     bound = lower_bound(values)
     best: MemoryPlan | None = None
@@ -96,21 +96,21 @@ def plan(values: Sequence[Lifetime]) -> MemoryPlan:
 
 
 def plan_in_boxes(values: Sequence[Lifetime]) -> MemoryPlan:
-    """A plan for values whose sizes change: those that share bytes begin at one place, whatever the sizes.
+    """A plan for values whose sizes change: values that share bytes begin at one offset, whatever their size.
 
         step      0    1    2    3
         box 0   [a    a  | c    c ]        a box is as large as the largest of its values; boxes lie one
         box 1        [b    b    b ]        behind another
 
-    Greatest values first, each into the smallest box that is free as long as it lives. Source: Pisarchyk and
-    Lee, "shared objects, greedy by size". Cost O(n²).
+    The greatest values come first, each in the smallest box that is free during its lifetime. Source:
+    Pisarchyk and Lee, "shared objects, greedy by size". Cost O(n²).
     """
     values = tuple(values)
     boxes: list[list[int]] = []
     for n in sorted(range(len(values)), key=lambda n: (-values[n].size, values[n].first)):
         free = [b for b in boxes if not any(values[m].meets(values[n]) for m in b)]
         if free:
-            free[-1].append(n)  # boxes become smaller
+            free[-1].append(n)  # the last box is the smallest one
         else:
             boxes.append([n])
     offsets: dict[int, int] = {}
@@ -129,12 +129,12 @@ def plan_in_boxes(values: Sequence[Lifetime]) -> MemoryPlan:
 
 
 def lower_bound(values: Sequence[Lifetime]) -> int:
-    """Most bytes alive at one step; the maximum is met where some value begins."""
+    """Most bytes alive at one step. This maximum occurs at a step where some value begins."""
     return max(_alive(values).values(), default=0)
 
 
 def _alive(values: Sequence[Lifetime]) -> dict[int, int]:
-    """Bytes alive at every step at which some value begins, by step in ascending order."""
+    """The bytes alive at every step where a value begins, in the order of steps."""
     change = Counter[int]()
     for v in values:
         change[v.first] += v.size
@@ -149,7 +149,7 @@ def _alive(values: Sequence[Lifetime]) -> dict[int, int]:
 
 
 def _breadth(values: Sequence[Lifetime]) -> Order:
-    """Values of the fullest step first."""
+    """Orders values so that those of the fullest step come first."""
     alive = _alive(values)
     steps, sizes = list(alive), list(alive.values())
 
@@ -161,10 +161,10 @@ def _breadth(values: Sequence[Lifetime]) -> Order:
 
 
 def _place(values: Sequence[Lifetime], order: Order, *, tightest: bool) -> tuple[int, ...]:
-    """An offset for every value: the lowest free place that is large enough, or the tightest."""
+    """An offset for every value: the lowest free gap that is large enough, or the tightest one."""
     ranked = sorted(range(len(values)), key=lambda n: (*order(values[n]), n))
     lives = np.array([(values[n].first, values[n].last) for n in ranked]).reshape(-1, 2)  # [values, 2]
-    places: list[tuple[int, int]] = []  # begin and end of those that have been placed, as ranked
+    places: list[tuple[int, int]] = []  # begin and end of the values placed so far, in the order `ranked`
     for rank, n in enumerate(ranked):
         before, size = lives[:rank], values[n].size
         meeting = (before[:, 0] <= values[n].last) & (before[:, 1] >= values[n].first)
@@ -176,7 +176,7 @@ def _place(values: Sequence[Lifetime], order: Order, *, tightest: bool) -> tuple
 
 
 def _gap(taken: Sequence[tuple[int, int]], size: int, *, tightest: bool) -> int:
-    """Start of a free place of that size; behind everything when there is no gap."""
+    """The start of a free gap of this size; the end of all values when there is no gap."""
     end, found = 0, []
     for start, stop in taken:
         if start - end >= size:

@@ -5,8 +5,8 @@
 
 A group is a head (any operator) and the elementwise operators after it, as long as no other node reads the
 values in between. Its computation is written as tensor expressions by chaining the operators' own te
-functions. Where only rows and channels matter (pointwise convolutions, dense layers, elementwise groups) it
-is written over [rows, channels], so that equal work has equal workloads wherever it stands in the model.
+functions. Where only rows and channels matter (pointwise convolutions, dense layers, elementwise groups), the
+group is written over [rows, channels]. So equal work has equal workloads, wherever it stands in the model.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class KernelTask:
 def partition(graph: Graph, *, rounded: bool = False, windows: bool = False) -> tuple[Group, ...]:
     """The groups of a graph, in an order in which they can run.
 
-    Every output of the graph is the output of one group (after `own_outputs`), possibly behind views.
+    Every output of the graph is the output of one group (after `own_outputs`), possibly through views.
     rounded: every operator's result is rounded before the next one reads it, so that a value has the same
-    bits however the graph was cut; else a product and the sum after it may become one multiply-add.
-    windows: slices of one block of bytes get no group, and who reads them reads there: for processors, on
-    which a kernel's arguments may begin anywhere.
+    bits however the graph was cut. Otherwise a product and the sum after it may become one multiply-add.
+    windows: slices of one block of bytes get no group; their readers read the block directly. This is for
+    processors, on which a kernel's arguments may begin anywhere.
     """
     outputs = {storage(o) for o in graph.outputs}
     taken: set[GraphNode] = {n for n in graph.applies if windows and n not in outputs and window(n)}
@@ -60,13 +60,13 @@ def partition(graph: Graph, *, rounded: bool = False, windows: bool = False) -> 
         chain = _chain(graph, node, taken, rank)
         taken.update(chain)
         chains.append(chain)
-    # A group can run when all that its last operator reads is there; several results come from one operator.
+    # A group can run when its last operator's inputs are ready; several results come from one operator.
     chains.sort(key=lambda chain: rank[chain[0] if chain[0].results > 1 else chain[-1]])
     return tuple(group_of(chain, rounded) for chain in chains)
 
 
 def tasks(groups: Sequence[Group]) -> tuple[KernelTask, ...]:
-    """Distinct workloads with how often they run, in order of first appearance."""
+    """The distinct workloads and how often each runs, in order of first appearance."""
     found: dict[str, list[Group]] = {}
     for g in groups:
         found.setdefault(g.workload.key, []).append(g)
@@ -74,16 +74,17 @@ def tasks(groups: Sequence[Group]) -> tuple[KernelTask, ...]:
 
 
 def own_outputs(graph: Graph) -> Graph:
-    """The graph with a copy of every output that is an input, a constant, or an output already.
+    """The graph with a copy of every output that is an input, a constant or an earlier output.
 
-    One without elements stays: no kernel has anything to write there.
+    An output without elements stays, because a kernel would have nothing to write.
     """
     outputs: list[GraphNode] = []
     seen: set[GraphNode] = set()
     for out in graph.outputs:
         root = storage(out)
         if 0 not in out.shape and (root in seen or not isinstance(root, Apply)):
-            # A fresh function for each: equal copies would be interned to one node, and be one output again.
+            # Each copy is a new function: equal copies would be interned as one node, and be one output
+            # again.
             copy = TeFunction.trace(copy_of, [out.type], f"copy_{len(outputs)}")
             out = apply(copy, (out,))
         seen.add(storage(out))
@@ -121,14 +122,13 @@ def _joins(node: Apply, shape: Shape, taken: set[GraphNode]) -> bool:
 
 
 def _closed(graph: Graph, members: list[Apply]) -> bool:
-    """Whether only the last member is read from outside. Then no cycle through other groups can exist."""
+    """Whether only the last member is read from outside, so that groups can form no cycle."""
     inside = set(members)
     return all(m not in graph.outputs and inside.issuperset(graph.consumers[m]) for m in members[:-1])
 
 
 def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
-    """Raises GraphError unless every output has its own group and every group reads only values that are made
-    before it."""
+    """Raises GraphError unless every output has its own group and every group reads only earlier values."""
     made: set[GraphNode] = set()
     for g in groups:
         for x in g.inputs:
@@ -144,6 +144,6 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
 
 
 def last_readers(groups: Sequence[Group]) -> dict[GraphNode, int]:
-    """The number of the last group that reads each value, in whole or through a window."""
+    """For each value, the position of the last group that reads it, in whole or through a window."""
     made = {o for g in groups for o in g.outputs}
     return {place(x, made).of: n for n, g in enumerate(groups) for x in g.inputs}

@@ -1,4 +1,4 @@
-"""Nodes on other inputs: what a graph computes when some of its values are others.
+"""Replaces nodes of a graph, and applies the operators that read them to the new values.
 
 replaced([relu(x + w)], {w: constant})    ──▶    [relu(x + constant)]
 """
@@ -12,9 +12,9 @@ from autotensor.graph.ir import Apply, GraphNode, topological
 
 
 def replaced(outputs: Iterable[GraphNode], swap: Mapping[GraphNode, GraphNode]) -> tuple[GraphNode, ...]:
-    """The outputs with every key of `swap` replaced by its value, simultaneously; values are not looked into.
+    """The outputs with every key of `swap` replaced by its value, all at once.
 
-    Iterative: models are deep.
+    The values themselves are not searched for keys. The function does not recurse, because models are deep.
     """
     wanted = tuple(outputs)
     made: dict[GraphNode, GraphNode] = {}

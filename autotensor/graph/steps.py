@@ -5,10 +5,11 @@
 
     (hs,), (h,) = over_steps(step, [h0], [xs])  xs: [steps, batch, n] ──▶ hs: [steps, batch, n]
 
-Few steps are written out: each is kernels of its own, which all threads share, and which are the same for all
-steps and so tuned once. Many are one scan, whose code does not grow with them. For that the te computes of
-the step's operators get the steps as their first axis: states are read one step before, sequences at the
-step. Values of the graph outside that a step reads (weights) are the same for all steps.
+Few steps are written out. Each step is then kernels of its own, which all threads share; the kernels are the
+same for all steps, so they are tuned once. Many steps are one scan, whose code does not grow with their
+number. For a scan, the te computes of the step's operators get the steps as their first axis: states are read
+one step before, and sequences at the step itself. Values outside the step that it reads (weights) are the
+same for all steps.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.rewrite import transform
 from autotensor.te import AxisKind, Compute, IterVar, Tensor
 
-MOST_WRITTEN_OUT = 64  # steps
-MOST_KEPT = 1 << 29  # bytes of the states of all steps
-JOINED = 8  # steps that one kernel computes as one axis
+MOST_WRITTEN_OUT = 64  # most steps that are written out
+MOST_KEPT = 1 << 29  # most bytes for the states of all steps
+JOINED = 8  # number of steps that one kernel joins
 
 Step = Callable[..., Sequence[GraphNode]]
 # the expression for an element of one step, at step t: (t, indices) → the element
@@ -38,12 +39,12 @@ Reads = Mapping[Tensor, Callable[[Var, tuple[Expr, ...]], Expr]]
 def over_steps(
     step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool = False
 ) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
-    """Each result of every step, [steps, …] in the order of the sequences; and each state after the last.
+    """Each result of every step, [steps, …] in the order of the sequences, and each state after the last one.
 
-    step: the states and one step of each sequence ──▶ the next states, of the same shapes and types, and
-    whatever else a step gives.
+    step: the states and one step of each sequence ──▶ the next states, of the same shapes and types, and any
+    other results of a step.
     states: before the first step. reverse: from the last step of the sequences to the first.
-    Raises TensorError where states change their shape or type, and for sequences of no steps.
+    Raises TensorError if a state changes its shape or type, or if the sequences have no steps.
     """
     steps = sequences[0].shape[0]
     if steps == 0:
@@ -60,7 +61,10 @@ def over_steps(
 
 
 def is_loop(states: Sequence[GraphNode], steps: int) -> bool:
-    """Whether so many steps are a loop. It keeps the states of all steps, and so is not for large ones."""
+    """Whether this many steps become a loop.
+
+    A loop keeps the states of all steps, so they must not be large.
+    """
     bytes_ = sum(prod(s.shape) * s.dtype.bytes for s in states)
     return steps > MOST_WRITTEN_OUT and steps * bytes_ <= MOST_KEPT
 
@@ -74,7 +78,7 @@ def at_step(x: GraphNode, t: int) -> GraphNode:
 
 
 def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
-    """[batch, width] of every step as [steps, batch, width]; a few at a time, each a case of a kernel."""
+    """[batch, width] of every step as [steps, batch, width]; each kernel joins only a few steps."""
     parts: list[GraphNode] = [ops.reshape(s, (1, *s.shape)) for s in steps]
     while len(parts) > 1:
         groups = [parts[n : n + JOINED] for n in range(0, len(parts), JOINED)]
@@ -91,7 +95,7 @@ def _looped(
     if len({s.shape for s in states}) > 1:
         return _of_one_shape(step, states, sequences, reverse)
     walk = _Walk(step, states, sequences, reverse)
-    rows = walk.states() if states else ()  # without one, steps do not wait for one another
+    rows = walk.states() if states else ()  # without a state, steps do not wait for one another
     last = tuple(at_step(s, 0 if reverse else len_of(sequences) - 1) for s in rows)
     return (*rows, *walk.others(rows)), last
 
@@ -99,7 +103,7 @@ def _looped(
 def _of_one_shape(
     step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
 ) -> tuple[tuple[GraphNode, ...], tuple[GraphNode, ...]]:
-    """States of several shapes as lines of one length, whose rest is 0."""
+    """States of several shapes as lines of one length, filled up with 0."""
     longest = max(prod(s.shape) for s in states)
 
     def line(x: GraphNode) -> GraphNode:
@@ -107,7 +111,7 @@ def _of_one_shape(
         return ops.pad(short, pads=((0, longest - short.shape[0]),))
 
     def shaped(lines: Sequence[GraphNode], *steps: int) -> list[GraphNode]:
-        """[*steps, longest] each ──▶ [*steps, *shape]."""
+        """Each [*steps, longest] ──▶ [*steps, *shape]."""
         whole = (0,) * len(steps)
         return [
             ops.reshape(ops.slice(x, (*whole, 0), (*steps, prod(s.shape))), shape=(*steps, *s.shape))
@@ -124,7 +128,7 @@ def _of_one_shape(
 
 
 def _checked(states: Sequence[GraphNode], made: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
-    """The results of a step, after a check that its states have the types of those before it."""
+    """The results of a step, after a check that the new states have the types of the old ones."""
     for old, new in zip(states, made, strict=False):
         if old.type != new.type:
             raise TensorError(
@@ -135,12 +139,12 @@ def _checked(states: Sequence[GraphNode], made: Sequence[GraphNode]) -> tuple[Gr
 
 
 def len_of(sequences: Sequence[GraphNode]) -> int:
-    """Steps."""
+    """The number of steps."""
     return int(sequences[0].shape[0])
 
 
 class _Walk:
-    """The computation of one step, traced on inputs that stand for one step, and put into loops."""
+    """The computation of one step, traced on inputs of one step and then put into loops."""
 
     def __init__(
         self, step: Step, states: Sequence[GraphNode], sequences: Sequence[GraphNode], reverse: bool
@@ -182,7 +186,7 @@ class _Walk:
         """
         known = dict(zip(self.after, rows, strict=True))
         asked = [x for x in dict.fromkeys(self.more) if x not in known]
-        computed = [a for a in known if isinstance(a, Apply)]  # not computed again
+        computed = [a for a in known if isinstance(a, Apply)]  # these are not computed again
         inside = _Inside(asked, [*self.before, *self.parts, *computed])
         back = range(len(rows))
         leaves = {n: x for n, x in zip(self.parts, self.sequences, strict=True) if n in inside.read}
@@ -226,8 +230,10 @@ def _several(x: GraphNode | tuple[GraphNode, ...]) -> tuple[GraphNode, ...]:
 
 
 class _Inside:
-    """The nodes between the leaves (values that differ from step to step) and the results, and all other
-    values that they read."""
+    """The nodes between the leaves and the results, and all other values that these nodes read.
+
+    Leaves are values that differ from step to step.
+    """
 
     def __init__(self, results: Sequence[GraphNode], leaves: Sequence[GraphNode]) -> None:
         self.results = results
@@ -249,11 +255,13 @@ class _Inside:
         reads: Mapping[GraphNode, Callable[[Var, tuple[Expr, ...]], Expr]],
         outside: Sequence[Tensor],
     ) -> list[Tensor]:
-        """The results at so many steps. reads: the reads of leaves. outside: values that are the same at all
-        steps."""
+        """The results at this many steps.
+
+        reads: how to read each leaf. outside: values that are the same at all steps.
+        """
         leaves = {n: te.placeholder(n.shape, n.dtype, name="leaf") for n in reads}
         values: dict[GraphNode, Tensor] = {**leaves, **dict(zip(self.outside, outside, strict=True))}
-        made: dict[object, tuple[Tensor, ...]] = {}  # results of one application are nodes of their own
+        made: dict[object, tuple[Tensor, ...]] = {}  # the results of one application are separate nodes
         for node in self.nodes:
             key = node.op, node.inputs, node.attrs
             if key not in made:
@@ -264,12 +272,12 @@ class _Inside:
 
 
 class _Lift:
-    """Te computes of one step with the steps as their first axis."""
+    """Te computes of one step, with the steps as an added first axis."""
 
     def __init__(self, rows: int, reads: Reads) -> None:
         self.rows = rows
         self.reads = {(id(t.op), t.index): how for t, how in reads.items()}
-        self.made: dict[int, Compute | None] = {}  # None: is the same at all steps
+        self.made: dict[int, Compute | None] = {}  # None: the compute is the same at all steps
         self.number = count()
 
     def result(self, t: Tensor) -> Tensor:
@@ -313,7 +321,7 @@ class _Lift:
 
 
 def _turned(x: Tensor) -> Tensor:
-    """The last step first."""
+    """x with its steps in reverse order."""
     names = ("t", *(f"i{n}" for n in range(len(x.shape) - 1)))
     return te.compute(  # type: ignore[no-any-return]
         x.shape, lambda t, *i: x[(x.shape[0] - 1 - t, *i)], name="turned", axis_names=names

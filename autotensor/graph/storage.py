@@ -4,8 +4,8 @@
     reshape(gates)        [35, 2600]         a view: the same bytes
     slice(gates, 3, 4)    [1, 1, 2600]       a window: gates + 3 * 10400 bytes, no kernel and no task
 
-Recurrent layers unrolled in time have a window for every step. Models that cut a wide product in parts have
-windows, too.
+Recurrent layers that are unrolled in time have a window for every step. Models that cut a wide product into
+parts have windows, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.operators.shape import slice_ranges
 class Window:
     """A block of a value's bytes."""
 
-    of: GraphNode  # the value, which has bytes of its own
+    of: GraphNode  # the value that has bytes of its own
     offset: int  # in bytes
 
 
@@ -35,7 +35,7 @@ def storage(node: GraphNode) -> GraphNode:
 
 
 def window(node: GraphNode) -> Window | None:
-    """The place of a slice that is one block of a kernel's result or an argument; None for other nodes.
+    """The place of a slice that is one block of a kernel's result or of an argument; None for other nodes.
 
     A slice of a constant has none, since it is folded into another constant. A slice of an argument without
     floats has none either, since indices are checked over the whole argument.
@@ -60,6 +60,6 @@ def window(node: GraphNode) -> Window | None:
 
 
 def place(node: GraphNode, made: Container[GraphNode]) -> Window:
-    """The memory of a value that a kernel reads. made: results of kernels, slices among them."""
+    """The memory of a value that a kernel reads. made: the kernels' results, slices among them."""
     found = None if node in made else window(node)
     return found or Window(node, 0)

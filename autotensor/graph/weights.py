@@ -1,5 +1,4 @@
-"""Conversions while a kernel loads: of weights in few bits, and of values that are stored in 16 bits for a
-product.
+"""Conversions while a kernel loads: of weights in few bits, and of values stored in 16 bits for a product.
 
 dense(x, multiply(cast(int8[n, k]), scale[n, 1]))       one group; the packed weight keeps its 8 bits
 conv2d(y: bfloat16, w: bfloat16, sums="float32")        y is stored in 16 bits;
@@ -14,11 +13,11 @@ PRODUCTS = ("dense", "matmul", "batch_matmul")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
-MOST = 6  # operators in a row; DequantizeLinear is four
+MOST = 6  # most operators in a row; DequantizeLinear has four
 
 
 def is_converted(node: GraphNode, most: int = MOST) -> bool:
-    """Whether the node is made of constants by a few of the library's elementwise operators."""
+    """Whether the node is computed from constants by a few of the library's elementwise operators."""
     return most > 0 and (
         isinstance(node, Apply)
         and isinstance(node.op, str)
@@ -28,18 +27,17 @@ def is_converted(node: GraphNode, most: int = MOST) -> bool:
 
 
 def is_widened(node: GraphNode) -> bool:
-    """Whether the node has no bytes of its own: kernels convert the elements that they load from its
-    input."""
+    """Whether the node has no bytes of its own: kernels convert its input's elements while loading them."""
     return isinstance(node, Apply) and node.op == "cast" and bool(node.attr("as_read"))
 
 
 def is_weight(reader: Apply, node: GraphNode) -> bool:
-    """Whether the reader is a product with the node as its second operand only."""
+    """Whether the reader is a product and reads the node only as its second operand."""
     return reader.op in PRODUCTS and reader.inputs[1] is node and reader.inputs.count(node) == 1
 
 
 def converted_weights(graph: Graph) -> set[GraphNode]:
-    """The conversions that are part of the kernels of products only."""
+    """The conversions that are part of products' kernels and have no other reader."""
     found: set[GraphNode] = set()
     for node in reversed(graph.applies):
         readers = graph.consumers[node]

@@ -1,8 +1,8 @@
 """Index expressions as sums: `8*yo + yi + 3` is `{yo: 8, yi: 1} + 3`.
 
-A term is a Var or an opaque sub-expression (`x // 4`, `min(a, b)`, a load). Every scalar integer expression
-has this form, in the worst case with itself as the only term. The sum equals the expression modulo 2**bits;
-int64, the type of indices, is assumed never to overflow.
+A term is a Var or a sub-expression that is not taken apart (`x // 4`, `min(a, b)`, a load). Every scalar
+integer expression has this form, in the worst case with itself as the only term. The sum equals the
+expression modulo 2**bits. int64, the type of indices, is assumed never to overflow.
 
     affine(yo*8 + yi)            the form that lowering, strides and bounds read
     a.divisor                    the greatest number known to divide the value
@@ -27,7 +27,10 @@ _LARGE = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`constant` + the sum of coefficient × term. No coefficient is 0; terms are in order of appearance."""
+    """`constant` + the sum of coefficient × term.
+
+    No coefficient is 0, and terms are in order of appearance.
+    """
 
     terms: Mapping[Expr, int]
     constant: int
@@ -97,7 +100,7 @@ def affine(expr: Expr) -> Affine | None:
 
 
 def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
-    """Adds `k * e` to `terms` (zeros may stay) and returns its constant part."""
+    """Adds `k * e` to `terms`, in which coefficients may become 0, and returns its constant part."""
     match e:
         case Const(value):
             return k * int(value)
@@ -119,7 +122,7 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
 
 @lru_cache(maxsize=1024)
 def excess(cond: Compare) -> Affine | None:
-    """A sum that is at most 0 exactly when the comparison holds; None unless it is one of sums."""
+    """A sum that is at most 0 exactly when the comparison holds; None if it does not compare sums."""
     if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
         return None
     match cond.op:
@@ -136,7 +139,7 @@ def excess(cond: Compare) -> Affine | None:
 
 
 def without_limits(e: Expr) -> Expr:
-    """An index without the constants between which it is kept: `i + 1` of `max(min(i + 1, 9), 0)`."""
+    """An index without the constants that limit it: `i + 1` for `max(min(i + 1, 9), 0)`."""
     while isinstance(e, Binary) and e.op in (Op.MIN, Op.MAX) and isinstance(e.b, Const):
         e = e.a
     return e
@@ -144,10 +147,10 @@ def without_limits(e: Expr) -> Expr:
 
 @lru_cache(maxsize=1 << 14)  # an unrolled loop simplifies its indices once for each copy
 def summands(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
-    """The parts of a sum as they are written, with their factors, and its constants together.
+    """The parts of a sum as they are written, each with its factor, and the total of the sum's constants.
 
-    Products are parts but for those by a constant; a multiple of a sum of data is one, too: (x + y)*3 would
-    multiply twice.
+    A product is one part, unless one factor is constant. A multiple of a sum of data is one part, too,
+    because taking (x + y)*3 apart would multiply twice.
     """
     parts: list[tuple[Expr, int]] = []
     constant = _take_apart(e, 1, parts)
@@ -155,7 +158,7 @@ def summands(e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
 
 
 def _take_apart(e: Expr, k: int, parts: list[tuple[Expr, int]]) -> int:
-    """Adds the parts of `k * e` and returns its constant."""
+    """Adds the parts of `k * e` to `parts`, and returns the constant of `k * e`."""
     if isinstance(e, Const):
         return k * int(e.value)
     if isinstance(e, Binary):
@@ -197,8 +200,8 @@ def factor_of(shift: Expr) -> int | None:
 def _transparent(e: Expr, a: Expr) -> bool:
     """Whether the sum of a cast's operand is also the sum of the cast.
 
-    This holds for narrowing, modulo 2**bits. It holds for widening of signed 32-bit arithmetic without loads:
-    that is an index, which was narrowed only because it fits.
+    This holds for narrowing, modulo 2**bits. It also holds for widening of signed 32-bit arithmetic without
+    loads: that is an index, and it was narrowed only because its values fit.
     """
     source, target = a.dtype, e.dtype
     if not source.is_int or source.kind == "uint":
@@ -210,7 +213,7 @@ def _transparent(e: Expr, a: Expr) -> bool:
 
 # -- the law x = c*(x//c) + x%c ------------------------------------------------------------------------------
 def recombine(a: Affine) -> Affine:
-    """Joins quotients and remainders of one value: `k*c*(x//c) + k*(x%c)` is `k*x`, for nested ones too."""
+    """Joins quotients and remainders of one value: `k*c*(x//c) + k*(x%c)` is `k*x`, for nested ones, too."""
     while True:
         step = _recombine_once(a)
         if step is None:
@@ -248,7 +251,7 @@ def _join_remainders(a: Affine, term: Binary, k: int, quotient: Expr) -> Affine 
 
 
 def _replaced(a: Affine, old: tuple[Expr, Expr], new: Expr, k: int) -> Affine:
-    """The sum with k*new in the place of the first of two terms, and without the second."""
+    """The sum with k*new in place of the first of the terms `old`, and without the second."""
     terms: dict[Expr, int] = {}
     constant, done = a.constant, False
     for t, n in a.terms.items():
@@ -261,7 +264,7 @@ def _replaced(a: Affine, old: tuple[Expr, Expr], new: Expr, k: int) -> Affine:
 
 
 def fits(value: int, dtype: DType) -> bool:
-    """Whether a positive number can be written in the type."""
+    """Whether the type can hold a positive number."""
     return 0 < value == wrap_int(value, dtype)
 
 
@@ -275,9 +278,10 @@ def floordiv_term(x: Expr, c: int) -> Expr:
 
 # -- division ------------------------------------------------------------------------------------------------
 def split_by(a: Affine, c: int) -> tuple[Affine, Affine]:
-    """(quotient, rest) with a = c*quotient + rest: terms that c does not divide and a constant in 0..c-1.
+    """(quotient, rest) with a = c*quotient + rest. The rest has the terms that c does not divide.
 
-    Hence `a // c = quotient + rest // c` and `a % c = rest % c` for every c > 0.
+    The constant of the rest is in 0..c-1. So `a // c = quotient + rest // c` and `a % c = rest % c` for every
+    c > 0.
     """
     whole = {t: k // c for t, k in a.terms.items() if k % c == 0}
     part = {t: k for t, k in a.terms.items() if k % c}
@@ -324,7 +328,7 @@ def is_multiple(e: Expr, n: int) -> bool:
 
 # -- back to expressions -------------------------------------------------------------------------------------
 def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
-    """The sum as an expression: terms of `order`, then the others as they appeared, then the constant.
+    """The sum as an expression: the terms in `order`, then the others as they appeared, then the constant.
 
     If any part of the sum is positive, the text does not begin with a minus.
     """
@@ -363,8 +367,10 @@ def _in_type(k: int, dtype: DType) -> int:
 
 
 def _plus(out: Expr, term: Expr, k: int) -> Expr:
-    """`out + k*term`, written as a subtraction for negative k, but not for the least number, which has no
-    positive counterpart."""
+    """`out + k*term`, written as a subtraction for negative k.
+
+    The least number of a type has no positive counterpart, so it stays a sum.
+    """
     if k > 0 or (term.dtype.kind == "int" and -k >> (term.dtype.bits - 1)):
         return Binary(Op.ADD, out, _times(term, k))
     return Binary(Op.SUB, out, _times(term, -k))

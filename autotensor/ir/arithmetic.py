@@ -1,4 +1,4 @@
-"""The operators of whatever stands for one expression: nodes, te axes and tensors, comparisons of them.
+"""The operators of everything that can be used as an expression: nodes, te axes and tensors, comparisons.
 
     i + 1,  A[i] * 2,  j < n        ──▶     Binary, Compare, … over operands of one type
 
@@ -113,10 +113,10 @@ class Arithmetic:
 
 
 class Equality(Arithmetic):
-    """`a == b` or `a != b` that has not yet decided whether it is an expression or an identity test.
+    """`a == b` or `a != b`, before it is decided whether this is an expression or an identity test.
 
-    For authors it must be an expression, for dicts it must answer "the same node?": as a bool it is an
-    identity test, as an operand a Compare (TVM does the same).
+    Authors need an expression, and dicts need the answer to "the same node?". So used as a bool, the object
+    is an identity test, and used as an operand, it is a Compare (as in TVM).
     """
 
     __slots__ = ("a", "b", "op")
@@ -131,4 +131,4 @@ class Equality(Arithmetic):
         return ir.compare(self.op, self.a, self.b)
 
 
-from autotensor.ir import expr as ir  # noqa: E402  # operators build nodes, which have these operators
+from autotensor.ir import expr as ir  # noqa: E402  # operators build nodes, and nodes have these operators

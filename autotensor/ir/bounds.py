@@ -3,10 +3,10 @@
     interval(8*i + j, {i: Interval(0, 3), j: Interval(0, 7)})   ──▶ Interval(0, 31)
     prove(8*i + j < 32, …)                                      ──▶ True
 
-Sums are bounded through their affine form, so that `i - i` is 0. Conditions known to hold (`assume`, an
-enclosing If or mask) tighten the result. Data may wrap around; where it might, the answer is the whole range
-of the type. int64 is data where it comes from memory; else it is the type of indices, and taken never to
-overflow. `Bounds` is the same with memory, for passes that ask often.
+Sums are bounded through their affine form, so that `i - i` is 0. Conditions that are known to hold (`assume`,
+an enclosing If or mask) tighten the result. Data may wrap around; where it may, the answer is the whole range
+of the type. int64 is data if it comes from memory; otherwise it is the type of indices, and assumed never to
+overflow. `Bounds` gives the same answers and remembers them, for passes that need many.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def interval(expr: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()
 
 
 def prove(cond: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> bool | None:
-    """True when `cond` always holds (in every lane), False when it never does, None when it is not known."""
+    """True if `cond` always holds (in every lane), False if it never holds, None if neither is known."""
     return bounds(ranges, assume).decide(cond)
 
 
 def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
-    """Bounds under `ranges` and with all conditions of `assume` holding."""
+    """The bounds under `ranges`, where all conditions of `assume` hold."""
     out = Bounds(ranges)
     for cond in assume:
         out = out.assuming(cond)
@@ -70,9 +70,9 @@ def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
 
 
 class Bounds:
-    """Intervals and proofs under fixed ranges and facts; remembers what it computed.
+    """Intervals and proofs under fixed ranges and facts. It remembers its results.
 
-    It remembers the bounds inside it, too: passes go through the same loops several times.
+    It also remembers the `Bounds` for inner scopes, because passes visit the same loops several times.
     """
 
     __slots__ = ("_inside", "_memo", "facts", "known", "truths")
@@ -85,17 +85,17 @@ class Bounds:
     ) -> None:
         self.known: Mapping[Expr, Interval] = known  # type: ignore[assignment]  # Var or opaque term -> interval
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
-        self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
+        self.truths: Mapping[Expr, bool] = truths or {}  # conditions that are assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
         self._inside: dict[tuple[Any, ...], Bounds] = {}  # by their ranges or conditions
 
     # -- intervals -------------------------------------------------------------------------------------------
     def at_least(self, e: Expr, least: int) -> bool:
-        """Whether an integer is surely `least` or more, in every lane."""
+        """Whether an integer is certainly at least `least`, in every lane."""
         return self.of(e).within(Interval(least, None))
 
     def below(self, e: Expr, end: int) -> bool:
-        """Whether an integer is surely in 0 … end - 1, in every lane."""
+        """Whether an integer is certainly in 0 … end - 1, in every lane."""
         return self.of(e).within(Interval(0, end - 1))
 
     def of(self, e: Expr) -> Interval:
@@ -105,7 +105,7 @@ class Bounds:
             return dtype_interval(e.dtype.element) if seen is None else seen
         found = self._memo.get(e)
         if found is None:
-            self._memo[e] = dtype_interval(e.dtype.element)  # should a fact about e ask for e
+            self._memo[e] = dtype_interval(e.dtype.element)  # in case a fact about e needs the bounds of e
             found = self._memo[e] = self._of(e)
         return found
 
@@ -135,7 +135,7 @@ class Bounds:
         return Interval(lo, hi)
 
     def _by_facts(self, a: Affine, out: Interval) -> Interval:
-        """`out`, tightened: the sum is m*fact + rest, for each fact alone and for all facts in a row."""
+        """`out`, tightened: the sum is m*fact + rest, for each single fact, and for all facts in turn."""
         left, total = a, Interval(0, 0)
         for fact, values in self.facts:
             shared = [(n, k) for t, k in fact.terms.items() if (n := a.terms.get(t, 0))]
@@ -149,7 +149,7 @@ class Bounds:
         return out.meet(total.plus(self._plain(left)))
 
     def exact(self, e: Expr) -> bool:
-        """Whether `affine(e)` (of a vector: base and stride) is the value of `e` without wrapping."""
+        """Whether `affine(e)` is the value of `e` without wrapping (for a vector: base and stride)."""
         dtype = e.dtype
         if dtype.bits == 64 and dtype.kind == "int" and not is_data(e):
             return True
@@ -212,7 +212,7 @@ class Bounds:
 
     # -- conditions ------------------------------------------------------------------------------------------
     def decide(self, cond: Expr) -> bool | None:
-        """True: holds always, in all lanes. False: never, in no lane. None: not known."""
+        """True if `cond` holds in all lanes always, False if never in any lane, None if neither is known."""
         if cond in self.truths:
             return self.truths[cond]
         match cond:
@@ -273,7 +273,7 @@ class Bounds:
         return self.of(a).plus(self.of(b).times(-1))
 
     def _never_equal(self, a: Expr, b: Expr) -> bool:
-        """6*x + 4*y + 1 is never 0: what divides all coefficients does not divide the constant."""
+        """6*x + 4*y + 1 is never 0, because a divisor of all coefficients does not divide the constant."""
         x, y = affine(a), affine(b)
         if x is None or y is None or not (self.exact(a) and self.exact(b)):
             return False
@@ -281,9 +281,9 @@ class Bounds:
         g = gcd(*d.terms.values())
         return g > 1 and d.constant % g != 0
 
-    # -- what is known to hold -------------------------------------------------------------------------------
+    # -- conditions that are known to hold -------------------------------------------------------------------
     def with_range(self, term: Expr, values: Interval) -> Bounds:
-        if isinstance(term, Symbol):  # whatever it is read from
+        if isinstance(term, Symbol):  # a symbol's own range always holds
             values = values.meet(Interval(term.least, term.most))
         return Bounds({**self.known, term: values}, self.facts, self.truths)
 
@@ -298,15 +298,15 @@ class Bounds:
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
         inside = self.with_range(var, Interval(first.lo, last))
-        if not isinstance(extent, Const) and not is_data(extent):  # the range alone says little
+        if not isinstance(extent, Const) and not is_data(extent):  # the range alone says little then
             inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
-            count = self.if_positive(extent)  # there are turns
+            count = self.if_positive(extent)  # the loop has iterations
             if count is not extent:
                 inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, count)))
         return inside
 
     def if_positive(self, e: Expr) -> Expr:
-        """The same number in fewer words, if it is at least 1: max(n - 4, 0) is n - 4 then."""
+        """The same number, written shorter if it is at least 1: max(n - 4, 0) is then n - 4."""
         if isinstance(e, Binary) and e.op is Op.MAX:
             for a, b in ((e.a, e.b), (e.b, e.a)):
                 if self.of(b).within(Interval(None, 0)):
@@ -314,14 +314,14 @@ class Bounds:
         return e
 
     def in_let(self, var: Var, value: Expr) -> Bounds:
-        """These bounds with the variable in the range of its value; data may wrap around in sums of it."""
+        """These bounds, with the variable in the range of its value. Sums of data may wrap around."""
         if not value.dtype.is_int or value.dtype.lanes > 1:
             return self
         values = self.of(value)
         return self.with_range(var, values if values.within(LONG) or not is_data(value) else EVERYTHING)
 
     def assuming(self, cond: Expr, holds: bool = True) -> Bounds:
-        """These bounds where `cond` is known to hold (or not to)."""
+        """These bounds, where `cond` is known to hold (or known not to hold)."""
         found = self._inside.get((cond, holds))
         if found is None:
             found = self._inside[cond, holds] = self._assuming(cond, holds)
@@ -366,17 +366,20 @@ class Bounds:
         return self.with_fact(d, values)
 
     def with_fact(self, sum_: Affine, values: Interval) -> Bounds:
-        """These bounds where the sum is known to lie in `values`; minima and maxima are taken apart."""
+        """These bounds, where the sum is known to lie in `values`.
+
+        Minima and maxima are split into two facts.
+        """
         for term, k in sum_.terms.items():
             if isinstance(term, Binary) and abs(k) == 1 and term.op in (Op.MIN, Op.MAX):
-                # s - min(p, q) <= c  ->  s - p <= c and s - q <= c;  s + max(p, q) <= c  likewise
+                # s - min(p, q) <= c  ->  s - p <= c and s - q <= c;  s + max(p, q) <= c in the same way
                 if (term.op is Op.MIN) == (k == -1) and values.lo is None:
                     return self._split_fact(sum_, term, k, values)
                 if (term.op is Op.MIN) == (k == 1) and values.hi is None:
                     return self._split_fact(sum_, term, k, values)
         quotient = _symbolic_quotient(sum_) if values.lo is None else None
         if quotient is not None:
-            # s - x//c <= v  ->  c*s - x <= c*v, for c * (x//c) <= x
+            # s - x//c <= v  ->  c*s - x <= c*v, because c * (x//c) <= x
             term, x, c = quotient
             multiple = sum_.without(term).scale(c).minus(x)
             return self._with_plain_fact(sum_, values).with_fact(multiple, values.times(c))
@@ -389,14 +392,14 @@ class Bounds:
         return Bounds(self._narrowed(sum_, values), facts, self.truths)
 
     def settled(self) -> Bounds:
-        """These bounds with every fact used once more: later facts may have narrowed its terms."""
+        """These bounds, with every fact used once more, because later facts may have narrowed its terms."""
         out = self
         for sum_, values in self.facts:
             out = Bounds(out._narrowed(sum_, values), self.facts, self.truths)
         return out
 
     def _narrowed(self, sum_: Affine, values: Interval) -> dict[Expr, Interval]:
-        """Intervals of terms, given that their sum lies in `values`."""
+        """Intervals of the terms, if their sum lies in `values`."""
         known = dict(self.known)
         for term, k in sum_.terms.items():  # k*term = sum - rest
             rest = self._plain(sum_.without(term).shift(-sum_.constant))
@@ -418,7 +421,7 @@ class Bounds:
 
 
 def _symbolic_quotient(sum_: Affine) -> tuple[Expr, Affine, int] | None:
-    """A term x//c of an extent at run time that the sum subtracts, with x and c."""
+    """A term x//c that the sum subtracts, where x depends on a run-time extent; with x and c."""
     for term, k in sum_.terms.items():
         match term:
             case Binary(Op.FLOORDIV, x, Const(c)) if k == -1 and c > 0 and is_symbolic(x):
@@ -443,7 +446,7 @@ def _narrowed(i: Interval, e: Expr) -> Interval:
 
 
 def _wrapped(i: Interval, e: Expr) -> Interval:
-    """The values of `e`, which are `i` unless it wraps around."""
+    """The values of `e`, which are `i` if `e` cannot wrap around."""
     if e.dtype.bits == 64 and e.dtype.kind == "int" and not i.within(LONG) and is_data(e):
         return EVERYTHING
     return wrapped(i, e.dtype)
@@ -460,7 +463,7 @@ NEGATED = {
 
 
 def base_and_stride(e: Expr) -> tuple[Expr | None, int]:
-    """(base, stride) of a vector that is a Ramp or a Broadcast; (None, 0) for any other."""
+    """(base, stride) of a vector that is a Ramp or a Broadcast; (None, 0) for any other vector."""
     match e:
         case Ramp(base, step, _):
             return base, step

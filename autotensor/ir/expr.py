@@ -3,9 +3,9 @@
     Var Const Binary Unary Compare Select Cast Call Dot Load Ramp Broadcast Reduce
 
 Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes
-and convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
-`Reduce` exists in tensor expressions only; lowering turns it into loops. Index arithmetic is int64; `//` and
-`%` round towards minus infinity, as in Python. `semantics.py` defines every operation.
+and convert both sides to a common type. `Select` evaluates only the side that it takes, so it may protect a
+load. `Reduce` exists only in tensor expressions; lowering turns it into loops. Index arithmetic is int64;
+`//` and `%` round towards minus infinity, as in Python. `semantics.py` defines every operation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Expr(Arithmetic, Node):
         @property
         def dtype(self) -> DType: ...
 
-    # NotImplemented lets the other side (an IterVar, a tensor of rank 0) do it; failing that, Python compares
-    # by identity.
+    # NotImplemented lets the other side (an IterVar, a tensor of rank 0) answer. If that fails, too, Python
+    # compares by identity.
     def __eq__(self, other: object) -> Any:
         return Equality(self, other, Cmp.EQ) if isinstance(other, (Expr, *NUMBERS)) else NotImplemented
 
@@ -53,11 +53,12 @@ class Expr(Arithmetic, Node):
         )
 
 
-_set_dtype: Any = Expr.dtype.__set__  # type: ignore[attr-defined]  # the slot, past the frozen class
+# sets the slot although the class is frozen
+_set_dtype: Any = Expr.dtype.__set__  # type: ignore[attr-defined]
 
 
 class Var(Expr):
-    """A loop index or parameter. Interned by name and type: names are unique within one function."""
+    """A loop index or parameter. It is interned by name and type: names are unique within one function."""
 
     name: str
     type: DType = int64
@@ -67,7 +68,10 @@ class Var(Expr):
 
 
 class Symbol(Var):
-    """An extent that is known when the program runs, from `least` to `most`. It is bound around a kernel."""
+    """An extent that is known when the program runs, from `least` to `most`.
+
+    It gets its value outside a kernel.
+    """
 
     least: int = 0
     most: int = 0
@@ -81,7 +85,7 @@ class Const(Expr):
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        value, dtype = args  # 0.0 and -0.0 differ, two NaNs are one, 1 and True differ
+        value, dtype = args  # 0.0 and -0.0 are different keys, all NaNs are one key, and 1 and True differ
         return (value.hex() if isinstance(value, float) else (type(value), value), dtype)
 
     def __derive__(self) -> None:
@@ -119,7 +123,10 @@ class Compare(Expr):
 
 
 class Select(Expr):
-    """`then` where `cond` holds, else `otherwise`; only the side taken is evaluated, its loads protected."""
+    """`then` if `cond` holds, else `otherwise`.
+
+    Only the side taken is evaluated, so its loads are protected.
+    """
 
     cond: Expr
     then: Expr
@@ -134,7 +141,7 @@ class Select(Expr):
 
 
 class Cast(Expr):
-    """Value converted (`semantics.converted`): floats lose their fraction, bool is `!= 0`. Lanes stay."""
+    """The value converted (`semantics.converted`): to integers without fractions, to bool by `!= 0`."""
 
     type: DType
     a: Expr
@@ -144,7 +151,7 @@ class Cast(Expr):
 
 
 class Call(Expr):
-    """A mathematical function by name: see `MATH` for the names; arguments and result share one type."""
+    """A mathematical function by name (see `MATH`). The arguments and the result have the same type."""
 
     name: str
     args: tuple[Expr, ...]
@@ -159,9 +166,9 @@ class Dot(Expr):
 
         sums[r, c] + Σ_k  a[r, k] * b[k // group, c, k % group]          r in rows, c in columns, k in depth
 
-    All are vectors, in this order; `depth` follows from their lanes. Products and sums are in the type of the
-    sums: integers wrap, floats are rounded after every addition, k by k. An instruction may sum in another
-    order and flush denormals.
+    All three are vectors, in this order; `depth` follows from their lanes. Products and sums have the type of
+    the sums. Integers wrap, and floats are rounded after every addition, k by k. An instruction may add in
+    another order and flush denormals.
     """
 
     sums: Expr
@@ -191,7 +198,7 @@ class Dot(Expr):
 
 
 class Load(Expr):
-    """`buffer[indices]`; where `mask` is given and false, 0 and no access. One flat index may be a vector."""
+    """`buffer[indices]`; 0 without an access if `mask` is given and false. One flat index may be a vector."""
 
     buffer: Any  # ir.func.Buffer, or te.Tensor while a tensor expression is being written
     indices: tuple[Expr, ...]
@@ -224,7 +231,7 @@ class Broadcast(Expr):
 
 
 class Combiner(Node):
-    """How a reduction joins two partial results: `result` over variables `lhs` and `rhs`, from `identity` on.
+    """How a reduction joins two partial results: `result` over `lhs` and `rhs`, with `identity` at first.
 
     All fields have one entry per output of a tuple reduction (argmax has two).
     """
@@ -241,20 +248,21 @@ class Reduce(Expr):
 
     combiner: Combiner
     sources: tuple[Expr, ...]
-    axes: tuple[Any, ...]  # te.IterVar while being written
+    axes: tuple[Any, ...]  # te.IterVar while an expression is written
     index: int = 0
 
     def __derive__(self) -> None:
         _set_dtype(self, self.sources[self.index].dtype)
 
 
-MATH = tuple(FUNCTIONS)  # floordiv and floormod: of floats; those of integers are operators
+MATH = tuple(FUNCTIONS)  # floordiv and floormod are for floats; integers have operators for them
 
 
 def as_expr(x: Any, dtype: DType | None = None) -> Expr:
     """An expression from an expression, a te tensor of rank 0, an IterVar, or a Python number.
 
-    A bare number takes `dtype`, so that `x + 1` keeps the type of x; by itself it is int64, float32 or bool.
+    A bare number gets the type `dtype`, so that `x + 1` keeps the type of x. Without `dtype`, it is int64,
+    float32 or bool.
     """
     if isinstance(x, Expr):
         return x
@@ -272,8 +280,10 @@ def as_expr(x: Any, dtype: DType | None = None) -> Expr:
 
 
 def _number(x: Any, dtype: DType | None) -> Expr:
-    """A bare number combined with a value of `dtype` takes that type, unless of a higher kind (1.5,
-    integers)."""
+    """A bare number, which gets the type `dtype` of the other operand.
+
+    A number of a higher kind keeps its own type: 1.5 next to integers.
+    """
     if isinstance(x, (bool, np.bool_)):
         return const(bool(x), dtype or bool_)
     if isinstance(x, (int, np.integer)):
@@ -296,7 +306,10 @@ def const(value: float | int | bool, dtype: DType | str = int64) -> Expr:
 
 
 def cast(dtype: DType, a: Expr) -> Expr:
-    """`a` as `dtype`'s element type; no node when it has it already, a folded one for constants."""
+    """`a` converted to `dtype`'s element type.
+
+    No node is made if `a` has this type; constants convert now.
+    """
     target = dtype.element.with_lanes(a.dtype.lanes)
     if a.dtype == target:
         return a
@@ -310,7 +323,7 @@ def cast(dtype: DType, a: Expr) -> Expr:
 
 
 def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
-    """Both operands as expressions of one type and lane count; numbers take the other side's type."""
+    """Both operands as expressions of one type and lane count; a bare number gets the other side's type."""
     x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     y = as_expr(b, x.dtype)
     t = promote(x.dtype, y.dtype)
@@ -320,7 +333,7 @@ def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
 
 
 def broadcast(a: Expr, lanes: int) -> Expr:
-    """`a` with the given lanes."""
+    """`a` with this number of lanes."""
     return a if a.dtype.lanes == lanes else Broadcast(a, lanes)
 
 
@@ -362,7 +375,7 @@ def inverted(a: Expr) -> Expr:
 
 
 def compare(op: Cmp, a: Any, b: Any) -> Expr:
-    """A comparison of numbers: uint64 and signed integers, which no type holds both, compare by value too."""
+    """A comparison by value. No type holds both uint64 and signed integers; they compare by value, too."""
     x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     y = as_expr(b, x.dtype)
     if {x.dtype.kind, y.dtype.kind} == {"int", "uint"} and uint64 in (x.dtype.element, y.dtype.element):
@@ -372,7 +385,7 @@ def compare(op: Cmp, a: Any, b: Any) -> Expr:
 
 
 def _compare_signs(op: Cmp, x: Expr, y: Expr) -> Expr:
-    """A signed integer against one of uint64: a negative number is less than all of these."""
+    """Compares a signed integer with a uint64: a negative number is less than every uint64."""
     signed, other = (x, y) if x.dtype.kind == "int" else (y, x)
     lanes = max(x.dtype.lanes, y.dtype.lanes)
     negative_ = broadcast(Compare(Cmp.LT, signed, const(0, signed.dtype)), lanes)
@@ -410,12 +423,12 @@ def call(name: str, *args: Any) -> Expr:
 
 
 def minimum(a: Any, b: Any) -> Expr:
-    """The lesser of two values, NaN where one is; `te.min` reduces."""
+    """The lesser of two values, or NaN if one is NaN; `te.min` reduces."""
     return binary(Op.MIN, a, b)
 
 
 def maximum(a: Any, b: Any) -> Expr:
-    """The greater of two values, NaN where one is; `te.max` reduces."""
+    """The greater of two values, or NaN if one is NaN; `te.max` reduces."""
     return binary(Op.MAX, a, b)
 
 
@@ -423,7 +436,7 @@ TRUE, FALSE = Const(True, bool_), Const(False, bool_)
 
 
 def all_of(*conditions: Any) -> Expr:
-    """True when every condition is."""
+    """True if every condition is true."""
     out: Expr | None = None
     for c in conditions:
         e = as_expr(c)
@@ -443,7 +456,7 @@ def conjuncts(cond: Expr) -> list[Expr]:
 
 
 def any_of(*conditions: Any) -> Expr:
-    """True when some condition is."""
+    """True if some condition is true."""
     out: Expr | None = None
     for c in conditions:
         out = as_expr(c) if out is None else binary(Op.OR, out, as_expr(c))

@@ -1,7 +1,7 @@
 """Functions of the loop IR: buffers, kernels and programs.
 
-A `Program` is the result of lowering one schedule: `prepare` kernels, which depend on constants only and run
-once, and `run` kernels, which run at every call. All of them see the same list of parameters (`args`).
+A `Program` is the result of lowering one schedule. Its `prepare` kernels depend only on constants and run
+once; its `run` kernels run at every call. All of them have the same list of parameters (`args`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Extents = tuple[Expr, ...]
 
 
 class Scope(enum.Enum):
-    """Where a buffer lives."""
+    """The memory in which a buffer lies."""
 
     GLOBAL = "global"
-    SHARED = "shared"  # of a GPU block
-    LOCAL = "local"  # of one thread: stack or per-thread workspace
-    REGISTER = "register"  # one value per element; every index must become a constant
+    SHARED = "shared"  # shared by a GPU block
+    LOCAL = "local"  # of one thread: on the stack or in a per-thread workspace
+    REGISTER = "register"  # one value for each element; every index must become a constant
 
     __hash__ = object.__hash__
 
@@ -34,9 +34,9 @@ class Scope(enum.Enum):
 class Buffer(Node):
     """A named array. `strides` are in elements, outermost first; () means row-major. `shape` are ints.
 
-    extents: where the shape is known at run time only, what it is; `shape` is then the greatest one.
+    extents: the shape as expressions, if it is known only at run time; `shape` is then the greatest shape.
     swizzle: (chunk, line) in elements: lowering will exchange chunks within lines, see ir/swizzle.py.
-    turns: of how many turns of a loop boxes are kept here, if copies may be on their way; else 0.
+    turns: number of iterations of a loop whose boxes the buffer holds, if copies may be under way; else 0.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Buffer(Node):
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
@@ -64,13 +64,13 @@ class Buffer(Node):
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last, those that strides leave out included."""
+        """The number of elements from the first to the last, with those that strides leave out."""
         if 0 in self.shape:
             return 0
         return 1 + sum((n - 1) * step for n, step in zip(self.shape, self.row_major(), strict=True))
 
     def row_major(self) -> tuple[int, ...]:
-        """Strides in elements, given or implied."""
+        """The strides in elements, whether given or implied."""
         if self.strides:
             return self.strides
         out, step = [], 1
@@ -91,7 +91,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class PrimFunc(ShownInNotebooks):
-    """One kernel: `params` are the global buffers it touches, in the program's order."""
+    """One kernel. `params` are the global buffers that it reads or writes, in the program's order."""
 
     name: str
     params: tuple[Buffer, ...]
@@ -112,7 +112,7 @@ class Role(enum.Enum):
     """The role of a program's argument for its caller."""
 
     INPUT = "input"
-    CONSTANT = "constant"  # given once, with bind
+    CONSTANT = "constant"  # given once, by `bind`
     PREPARED = "prepared"  # written by the prepare part, read by the run part
     OUTPUT = "output"
     WORKSPACE = "workspace"  # written and read within one call
@@ -124,8 +124,8 @@ class Role(enum.Enum):
 class Program(ShownInNotebooks):
     """Kernels in order and the arguments that they share.
 
-    overlapping: names of arguments that may lie in the same bytes as one another; all others share nothing.
-    index_ranges: by name of an argument that holds indices, the least and the largest that are inside.
+    overlapping: names of arguments that may share bytes with one another; all other arguments share none.
+    index_ranges: name of an argument that holds indices → the least and the largest index inside the tensor.
     """
 
     args: tuple[tuple[Buffer, Role], ...]

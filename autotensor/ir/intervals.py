@@ -1,4 +1,4 @@
-"""Intervals of integers and what operators make of them: the arithmetic below `bounds`."""
+"""Intervals of integers, and the arithmetic of operators on intervals, which `bounds` uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotensor.ir.expr import Op, Var
 
 
 class Interval(NamedTuple):
-    """Integers from `lo` to `hi`, both included; None is unbounded."""
+    """The integers from `lo` to `hi`, both included; None means unbounded."""
 
     lo: int | None
     hi: int | None
@@ -21,7 +21,7 @@ class Interval(NamedTuple):
 
     @property
     def value(self) -> int | None:
-        """The only member, if there is just one."""
+        """The only member, if there is exactly one."""
         return self.lo if self.lo == self.hi else None
 
     def has(self, x: int) -> bool:
@@ -33,13 +33,16 @@ class Interval(NamedTuple):
         )
 
     def meet(self, other: Interval) -> Interval:
-        """Members of both. Where there are none, in code never reached, `self`: no interval is empty."""
+        """The members of both intervals.
+
+        No interval is empty: in code that is never reached, this is `self`.
+        """
         lo = other.lo if self.lo is None else self.lo if other.lo is None else max(self.lo, other.lo)
         hi = other.hi if self.hi is None else self.hi if other.hi is None else min(self.hi, other.hi)
         return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
 
     def hull(self, other: Interval) -> Interval:
-        """The least interval around both."""
+        """The least interval that contains both."""
         lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
         hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
         return Interval(lo, hi)
@@ -63,13 +66,13 @@ Ranges = Mapping[Var, Interval]
 
 EVERYTHING = Interval(None, None)
 BOOL = Interval(0, 1)
-LONG = Interval(-(1 << 63), (1 << 63) - 1)  # all of int64, where it is data
+LONG = Interval(-(1 << 63), (1 << 63) - 1)  # all values of int64 data
 NO_RANGES: Ranges = {}
 
 
 @lru_cache(maxsize=64)
 def dtype_interval(dtype: DType) -> Interval:
-    """All values of the type; int64 counts as unbounded: indices never overflow, data is left to `bounds`."""
+    """All values of the type. int64 counts as unbounded: indices never overflow; `bounds` handles data."""
     if dtype.is_bool:
         return BOOL
     if not dtype.is_int or (dtype.bits == 64 and dtype.kind == "int"):
@@ -80,7 +83,10 @@ def dtype_interval(dtype: DType) -> Interval:
 
 
 def wrapped(i: Interval, dtype: DType) -> Interval:
-    """`i` where the type holds all of it; else all the type holds, for the value may have wrapped around."""
+    """`i` if the type holds all of it.
+
+    Otherwise the whole range of the type, as the value may have wrapped.
+    """
     whole = dtype_interval(dtype.element)
     return i if whole is EVERYTHING or i.within(whole) else whole
 

@@ -1,4 +1,4 @@
-"""Vector indices taken apart: a scalar sum, and one constant offset from it for each lane.
+"""Splits vector indices into a scalar sum and a constant offset from this sum for each lane.
 
 Ramp(j*32 + 16, 1, 16)           ──▶  j*32 + 16, offsets 0, 1, … 15
 (Ramp(j*8, 1, 8) + x8(i*4)) % 4  ──▶  0, offsets 0, 1, 2, 3, 0, 1, 2, 3
@@ -18,7 +18,7 @@ class Lanes(NamedTuple):
 
 
 def in_lane(e: Expr, lane: Expr) -> Expr | None:
-    """Lane number `lane` of a vector made of ramps and broadcasts, or a scalar; None for any other."""
+    """Lane `lane` of a vector made of ramps and broadcasts, or of a scalar; None for any other vector."""
     match e:
         case Ramp(base, step, _):
             number = lane if lane.dtype == base.dtype else Cast(base.dtype, lane)
@@ -38,7 +38,7 @@ def in_lane(e: Expr, lane: Expr) -> Expr | None:
 
 
 def in_loaded_lane(e: Expr, lane: Expr) -> Expr | None:
-    """`in_lane` of a vector that may also be loaded, at places of that form, or made of such vectors."""
+    """Like `in_lane`, but parts of the vector may also be loads, at indices of this form."""
     match e:
         case Load(buffer, (index,), None) if index.dtype.lanes == e.dtype.lanes:
             at = in_loaded_lane(index, lane)
@@ -53,7 +53,7 @@ def in_loaded_lane(e: Expr, lane: Expr) -> Expr | None:
 
 
 def lanes_of(e: Expr) -> Lanes | None:
-    """The form of an integer index; None where the distances between its lanes are not constants."""
+    """The parts of an integer index; None if the distances between its lanes are not constants."""
     match e:
         case Ramp(base, stride, count):
             return _spread(base, tuple(range(0, count * stride, stride)) if stride else (0,) * count)
@@ -91,5 +91,5 @@ def _combined(op: Op, x: Lanes, y: Lanes) -> Lanes | None:
 
 
 def _constant(x: Lanes) -> int | None:
-    """The number that all lanes are."""
+    """The number that all lanes hold; None if they differ or are not constant."""
     return x.base.constant + x.offsets[0] if x.base.is_constant and len(set(x.offsets)) == 1 else None

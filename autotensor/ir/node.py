@@ -1,19 +1,20 @@
-"""Nodes: frozen, slotted, interned records that a tree is made of.
+"""Nodes: the frozen, slotted, interned records of which trees are made.
 
 Same class and same fields give the same object, so equality is `is`, hashes are addresses and memo tables are
 exact:
 
     Binary(Op.ADD, x, y) is Binary(Op.ADD, x, y)
 
-The table holds its nodes weakly: a tree lives as long as somebody holds its root. Derived facts (an
-expression's dtype) are computed once, by `__derive__`, into extra slots named in `_derived`.
+The table holds its nodes weakly: a tree lives as long as something holds its root. Derived facts (an
+expression's dtype) are computed once, by `__derive__`, into extra slots that `_derived` names.
 
-Each node has the classes of the nodes below it, as bits (`_kinds`): whether there is a load somewhere in an
-expression is one operation, and a search looks only where there is something to find.
+Each node holds the classes of all nodes below it, as bits (`_kinds`). So it takes one operation to know
+whether an expression contains a load, and a search visits only parts in which there is something to find.
 
-Everything made of nodes goes through three functions a hundred thousand times per kernel: construction,
-`children` and `map_children`. Each class gets its own, written out for its fields, as dataclasses do
-(`_functions`): building a known node takes 0.4 µs, a new one 1.2 µs (2026-11, generic code: 1.3 and 3.5 µs).
+All work on nodes uses three functions, a hundred thousand times per kernel: construction, `children` and
+`map_children`. Each class gets its own functions, written out for its fields, as dataclasses do
+(`_functions`). Building a known node takes 0.4 µs, and a new one 1.2 µs; with generic code, 1.3 and 3.5 µs
+(2026-11).
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ from itertools import count
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 from weakref import ref
 
-# annotations of fields that never hold a node, and of those that always do; any other is looked at
+# annotations of fields that never hold a node, and of fields that always do; other fields are checked
 _PLAIN = {"int", "str", "bool", "float", "int | float | bool", "tuple[int, ...]"}
 _PLAIN |= {"DType", "Op", "Cmp", "Neg", "ForKind", "Scope"}
-_PLAIN |= {"Extents"}  # of a buffer: no part of the accesses to it
+_PLAIN |= {"Extents"}  # of a buffer: accesses do not refer to these nodes
 _ALWAYS = {"Expr", "Stmt", "Var"}
 
-FIRST_SWEEP = 4096  # entries of a table before it is swept of dead ones; afterwards twice what was left
-_numbers = count()  # of the classes of nodes, which are bits in `_kinds`
-_kinds_known: dict[int, int] = {}  # one object for each set of classes: nodes have few different ones
-_lock = threading.Lock()  # of whoever takes entries out of a table; putting in is atomic
+# entries of a table before dead entries are removed; afterwards, twice the number that is left
+FIRST_SWEEP = 4096
+_numbers = count()  # numbers the classes of nodes; these numbers are the bits of `_kinds`
+_kinds_known: dict[int, int] = {}  # one object for each set of classes, because nodes have few different sets
+_lock = threading.Lock()  # held while entries are removed from a table; adding an entry is atomic
 
 
 class NodeMeta(type):
     """Builds slotted classes from annotations and interns their instances."""
 
     _fields: tuple[str, ...]
-    _classes: int  # bits of the class and of those derived from it
+    _classes: int  # bits of the class and of its subclasses
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> NodeMeta:
         annotations = {
@@ -68,9 +70,9 @@ class NodeMeta(type):
 
 
 def _first_call(cls: Any, own: int, function: str) -> Callable[..., Any]:
-    """A function that has those of its class written when one of them is called first.
+    """A function whose first call writes the three functions of the class.
 
-    Writing is half of the time that it takes to import the classes, and most programs need few of them.
+    Writing them takes half of the time of importing the classes, and most programs need few of them.
     """
 
     def call(of: Any, *args: Any, **named: Any) -> Any:
@@ -198,7 +200,7 @@ def _mapped_tuple(values: tuple[Any, ...], fn: Callable[[Any], Any]) -> tuple[An
 
 
 def _inserter(table: dict[Any, ref[Any]]) -> Callable[[Any, Any], Any]:
-    """A function that enters a new node, or gives the one that another thread entered first."""
+    """A function that adds a new node, or returns the node that another thread added first."""
     limit = FIRST_SWEEP
 
     def insert(key: Any, node: Any) -> Any:
@@ -211,12 +213,13 @@ def _inserter(table: dict[Any, ref[Any]]) -> Callable[[Any, Any], Any]:
             found = there()
             if found is not None:
                 return found
-            with _lock:  # its entry outlived it
+            with _lock:  # the entry outlived its node
                 if table.get(key) is there:
                     del table[key]
         if len(table) > limit:
             with _lock:
-                for k, r in table.copy().items():  # the copy is atomic; a list of items is not
+                # copying the dict is atomic, but making a list of its items is not
+                for k, r in table.copy().items():
                     if r() is None:
                         del table[k]
                 limit = max(FIRST_SWEEP, 2 * len(table))
@@ -233,7 +236,10 @@ class Node(metaclass=NodeMeta):
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        """The key by which nodes are interned; a node whose fields hold raw numbers overrides it."""
+        """The key by which nodes are interned.
+
+        A class whose fields hold raw numbers overrides this function.
+        """
         return args
 
     def __derive__(self) -> None:
@@ -246,7 +252,7 @@ class Node(metaclass=NodeMeta):
         return type(self), tuple(getattr(self, f) for f in type(self)._fields)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Node:
-        return self  # nothing of it can change, and equal nodes are one
+        return self  # a node never changes, and equal nodes are one object
 
     def __str__(self) -> str:
         from autotensor.ir.printer import to_text  # the printer imports all nodes
@@ -265,7 +271,7 @@ N = TypeVar("N", bound=Node)
 
 
 def children(node: Node) -> list[Node]:
-    """Direct sub-nodes, in field order; those in tuples too."""
+    """Direct sub-nodes, in the order of the fields; those in tuples, too."""
     return node._children()  # type: ignore[attr-defined, no-any-return]
 
 

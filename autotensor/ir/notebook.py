@@ -1,8 +1,8 @@
-"""How what prints shows itself in a notebook: the text of `print(x)`, the marks of its loops in bold.
+"""How printable objects look in a notebook: the text of `print(x)`, with the marks of loops in bold.
 
     class Schedule(ShownInNotebooks): …        a cell that ends with a schedule shows its loops
 
-Jupyter calls `_repr_html_`; nothing is imported for it.
+Jupyter calls `_repr_html_`; this needs no import.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STYLE = "line-height:1.35;overflow-x:auto"
 
 
 class ShownInNotebooks:
-    """For classes whose `str` is worth reading."""
+    """Base of classes whose `str` is worth reading."""
 
     __slots__ = ()
 

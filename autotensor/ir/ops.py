@@ -6,14 +6,14 @@ import enum
 
 
 class Op(enum.Enum):
-    """Binary operators; both operands and the result have one type."""
+    """Binary operators; both operands and the result have the same type."""
 
     ADD = "+"
     SUB = "-"
     MUL = "*"
     DIV = "/"  # floats only
-    FLOORDIV = "//"  # integers; of floats it is a Call
-    MOD = "%"  # integers, sign of the divisor; of floats it is a Call
+    FLOORDIV = "//"  # integers; for floats, it is a Call
+    MOD = "%"  # integers, with the sign of the divisor; for floats, it is a Call
     MIN = "min"
     MAX = "max"
     AND = "&"  # bools and integers
@@ -26,7 +26,7 @@ class Op(enum.Enum):
 
 
 class Cmp(enum.Enum):
-    """Comparisons; the result is bool with the operands' lanes."""
+    """Comparisons; the result is bool, with the operands' lanes."""
 
     EQ = "=="
     NE = "!="

@@ -1,4 +1,4 @@
-"""The one text of every node, Python-like and stable: what `print` shows and what golden tests hold.
+"""The one text of every node, similar to Python and stable: `print` shows it, and golden tests contain it.
 
     for y in range(1024):
       for x in range(1024):
@@ -6,12 +6,13 @@
         for k in range(1024):
           C[y][x] += A[k][y] * B[k][x]
 
-Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence
-needs them. Names that are not identifiers get one, different names different ones within one text.
-`to_text(x, types=True)` spells out names and types everywhere: then different nodes have different texts.
+Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside. Parentheses appear where precedence
+needs them. Names that are not identifiers are replaced by identifiers, and different names by different ones
+within one text. `to_text(x, types=True)` writes names and types everywhere, so that different nodes have
+different texts.
 
-An expression that uses a part twice at each level would fill megabytes. In such a text the parts get numbers,
-and follow it, innermost first:
+An expression that uses a part twice at each level would fill megabytes. In the text of such an expression,
+the parts get numbers, and their texts follow, innermost first:
 
     C[i] = ($7 * 0.5 if i > 3 else $7 + 1)
     where $0 = …
@@ -64,7 +65,7 @@ from autotensor.ir.stmt import (
 )
 from autotensor.ir.visit import shared, walk
 
-# Python's precedences: a child of lower rank gets parentheses; of equal rank on the right side too
+# Python's precedences: an operand of lower rank gets parentheses; on the right side, equal rank does, too
 _OR, _AND, _NOT, _CMP, _BOR, _XOR, _BAND, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(12)
 _RANK = {
     Op.OR: _BOR,
@@ -110,8 +111,8 @@ def to_text(
 ) -> str:
     """The text of an expression, statement, buffer, function or program.
 
-    names: display names, {"y.0": "yo"}; what it does not name keeps its name or gets a similar identifier.
-    types: spell names as they are and types everywhere; an injective text.
+    names: display names, {"y.0": "yo"}; all other names stay, or become similar identifiers.
+    types: writes names as they are and types everywhere; different nodes then have different texts.
 
     >>> i, j = Var("i"), Var("j")
     >>> to_text((i + j) * 4 - i // 2)
@@ -136,7 +137,7 @@ def to_text(
 
 
 def neighbourhood(func: PrimFunc, stmt: Stmt, lines: int = 5) -> str:
-    """`stmt` inside the text of `func`, marked by `>`, with this many lines either side."""
+    """`stmt` inside the text of `func`, marked with `>`, with this many lines before and after it."""
     text = Printer(_display_names(_names_in(func), {}, False), marked=stmt, parts=_parts(func)).function(func)
     at = next((n for n, line in enumerate(text) if MARK in line), 0)
     shown = text[max(0, at - lines) : at + lines + 1]
@@ -154,7 +155,7 @@ def _roots(x: Any) -> list[Node]:
 
 
 def _parts(x: Any) -> Mapping[Expr, str]:
-    """The parts of too large expressions that stand in several places, with their numbers, children first."""
+    """The shared parts of an expression that is too large, each with its number, children first."""
     return {part: f"${n}" for n, part in enumerate(shared(*_roots(x)))}
 
 
@@ -178,7 +179,7 @@ def _names_in(x: Any) -> list[str]:
 
 
 def _display_names(all_names: Iterable[str], wanted: Mapping[str, str], types: bool) -> dict[str, str]:
-    """name → printed text, all different; given names choose first, then identifiers, then the others."""
+    """name → printed text, all different: first the given names, then identifiers, then all other names."""
     if types:
         return {n: n if n.isidentifier() else f"`{n}`" for n in all_names}
     out: dict[str, str] = {}
@@ -202,7 +203,7 @@ def _is_free(name: str) -> bool:
 
 
 def identifier(name: str) -> str:
-    """A name of Python as near to `name` as there is.
+    """The identifier of Python that is most similar to `name`.
 
     >>> identifier("input.1"), identifier("1x"), identifier("lambda")
     ('input_1', 'v1x', 'lambda_')
@@ -212,7 +213,7 @@ def identifier(name: str) -> str:
 
 
 def _tensor_name(tensor: Any) -> str:
-    """The name of a Buffer, or of a te tensor while an expression is being written."""
+    """The name of a Buffer, or of a te tensor while an expression is written."""
     return str(getattr(tensor, "name", tensor))
 
 
@@ -233,21 +234,21 @@ class Printer:
         self.names = names
         self.types = types
         self.parts = parts  # expressions that are printed as a number
-        self.marked = marked  # the statement whose first line is to begin with MARK
+        self.marked = marked  # the statement whose first line begins with MARK
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
 
     # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr, tight: bool = False, least: int = _OR) -> str:
-        """tight: inside an index. least: the rank below which the text needs parentheses."""
+        """tight: inside an index. least: text of a lower rank gets parentheses."""
         if self.parts and e in self.parts:
             return self.parts[e]
         text, rank = self._ranked(e, tight)
         return f"({text})" if rank < least else text
 
     def where(self) -> list[str]:
-        """The meanings of the numbers, a line each."""
+        """The texts of the numbered parts, one line each."""
         return [f"where {number} = {self._ranked(e, False)[0]}" for e, number in self.parts.items()]
 
     def _ranked(self, e: Expr, tight: bool) -> tuple[str, int]:
@@ -319,7 +320,7 @@ class Printer:
         return f"{c.name}<{'; '.join(sides)}>"
 
     def place(self, buffer: Any, indices: tuple[Expr, ...]) -> str:
-        """`A[k][y]`; a vector of neighbours is `A[i:i+16]`."""
+        """`A[k][y]`; a vector of neighbouring elements is `A[i:i+16]`."""
         name = self.name(_tensor_name(buffer))
         if self.types:
             name = f"{name}:{self.buffer_type(buffer)}"
@@ -339,7 +340,7 @@ class Printer:
         return self.expr(i, tight=True)
 
     def buffer_type(self, b: Any) -> str:
-        """`float32[64, 64]`, with scope and strides where they say something."""
+        """`float32[64, 64]`, with scope and strides unless they are the usual ones."""
         extents = getattr(b, "extents", ())
         shape = ", ".join(map(self.expr, extents) if extents else map(str, b.shape))
         scope = getattr(b, "scope", Scope.GLOBAL)
@@ -351,14 +352,14 @@ class Printer:
         return text + self.notes(b)
 
     def notes(self, b: Any) -> str:
-        """The changes that lowering will still make to a buffer."""
+        """The changes to a buffer that lowering will still make."""
         swizzle, turns = getattr(b, "swizzle", ()), getattr(b, "turns", 0)
         text = f" swizzle {swizzle[0]} of {swizzle[1]}" if swizzle else ""
         return text + (f" turns {turns}" if turns else "")
 
     # -- statements ------------------------------------------------------------------------------------------
     def stmt(self, s: Stmt, last: bool = True) -> list[str]:
-        """last: nothing follows in this block, so a Let or Alloc reaches to its end."""
+        """last: no statement follows in this block, so a Let or Alloc reaches to the block's end."""
         lines = self._stmt(s, last)
         return [MARK + lines[0], *lines[1:]] if s is self.marked else lines
 
@@ -453,7 +454,7 @@ def is_same_place(old: Load, s: Store) -> bool:
 
 
 def number_text(c: Const) -> str:
-    """The shortest digits that give the constant back in its own precision."""
+    """The fewest digits that give the constant back in its own precision."""
     if not c.type.is_float:
         return str(c.value)
     value = float(c.value)

@@ -1,8 +1,8 @@
-"""Reducers of several results: made of reducers side by side, and taken apart again.
+"""Reducers with several results: joins single reducers into one, and takes one apart again.
 
 beside((sum, max))      (lhs0 + rhs0, max(lhs1, rhs1)) from (0, -inf) on
 alone(that, 1)          max
-alone(argmax, 0)        None: which index stays depends on the values
+alone(argmax, 0)        None: which index is kept depends on the values
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from autotensor.ir.expr import FALSE, TRUE, Binary, Combiner, Expr, Op, Var, max
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import free_vars
 
-# Names that are promises: of a reducer with one result, which this operator makes of both sides.
+# These names promise a reducer with one result, which this operator makes from both sides.
 OPERATORS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN, "any": Op.OR, "all": Op.AND}
 
 
 def selecting(op: Op, t: DType) -> Combiner | None:
-    """The reducer by an operator that one of equal terms is enough for: the least or the greatest of numbers,
-    and, of conditions, all or any. None for other operators."""
+    """The reducer by this operator, if its result is one of its terms: min or max, and for bools, any or all.
+
+    None for other operators.
+    """
     name = next((n for n, o in OPERATORS.items() if o is op), "")
     identity = {"max": min_value(t), "min": max_value(t)}.get(name)
     if t.is_bool:
@@ -31,7 +33,7 @@ def selecting(op: Op, t: DType) -> Combiner | None:
 
 
 def beside(reducers: Sequence[Combiner]) -> Combiner:
-    """The reducer of all their results, each joined by its own."""
+    """The reducer that has the results of all of them; each result is joined by its own reducer."""
     lhs: list[Var] = []
     rhs: list[Var] = []
     results: list[Expr] = []
@@ -47,9 +49,9 @@ def beside(reducers: Sequence[Combiner]) -> Combiner:
     return Combiner("_".join(c.name for c in reducers), tuple(lhs), tuple(rhs), tuple(results), identity)
 
 
-@lru_cache(maxsize=1024)  # lowering calls it for every update
+@lru_cache(maxsize=1024)  # lowering calls this for every update
 def alone(c: Combiner, n: int) -> Combiner | None:
-    """The reducer of result `n` by itself; None where it takes other results, too."""
+    """The reducer of result `n` alone; None if this result also depends on other results."""
     if len(c.result) == 1:
         return c
     lhs, rhs, result = c.lhs[n], c.rhs[n], c.result[n]

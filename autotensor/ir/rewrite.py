@@ -5,9 +5,9 @@ A rule is a function `node -> node | None` marked with the classes it fires on:
     @rule(Binary)
     def add_zero(e): ...
 
-`Rules(a, b, c)` is an ordered list indexed by class; `+` joins two. `rewrite(root, RULES, name="simplify")`
-applies them bottom-up until nothing fires. `substitute` is one simultaneous walk that never revisits what it
-put in.
+`Rules(a, b, c)` is an ordered list indexed by class; `+` joins two lists. `rewrite(root, RULES,
+name="simplify")` applies them bottom-up until no rule fires. `substitute` replaces all keys in one pass, and
+does not visit the values that it puts in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotensor.ir.node import Node, map_children
 N = TypeVar("N", bound=Node)
 Rule = Callable[..., Any]
 
-FUEL = 64  # rewrites of one position before the rules are called endless; real chains are below 10
+FUEL = 64  # rewrites of one position before the rules are called endless; real chains have fewer than 10
 
 _observers: list[Callable[[Rule, Node, Node], None]] = []
 
@@ -39,7 +39,7 @@ def rule(*classes: type, when: Callable[[Any], bool] | None = None) -> Callable[
 
 
 class Rules:
-    """An ordered list of rules, looked up by the class of a node, and by its type where rules ask for it."""
+    """An ordered list of rules, found by the class of a node, and by its type for rules that need it."""
 
     def __init__(self, *rules: Rule) -> None:
         self.rules = rules
@@ -57,7 +57,7 @@ class Rules:
         return found
 
     def for_node(self, node: Node) -> tuple[Rule, ...]:
-        """The rules for a node's class that its `dtype` (if it has one) does not rule out."""
+        """The rules for a node's class, without those that its `dtype` (if it has one) excludes."""
         dtype = getattr(node, "dtype", None)
         found = self._by_type.get((node.__class__, dtype))
         if found is None:
@@ -80,8 +80,8 @@ def on_rewrite(observer: Callable[[Rule, Node, Node], None]) -> Iterator[None]:
 def rewrite(root: N, rules: Rules, *, name: str, ctx: Any = None) -> N:
     """`root` with the rules applied bottom-up to a fixed point.
 
-    ctx: handed to every rule as second argument when it is not None.
-    Raises LoweringError naming the rules that keep undoing one another.
+    ctx: passed to every rule as second argument, unless it is None. Raises LoweringError, which names the
+    rules that keep undoing one another.
     """
     memo: dict[Node, Node] = {}
 
@@ -101,12 +101,12 @@ def rewrite(root: N, rules: Rules, *, name: str, ctx: Any = None) -> N:
         return new
 
     done = visit(root)
-    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    memo.clear()  # the function refers to itself, so it and everything that it holds would be freed late
     return done  # type: ignore[no-any-return]
 
 
 def fire(node: Node, rules: Rules, ctx: Any = None) -> Any:
-    """The result of the first rule that applies to `node`, or None. Observers are called with it."""
+    """The result of the first rule that applies to `node`, or None. Observers are called with this result."""
     for r in rules.for_node(node):
         new = r(node) if ctx is None else r(node, ctx)
         if new is not None and new is not node:
@@ -117,7 +117,7 @@ def fire(node: Node, rules: Rules, ctx: Any = None) -> Any:
 
 
 def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
-    """`root` with every node that is a key replaced by its value, simultaneously."""
+    """`root` with every node that is a key replaced by its value, all at once."""
     if not mapping:
         return root
     memo: dict[Node, Any] = dict(mapping)
@@ -130,12 +130,12 @@ def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
         return done
 
     done = visit(root)
-    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    memo.clear()  # the function refers to itself, so it and everything that it holds would be freed late
     return done  # type: ignore[no-any-return]
 
 
 def transform(root: N, fn: Callable[[Any], Any]) -> N:
-    """`root` with `fn` applied once to every node, bottom-up; None keeps the node."""
+    """`root` with `fn` applied once to every node, bottom-up. If `fn` returns None, the node stays."""
     memo: dict[Node, Any] = {}
 
     def visit(node: Any) -> Any:
@@ -148,5 +148,5 @@ def transform(root: N, fn: Callable[[Any], Any]) -> N:
         return done
 
     done = visit(root)
-    memo.clear()  # a function with a reference to itself is freed late, and what it holds with it
+    memo.clear()  # the function refers to itself, so it and everything that it holds would be freed late
     return done  # type: ignore[no-any-return]

@@ -1,24 +1,24 @@
-"""The meaning of every scalar operation, at the ends of every type too: it is defined here only.
+"""The meaning of every scalar operation, also at the ends of every type; it is defined only here.
 
-    integer(Op.SHL, 1, 40, int32)          0: of Python integers; constants and the interpreter follow it
-    OPERATORS[Op.SHL](a, b)                the same of NumPy arrays; the reference follows it
+    integer(Op.SHL, 1, 40, int32)          0: for Python integers; constants and the interpreter use it
+    OPERATORS[Op.SHL](a, b)                the same for NumPy arrays; the reference uses it
     FUNCTIONS["sin"](x)                    mathematical functions, in the type of their arguments
     converted(x, int8)                     casts
-    allowed_ulps("sin", float32)           how far from the exact value the code generators may be
+    allowed_ulps("sin", float32)           how far a generated function may be from the exact value
 
-The code generators (`codegen/llvm/expr.py`, `codegen/llvm/intrinsics.py`, `codegen/c/expr.py`) write the
-same in their languages; `tests/semantics` compares all of them, element by element, with NumPy and mpmath.
-docs/numerics.md says it in words. NumPy's meaning holds wherever it defines one. Else:
+The code generators (`codegen/llvm/expr.py`, `codegen/llvm/intrinsics.py`, `codegen/c/expr.py`) write the same
+in their languages. `tests/semantics` compares all of them, element by element, with NumPy and mpmath.
+docs/numerics.md explains it in words. NumPy's meaning holds wherever NumPy defines one. Otherwise:
 
-* x // 0 and x % 0 are 0 for integers; the least number // -1 is itself (it wraps), % -1 is 0.
-* A shift by less than 0 or by the type's bits or more leaves nothing of the number: 0, or -1 for >> of a
-  negative one. NumPy does the same; C and LLVM leave it undefined.
-* Floats become integers without their fraction: int32 on the way to types up to 32 bits, int64 on the way
-  to uint32 and 64 bits; then they are cut to the narrower type, as any integer is. A value out of range,
-  NaN too, becomes their least number (in uint64, values below 2**64 are in range). NumPy and torch give this
-  on x86-64.
-* An integer to a negative power is its reciprocal without fraction: 0 unless the base is 1 or -1; of 0 too.
-* Which zero a minimum or maximum of -0 and 0 gives is open.
+* For integers, x // 0 and x % 0 are 0. The least number // -1 is itself (it wraps), and % -1 gives 0.
+* A shift by less than 0, or by at least the type's bits, gives 0, or -1 for >> of a negative number. NumPy
+  does the same; C and LLVM leave it undefined.
+* Floats that become integers lose their fraction. They become int32 first for types up to 32 bits, and int64
+  for uint32 and 64 bits; then they are cut to the narrower type, as any integer is. A value out of range, or
+  NaN, becomes the least number of this first type (in uint64, values below 2**64 are in range). NumPy and
+  torch give the same on x86-64.
+* An integer to a negative power is its reciprocal without fraction: 0 unless the base is 1 or -1.
+* The minimum or maximum of -0 and 0 may be either zero.
 * 16-bit floats are computed in float32 and rounded once.
 """
 
@@ -71,14 +71,17 @@ _INTEGER: dict[Op, Callable[[int, int, DType], int]] = {
 
 
 def integer_power(a: int, b: int, t: DType) -> int:
-    """`a ** b` in an integer type, wrapped around; 1/a without its fraction for negative b."""
+    """`a ** b` in an integer type, wrapped around.
+
+    For negative b, it is the reciprocal without its fraction.
+    """
     if b >= 0:
         return wrap_int(pow(a, b, 1 << t.bits), t)
     return (a if b & 1 else 1) if a in (1, -1) else 0
 
 
 def whole(x: float, t: DType) -> int:
-    """A float as an integer of the type.
+    """A float converted to an integer of the type.
 
     >>> from autotensor.base.dtype import int32, uint8
     >>> [whole(x, int32) for x in (3e9, -1.5, float("nan"))], whole(300.7, uint8), whole(-1.0, uint8)
@@ -90,15 +93,15 @@ def whole(x: float, t: DType) -> int:
     return wrap_int(-end, t)
 
 
-# -- operators of arrays -------------------------------------------------------------------------------------
+# -- operators on arrays ------------------------------------------------------------------------------------
 
 
 def _by_nonzero(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`fn(a, b)`, 0 where b is 0."""
+    """`fn(a, b)`, but 0 where b is 0."""
 
     def total(a: Any, b: Any) -> Any:
         zero = np.equal(b, 0)
-        with np.errstate(all="ignore"):  # the least number // -1
+        with np.errstate(all="ignore"):  # for the least number // -1
             return np.where(zero, np.zeros_like(a), fn(a, np.where(zero, np.ones_like(b), b)))
 
     return total
@@ -115,13 +118,13 @@ def _right_shift(a: Any, b: Any) -> Any:
 
 
 def _shift(a: Any, b: Any) -> tuple[Any, Any, Any]:
-    """The number as array, whether the amount is one, and the amount where it is."""
+    """The number as an array, whether the shift is less than the type's bits, and the shift (0 if not)."""
     a, b = np.asarray(a), np.asarray(b)
     inside = (b >= 0) & (b < a.dtype.itemsize * 8)
     return a, inside, np.where(inside, b, np.zeros_like(b))
 
 
-# of integers; those of bools and, where they have them, of floats are the same
+# for integers; the operators for bools, and for floats where they exist, are the same
 OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: np.add,
     Op.SUB: np.subtract,
@@ -150,12 +153,12 @@ COMPARISONS: dict[Cmp, Callable[[Any, Any], Any]] = {
 
 
 def stopover(t: DType) -> DType:
-    """The integer type in which floats on their way to `t` end: int32, or int64 for uint32 and 64 bits."""
+    """The integer type to which floats are first converted: int32, or int64 for uint32 and 64 bits."""
     return DType("int", 64 if t.bits == 64 or (t.kind == "uint" and t.bits == 32) else 32, t.lanes)
 
 
 def converted(x: Any, t: DType) -> Any:
-    """Numbers as another type: of NumPy arrays and scalars.
+    """Numbers converted to another type: NumPy arrays and scalars.
 
     >>> from autotensor.base.dtype import int32, uint8
     >>> converted(np.array([3e9, -1.5, np.nan]), int32).tolist(), converted(np.array([300.7]), uint8).tolist()
@@ -178,11 +181,11 @@ def converted(x: Any, t: DType) -> Any:
 
 
 def _rounded_once(x: Any, t: DType) -> Any:
-    """Numbers as 16-bit floats, rounded once: to odd on the way through float32 (Boldo, Melquiond 2008)."""
+    """Numbers as 16-bit floats, rounded once: to odd on the way, in float32 (Boldo, Melquiond 2008)."""
     if x.dtype.itemsize < 4 or x.dtype == np.float32:
         return x.astype(np.float32).astype(t.numpy)
     if x.dtype.kind in "iu":
-        # what is below 2**(bits - 26) only tells that something is there
+        # bits below 2**(bits - 26) only matter in that some of them are set
         bits = x.astype(np.uint64)
         magnitude = np.where(x < 0, np.uint64(0) - bits, bits)
         shift = np.maximum(np.frexp(magnitude.astype(np.float64))[1] - 26, 0).astype(np.uint64)
@@ -201,7 +204,7 @@ def _rounded_once(x: Any, t: DType) -> Any:
 
 
 def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` for 16-bit floats too: in float32, rounded at the end."""
+    """`fn` for 16-bit floats, too: computed in float32 and rounded at the end."""
 
     def wrapped(*args: Any) -> Any:
         t = args[0].dtype
@@ -216,11 +219,11 @@ def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: _wide(f.numpy) for name, f in functions.FUNCTIONS.items()}
 ULPS = {"/": (0.5, 0.5, 2.5), **{name: f.ulps for name, f in functions.FUNCTIONS.items() if f.ulps}}
 BACKENDS = ("llvm", "interpreter", "opencl")
-HALF_ULPS = 0.501  # of 16-bit floats
+HALF_ULPS = 0.501  # for 16-bit floats
 
 
 def allowed_ulps(name: str, t: DType, backend: str = "llvm") -> float:
-    """How many units in the last place a function may be off by.
+    """By how many units in the last place a function may be wrong.
 
     >>> from autotensor.base.dtype import float16, float32
     >>> allowed_ulps("sin", float32), allowed_ulps("sin", float16), allowed_ulps("floor", float32)

@@ -1,6 +1,6 @@
-"""`semantics.py` in words, with examples that are computed: the table of docs/numerics.md.
+"""Describes `semantics.py` in words, with computed examples: the table of docs/numerics.md.
 
-`ROWS` names every operation; tests/semantics walks them all, and fails for one that no row names.
+`ROWS` names every operation; tests/semantics visits them all, and fails for an operation without a row.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Number = int | float | bool
 class Row:
     """The result of some operations in one case."""
 
-    operations: str  # names, apart by spaces
+    operations: str  # names, separated by spaces
     types: str
     case: str
     result: str
-    example: tuple[Any, ...]  # operation, type, operands; for casts "to", type, operand, type of the result
+    example: tuple[Any, ...]  # operation, type, operands; for a cast: "to", type, operand, type of the result
 
     def text(self) -> str:
         name, t, *operands = self.example

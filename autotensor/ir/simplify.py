@@ -1,12 +1,11 @@
-"""Expressions and statements made simpler, given the ranges of their variables.
+"""Simplifies expressions and statements, for given ranges of their variables.
 
     for xi in range(8):                                  for xi in range(8):
       if xo*8 + xi < 1024: C[(xo*8+xi)//8] = 0     ──▶     C[xo] = 0            with xo in 0..127
 
-Expressions go bottom-up through the laws in `laws_int`, `laws_logic` and `laws_vector`, until none applies;
-sums are gathered in one go and come out in one spelling. Statements are walked from the top, collecting what
-is known inside: a loop's range, a condition's truth. Everything is remembered per node and per set of things
-known.
+Expressions go bottom-up through the laws in `laws/`, until none applies. Sums are gathered in one pass and
+get one form. Statements are visited from the top, and facts about their inside are collected: a loop's range,
+a condition's truth. Every result is remembered for its node and its set of known facts.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def simplify(node: N, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -
 
 
 class Simplifier:
-    """Simplification where certain things are known; `inside` and `where` give the one for an inner scope."""
+    """Simplifies under known facts; `inside` and `where` give the simplifier for an inner scope."""
 
     __slots__ = ("_inner", "_memo", "_outer", "_own", "bounds", "values")
 
@@ -57,10 +56,10 @@ class Simplifier:
         outer: Simplifier | None = None,
         own: Var | None = None,
     ) -> None:
-        """outer, own: a scope around this one that differs in the range of the variable `own` only."""
+        """outer, own: a scope around this one that differs only in the range of the variable `own`."""
         self.bounds = known
         self._outer, self._own = outer, own
-        # variables that are replaced: loops of one turn, trivial Lets
+        # variables that are replaced: those of loops with one iteration, and of trivial Lets
         self.values: dict[Var, Expr] = values or {}
         self._memo: dict[Node, Any] = {}
         self._inner: dict[Any, Simplifier] = {}
@@ -69,7 +68,7 @@ class Simplifier:
     def inside(
         self, var: Var, values: Interval, begin: Expr | None = None, extent: Expr | None = None
     ) -> Simplifier:
-        """Where `var` lies in `values`, and in begin .. begin + extent - 1 when these are not constants."""
+        """The scope where `var` lies in `values`, and in begin .. begin + extent - 1 if given."""
         key = (var, values, begin, extent)
         found = self._inner.get(key)
         if found is None:
@@ -81,14 +80,15 @@ class Simplifier:
                 and extent is not None
                 and not (isinstance(begin, Const) and isinstance(extent, Const))
             ):
-                for count in dict.fromkeys((extent, self.bounds.if_positive(extent))):  # there are turns
+                # the loop has iterations
+                for count in dict.fromkeys((extent, self.bounds.if_positive(extent))):
                     known = known.assuming(Binary(Op.SUB, var, begin) < count)
             outer = self if known.facts is self.bounds.facts else None
             found = self._inner[key] = type(self)(known, self.values, outer, var)
         return found
 
     def replacing(self, var: Var, value: Expr) -> Simplifier:
-        """Where `var` is `value`."""
+        """The scope where `var` equals `value`."""
         found = self._inner.get((var, value))
         if found is None:
             values_ = {**self.values, var: value}
@@ -96,7 +96,10 @@ class Simplifier:
         return found
 
     def where(self, cond: Expr, holds: bool = True) -> Simplifier:
-        """Where `cond` is known. One that reads memory tells nothing: a store may undo it."""
+        """The scope where `cond` is known.
+
+        A condition that reads memory is ignored: a store may change it.
+        """
         found = self._inner.get((cond, holds))
         if found is None:
             if contains(cond, Load):
@@ -105,7 +108,10 @@ class Simplifier:
         return found
 
     def close(self) -> None:
-        """Frees all scopes inside. They refer to this one, so that only a collection of garbage would."""
+        """Frees all inner scopes.
+
+        They refer to this scope, so otherwise only the garbage collector frees them.
+        """
         for inner in self._inner.values():
             inner.close()
         self._inner.clear()
@@ -131,9 +137,9 @@ class Simplifier:
         return done
 
     def _scope_of(self, e: Expr) -> Simplifier:
-        """The scope in which `e` simplifies as in this one, without scopes whose variables `e` lacks.
+        """The outermost scope in which `e` simplifies as in this one; scopes of other variables are skipped.
 
-        Equal parts of many copies are simplified once.
+        So equal parts of many copies are simplified once.
         """
         free, scope = free_vars(e), self
         while (outer := scope._outer) is not None:
@@ -158,13 +164,13 @@ class Simplifier:
         return new if fired is None else self.expr(fired)
 
     def affine(self, e: Expr) -> Affine:
-        """The sum that a scalar integer expression is."""
+        """A scalar integer expression as a sum."""
         a = affine(e)
         assert a is not None, "laws of sums are for scalar integers"
         return a
 
     def sum_expr(self, a: Affine) -> Expr:
-        """The one spelling of a sum whose terms are simple."""
+        """The one form of a sum whose terms are simple."""
         return canonical_sum(a, self)
 
     def _var(self, v: Var) -> Expr:
@@ -202,7 +208,7 @@ class Simplifier:
         if isinstance(b, Const):
             if e.dtype == int64 or not is_sum(a):
                 return self._gather(a, k * int(b.value), terms)
-            a = self.expr(a)  # (x + y)*3 of data stays: distributing would multiply twice
+            a = self.expr(a)  # (x + y)*3 of data stays, because distributing would multiply twice
             if not isinstance(a, Binary) or a.op not in (Op.ADD, Op.SUB):
                 return self._gather(a, k * int(b.value), terms)
         product = Binary(Op.MUL, a, b)
@@ -210,7 +216,7 @@ class Simplifier:
         return 0
 
     def _children(self, e: Expr) -> Expr:
-        """The expression with simplified operands; the commonest classes first."""
+        """The expression with simplified operands; the most frequent classes come first."""
         expr = self.expr
         if isinstance(e, Binary):
             return Binary(e.op, expr(e.a), expr(e.b))
@@ -259,12 +265,12 @@ class Simplifier:
         return Store(buffer, places, self.expr(value), None if holds else mask)
 
     def loop_scope(self, loop: For) -> Simplifier | None:
-        """The scope of a loop's body; None when the body never runs."""
+        """The scope of a loop's body; None if the body never runs."""
         begin, extent = self.expr(loop.begin), self.expr(loop.extent)
         turns = self.bounds.of(extent)
         if turns.hi is not None and turns.hi <= 0:
             return None
-        # a thread axis of one turn still counts for the launch
+        # a thread axis with one iteration still counts for the launch
         if turns.value == 1 and loop.kind is not ForKind.THREAD:
             return self.replacing(loop.var, begin)
         first = self.bounds.of(begin)

@@ -1,4 +1,4 @@
-"""How much a statement computes, counted in its loops: a measure to tell heavy kernels from light ones."""
+"""How much a statement computes, over all its loops; this measure separates heavy kernels from light ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autotensor.ir.stmt import Evaluate, For, If, Let, Seq, Stmt, Store
 
 
 def operations(s: Stmt) -> int:
-    """Arithmetic operations on values, and elements stored but in registers; index arithmetic is free.
+    """Arithmetic operations on values, plus elements stored outside registers; index arithmetic is free.
 
-    An estimate: a condition counts its heavier side (mostly it guards an edge), a loop whose extent is not a
-    constant one iteration.
+    This is an estimate: a condition counts as its heavier side (mostly it guards an edge), and a loop whose
+    extent is not a constant counts as one iteration.
 
-        for i in 0..10: C[i] = A[i] + 1      20: a sum and a store each
+        for i in 0..10: C[i] = A[i] + 1      20: one sum and one store per iteration
     """
     match s:
         case For(_, _, extent, _, body):
@@ -35,14 +35,14 @@ def operations(s: Stmt) -> int:
 
 
 def _value_operations(e: Expr) -> int:
-    """The work of one evaluation. A node that occurs twice is computed once."""
+    """The work of one evaluation. A node that occurs twice is counted once, because it is computed once."""
     seen: set[Expr] = {e}
     stack = [e]
     count = 0
     while stack:
         node = stack.pop()
         if isinstance(node, Load):
-            continue  # its indices
+            continue  # the load's indices are free
         if isinstance(node, (Binary, Unary, Call)):
             count += node.dtype.lanes
         elif isinstance(node, Dot):

@@ -1,9 +1,9 @@
-"""Statements: loops, stores and what surrounds them.
+"""Statements: loops, stores and the statements around them.
 
     For Seq Store Alloc If Let Barrier Evaluate Async Commit Await
 
 A `For` runs `var` over begin, …, begin + extent - 1; its kind says how. VECTORIZED and UNROLLED loops have
-constant extents and vanish in lowering; a PARALLEL loop is divided among the threads of the call.
+constant extents and vanish in lowering. A PARALLEL loop is divided among the threads of the call.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class For(Stmt):
 
 
 class Seq(Stmt):
-    """Statements one after another; build it with `seq`, which flattens."""
+    """Statements one after another. `seq` builds it and flattens nested ones."""
 
     stmts: tuple[Stmt, ...]
 
 
 class Store(Stmt):
-    """`buffer[indices] = value`, only where `mask` holds."""
+    """`buffer[indices] = value`, only if `mask` holds."""
 
     buffer: Any
     indices: tuple[Expr, ...]
@@ -81,26 +81,26 @@ class Barrier(Stmt):
 
 
 class Evaluate(Stmt):
-    """An expression for its effect (a prefetch, an intrinsic)."""
+    """Evaluates an expression for its effect (a prefetch, an intrinsic)."""
 
     value: Expr
 
 
 class Async(Stmt):
-    """An asynchronous store into shared memory: its values arrive when it is awaited.
+    """An asynchronous store into shared memory. Its values have arrived after an Await.
 
-    Until then no thread may read or write the elements, not even its own.
+    Until then, no thread may read or write the elements, not even the thread itself.
     """
 
     store: Store
 
 
 class Commit(Stmt):
-    """The thread's asynchronous stores since its last commit become a group."""
+    """The thread's asynchronous stores since its last Commit become a group."""
 
 
 class Await(Stmt):
-    """All groups of the thread but the last `left` have arrived; others see them after a barrier."""
+    """All groups of the thread but the last `left` have arrived; other threads see them after a Barrier."""
 
     left: int
 
@@ -114,7 +114,7 @@ def for_range(var: Var, extent: int, body: Stmt, kind: ForKind = ForKind.SERIAL,
 
 
 def seq(*stmts: Stmt | None) -> Stmt:
-    """The statements in order, flat, without empty ones; a single one stands alone."""
+    """The statements in order, flat, without empty ones. A single statement is returned as it is."""
     flat: list[Stmt] = []
     for s in stmts:
         if s is None:

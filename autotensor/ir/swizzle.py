@@ -1,6 +1,6 @@
-"""swizzle: an index of shared memory with chunks exchanged within lines, so that columns lie in all banks.
+"""swizzle: exchanges chunks within lines of shared memory, so that the elements of a column lie in all banks.
 
-    line r:  chunk c is kept at place c xor (r mod chunks of a line)
+    line r:  chunk c is stored at position c xor (r mod chunks of a line)
 
     i     ──▶     i ^ i // line % (line // chunk) * chunk
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from autotensor.ir.expr import Binary, Broadcast, Const, Expr, Op
 
-Swizzle = tuple[int, ...]  # chunk, line; in elements
+Swizzle = tuple[int, ...]  # (chunk, line) in elements
 
 
 def swizzled(index: Expr, swizzle: Swizzle) -> Expr:
-    """Where element `index` is kept; a scalar or a vector.
+    """The position at which element `index` is stored; a scalar or a vector.
 
     >>> from autotensor.ir.expr import Var
     >>> print(swizzled(Var("i"), (4, 32)))
@@ -28,7 +28,7 @@ def swizzled(index: Expr, swizzle: Swizzle) -> Expr:
 
 
 def unswizzled(index: Expr) -> tuple[Expr, Swizzle]:
-    """The plain index that `swizzled` was given, and its sizes; () if it was not.
+    """The plain index that was passed to `swizzled`, and its sizes; the sizes are () for any other index.
 
     >>> from autotensor.ir.expr import Var
     >>> unswizzled(swizzled(Var("i"), (4, 32)))[1]

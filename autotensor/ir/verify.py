@@ -1,13 +1,13 @@
-"""Checks between passes: whether IR is legal at its level, and accesses stay in their buffers.
+"""Checks between passes: whether IR is legal at its level, and whether accesses stay in their buffers.
 
     LOOP    one index per dimension; loops of any kind
     FLAT    one flat index per access
-    FINAL   what code generators take: vectors instead of VECTORIZED loops, nothing left to unroll, REGISTER
+    FINAL   the code generators' input: vectors instead of VECTORIZED loops, no UNROLLED loops, REGISTER
             buffers indexed by constants, at most one PARALLEL loop and no loop around it (also called DEVICE)
 
-`verify` raises LoweringError naming the pass and showing the statement among its neighbours. `check_bounds`
-lists the accesses that it cannot prove to be in range; loops, conditions, masks and selects around an access
-count.
+`verify` raises LoweringError, which names the pass and shows the statement with its neighbours.
+`check_bounds` lists the accesses that it cannot prove to be in range. It takes the loops, conditions, masks
+and selects around an access into account.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autotensor.ir.stmt import Alloc, Async, Evaluate, For, ForKind, If, Let, Se
 
 
 class Level(enum.IntEnum):
-    """Which properties a function has; each level keeps those of the ones before."""
+    """The properties that a function has; each level keeps those of the levels before."""
 
     LOOP = 1
     FLAT = 2
@@ -40,7 +40,7 @@ class Level(enum.IntEnum):
 
 
 def verify(func: PrimFunc, level: Level, made_by: str = "verify") -> None:
-    """Raises LoweringError when `func`, made by the pass of this name, is not legal at `level`."""
+    """Raises LoweringError if `func`, which the pass `made_by` has made, is not legal at `level`."""
     names = [b.name for b in func.params]
     check = _Verifier(func, level, made_by)
     for b in func.params:
@@ -64,7 +64,7 @@ class _Context:
 
 
 class _Verifier:
-    """One walk over a function; expressions seen in one context are not looked at twice."""
+    """One walk over a function; expressions that were checked in the same context are skipped."""
 
     def __init__(self, func: PrimFunc, level: Level, made_by: str) -> None:
         self.func, self.level, self.made_by = func, level, made_by
@@ -167,7 +167,7 @@ class _Verifier:
     def _access(
         self, s: Stmt, buffer: Any, indices: tuple[Expr, ...], mask: Expr | None, ctx: _Context
     ) -> int:
-        """Checks one load or store; its lanes."""
+        """Checks one load or store, and returns the number of its lanes."""
         if not isinstance(buffer, Buffer):
             self.fail(s, f"{buffer} is not a buffer of the loop IR")
         if buffer not in ctx.buffers:
@@ -195,7 +195,7 @@ class _Verifier:
 
 
 def _same_kind(sums: DType, a: DType, b: DType) -> bool:
-    """Whether sums hold products: all integers or all floats, operands no wider than the sums."""
+    """Whether sums can hold products: all integers or all floats, with operands no wider than the sums."""
     narrow = max(a.element.bits, b.element.bits) <= sums.element.bits
     kinds = {t.is_float for t in (sums, a, b)}
     return narrow and len(kinds) == 1 and not any(t.is_bool for t in (sums, a, b))
@@ -204,7 +204,7 @@ def _same_kind(sums: DType, a: DType, b: DType) -> bool:
 # -- bounds --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load or store whose index number `axis` may leave 0 .. extent-1, as far as can be proved."""
+    """A load or store whose index at position `axis` may leave 0 .. extent-1, as far as can be proved."""
 
     stmt: Stmt
     buffer: Buffer
@@ -214,7 +214,7 @@ class Access:
     extent: int
 
     def same_place(self, other: Access) -> bool:
-        """Whether both are about one index of one access (found with different knowledge)."""
+        """Whether both are the same index of the same access (found with different knowledge)."""
         return self.stmt is other.stmt and self.index is other.index and self.axis == other.axis
 
     def __str__(self) -> str:
@@ -227,8 +227,8 @@ class Access:
 def check_bounds(func: PrimFunc) -> list[Access]:
     """The accesses of `func` that are not provably in range.
 
-    Variables of Lets are looked at as their values and, should that not do, as themselves: sometimes
-    `f//3*3 + f%3` says more as `f`, sometimes a mask tells about `f%3`.
+    The variables of Lets are replaced by their values. If this does not suffice, they are also kept as
+    variables: sometimes `f//3*3 + f%3` is clearer as `f`, and sometimes a mask says something about `f%3`.
     """
     found = list(_accesses(func.body, Simplifier(Bounds({})), expand=True))
     if found:
@@ -266,7 +266,7 @@ def _accesses(st: Stmt, s: Simplifier, expand: bool) -> Iterator[Access]:
 
 
 def _reads(st: Stmt, roots: tuple[Node, ...], s: Simplifier) -> Iterator[Access]:
-    """Loads below the roots; a select protects those in its sides."""
+    """The loads below the roots; a select protects the loads in its sides."""
     stack = list(roots)
     seen: set[Node] = set()
     while stack:

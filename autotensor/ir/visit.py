@@ -1,4 +1,4 @@
-"""Looking at trees: walk, collect, free variables. Every distinct node is visited once."""
+"""Visits trees: walk, collect, free variables. Every distinct node is visited once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def contains(root: Node, cls: type[Node]) -> bool:
-    """Whether `root` or a node below it is of this class. A node has that as a bit: no search."""
+    """Whether `root` or a node below it is of this class. This needs no search: nodes hold this as a bit."""
     return bool(root._kinds & cls._classes)  # type: ignore[attr-defined]
 
 
 def collect(root: Node, cls: type[N]) -> tuple[N, ...]:
-    """Distinct nodes of one class, parents first; looks only where there are some."""
+    """Distinct nodes of one class, parents first; visits only parts that contain such nodes."""
     wanted = cls._classes
     if not root._kinds & wanted:  # type: ignore[attr-defined]
         return ()
@@ -53,15 +53,15 @@ def any_node(root: Node, test: Callable[[Node], bool]) -> bool:
     return any(test(n) for n in walk(root))
 
 
-# Levels of a stage's expression: passes recurse, at up to five frames a level, and Python allows 1000 frames.
+# Most levels of a stage's expression: passes recurse with up to five frames a level, and Python allows 1000.
 MOST_NESTED = 128
-# Nodes of an expression that is written out: 100 kB of text or so. More, and it is of few parts, used again.
+# Most nodes of an expression that is written out, about 100 kB of text. Larger ones repeat a few parts.
 MOST_WRITTEN = 20_000
-LEAST_SHARED = 8  # nodes of a part that is worth a number
+LEAST_SHARED = 8  # fewest nodes of a part that gets a number
 
 
 def height(root: Node) -> int:
-    """Nodes on the longest way down from `root`, itself included."""
+    """The number of nodes on the longest way down from `root`, `root` included."""
     found: dict[Node, int] = {}
     for node in _upwards(root):
         found[node] = 1 + max((found[c] for c in children(node)), default=0)
@@ -69,9 +69,10 @@ def height(root: Node) -> int:
 
 
 def sizes(root: Node) -> dict[Node, int]:
-    """Nodes of the tree that is written out below each node, itself included; children before parents.
+    """For each node, the number of nodes in the tree below it, itself included; children before parents.
 
-    An expression that uses a part twice at each of n levels has 2^n of them, of few distinct nodes.
+    Shared parts count each time. If each of n levels uses a part twice, there are 2^n nodes, but few distinct
+    ones.
     """
     found: dict[Node, int] = {}
     for node in _upwards(root):
@@ -80,7 +81,7 @@ def sizes(root: Node) -> dict[Node, int]:
 
 
 def _upwards(root: Node) -> Iterator[Node]:
-    """Every node once, children before parents. Iterative: there may be too many for recursion."""
+    """Every node once, children before parents. It does not recurse, because trees may be too deep."""
     done: set[Node] = set()
     stack = [root]
     while stack:
@@ -93,7 +94,7 @@ def _upwards(root: Node) -> Iterator[Node]:
 
 
 def shared(*roots: Node) -> list[Expr]:
-    """The parts to write once in a text of these, children first: none unless an expression is too large."""
+    """The parts to write once in a text of `roots`, children first; none if no expression is too large."""
     found: dict[Node, int] = {}
     for root in roots:
         found |= sizes(root)
@@ -108,12 +109,12 @@ _remember: Any = Node._free.__set__  # type: ignore[attr-defined]
 
 
 def free_vars(root: Node) -> frozenset[Var]:
-    """All variables read in `root` (bindings inside are not subtracted: names are unique in a function).
+    """All variables read in `root` (variables bound inside count, too: names are unique in a function).
 
-    Remembered in the node: passes ask this of every expression.
+    The result is kept in the node, because passes need it for every expression.
     """
     if isinstance(root, Var):
-        return frozenset((root,))  # not remembered: it would hold itself
+        return frozenset((root,))  # not kept in the node, which would hold itself
     try:
         return root._free  # type: ignore[attr-defined, no-any-return]
     except AttributeError:
@@ -130,7 +131,7 @@ def loads(root: Node) -> tuple[Load, ...]:
 
 
 def widened(e: Expr) -> Load | None:
-    """The load below casts that keep every value; None for anything else."""
+    """The load below casts that keep every value; None for any other expression."""
     while isinstance(e, Cast) and e.dtype.holds(e.a.dtype):
         e = e.a
     return e if isinstance(e, Load) else None

@@ -38,8 +38,7 @@ FACTOR_POINTS = 4 << 20
 
 
 def contracted(stage: StageOp, value: Evaluator) -> Array | None:
-    """The value that a sum of products adds to its identity, as float64; None if the stage is not such a
-    sum.
+    """The value, in float64, that a sum of products adds to its identity; None if the stage is no such sum.
 
     value: computes an expression over a grid of axes; its result has extent 1 along the axes on which the
     expression does not depend. If a condition leaves out products, all factors must be finite; otherwise the
@@ -73,8 +72,7 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
 
 
 def _with_groups_apart(stage: StageOp) -> StageOp:
-    """The stage, with an axis split in two if some factor uses only the axis's group, as in grouped
-    convolutions.
+    """The stage; an axis is split if some factor uses only the axis's group, as in grouped convolutions.
 
     X[…, o // 8 * 4 + i] · W[o, i, …]     ──▶     X[…, g * 4 + i] · W[g * 8 + o, i, …]
 

@@ -253,6 +253,7 @@ Taps = tuple[tuple[int, float], ...]
 @lru_cache(maxsize=256)
 def _scattered(coefficients: tuple[float, ...], steps: int) -> tuple[Taps, Taps] | None:
     """The coefficients of the steps' own terms and those of the state, as pairs (steps back, coefficient).
+
     The computation is exact. Rounded coefficients would connect steps that are independent (y[t] = y[t-3]/2,
     8 steps at a time).
     """

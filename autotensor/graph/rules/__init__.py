@@ -2,7 +2,7 @@
 
     for pass_ in PASSES: graph = pass_.run(graph)
 
-Each family of rules has a file; the order deserves to be seen, so it stands here.
+Each family of rules has a file. The passes are listed here, because their order matters.
 """
 
 from __future__ import annotations
@@ -64,33 +64,36 @@ class Pass:
     run: Callable[[Graph], Graph]
 
 
-IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know float32 best
+IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all other rules expect float32
 
 IN_INTEGERS = Pass("in integers", in_integers)
 
 GROUPED_WEIGHTS = Pass("grouped weights", grouped_weights)
 
-IN_16_BITS = Pass("weights in 16 bits", in_16_bits)  # last: no other rule need know of it
+IN_16_BITS = Pass("weights in 16 bits", in_16_bits)  # last: no other rule has to handle it
 
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
-    Pass("tables of bytes", byte_tables),  # before the next: functions are as written, in floats
-    IN_INTEGERS,  # before constants are folded: weights are integers still
-    GROUPED_WEIGHTS,  # likewise
-    Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
+    # before the next pass: the functions are still in floats, as written
+    Pass("tables of bytes", byte_tables),
+    IN_INTEGERS,  # before constants are folded: the weights are still integers
+    GROUPED_WEIGHTS,  # before constants are folded, too
+    # before folding, which skips results that are much larger than their inputs
+    Pass("broadcasts last", broadcasts_last),
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers
     Pass("norms from parts", recognise_norms),
     Pass("attention from parts", recognise_attention),
     Pass("fold batch norm", fold_batch_norm),
     Pass("merge sums", merge_sums),  # after folding: scales are in the weights
-    Pass("channels last", channels_last),  # after folding: fewer constants to turn round
+    Pass("channels last", channels_last),  # after folding: fewer constants to transpose
     Pass("canonicalize again", canonicalize),
     Pass("fold constants again", fold_constants),
-    Pass("masks as they are made", broadcasts_last),  # after folding: some hide nothing
+    Pass("masks as they are made", broadcasts_last),  # after folding: some masks turn out to hide nothing
     Pass("single pixels", single_pixels),  # after folding: norms are in the weights
-    Pass("joint products", joint_products),  # before: afterwards each third is a view of its own
+    # before "attention in place": after it, each third of a product is a separate view
+    Pass("joint products", joint_products),
     Pass("attention in place", in_place),
     Pass("common subexpressions", common_subexpressions),
     IN_16_BITS,
@@ -106,8 +109,8 @@ def optimize_for(
 ) -> Graph:
     """The graph after the passes for these numerics.
 
-    pays: whether a product is faster in bfloat16. keep: patterns of layers that stay in float32.
-    Raises as `optimize` does, and GraphError for a pattern that means no layer.
+    pays: whether a product is faster in bfloat16. keep: patterns of layers that stay in float32. Raises as
+    `optimize` does, and also GraphError for a pattern that matches no layer.
     """
     if numerics not in HALVES:
         return optimize(graph, passes)
@@ -119,17 +122,17 @@ def optimize_for(
 def _in_halves(
     kind: DType, stored: bool, pays: Callable[[Apply], bool], keep: tuple[str, ...]
 ) -> tuple[Pass, ...]:
-    """The passes that round, behind all others. stored: whether weights are stored in 16 bits, too."""
+    """The passes that round, after all other passes. stored: whether weights are stored in 16 bits, too."""
     rounded = Pass(f"weights rounded to {kind}", partial(rounded_weights, kind=kind, keep=keep))
     if not stored:
         return (rounded,)
     if kind != bfloat16:
         return rounded, IN_16_BITS
-    # last: products of few rows have their weights by then, and read float32
+    # last: products of few rows have their weights in 16 bits by then, and read float32
     return rounded, IN_16_BITS, Pass("products in bfloat16", partial(in_bfloat16, pays=pays, keep=keep))
 
 
-# where one plan serves all extents: how many rows a product has is known when it is called
+# If one plan serves all extents, the number of a product's rows is known only at the call.
 OPEN_PASSES = tuple(p for p in PASSES if p not in (GROUPED_WEIGHTS, IN_16_BITS))
 
 # GPUs have units for products of 16-bit floats
@@ -139,14 +142,15 @@ GPU_PASSES = tuple(p for p in PASSES if p not in (IN_FLOAT32, GROUPED_WEIGHTS, I
 def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:
     """The graph after all passes.
 
-    A pass that raises is left out with a warning: no model needs it to run. AUTOTENSOR_STRICT=1 raises.
-    Raises ReadsOutside for constants that hold indices outside of an array.
+    A pass that raises an error is left out with a warning, because no model needs it to run. With
+    AUTOTENSOR_STRICT=1, the error is raised. Raises ReadsOutside for constants that hold indices outside of
+    an array.
     """
     for p in passes:
         before = graph
         try:
             graph = p.run(graph)
-        except ReadsOutside:  # it is the model that fails
+        except ReadsOutside:  # the error is in the model
             raise
         except Exception as error:
             if switches.strict():

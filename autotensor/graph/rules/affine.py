@@ -1,9 +1,10 @@
-"""Batch normalisation becomes a scale and a shift, and both go into the weights before them.
+"""Turns batch normalisation into a scale and a shift, and moves both into the weights before them.
 
     relu(batch_norm(conv2d(x, w)))  ──▶  relu(add(conv2d(x, w * scale), shift))
 
-A per-channel scale commutes with convolution and dense layers because they are linear in their weights.
-Rounding differs in the last bits, as in every inference engine: the folding itself is done in float64.
+A scale for each channel can move into a convolution's or dense layer's weights, because the result is linear
+in the weights. Rounding differs in the last bits, as in every inference engine. The folding itself is done in
+float64.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from autotensor.ir.rewrite import Rules, rule
 
 
 def channel_axis(node: GraphNode) -> int | None:
-    """The axis of a convolution's or dense layer's result that an axis of its weights makes, or None."""
+    """The axis of a convolution's or dense layer's result that comes from the weights; None for others."""
     match node:
         case Apply("conv1d" | "conv2d" | "conv3d"):
             return str(node.attr("layout")).index("C")
@@ -39,7 +40,7 @@ def per_channel(value: Array, shape: tuple[int, ...], axis: int) -> Array | None
 
 
 def along(vector: Array, rank: int, axis: int) -> Array:
-    """`vector` shaped so that it broadcasts along `axis` of a tensor of that rank."""
+    """`vector`, shaped so that it broadcasts along `axis` of a tensor of this rank."""
     return vector.reshape((-1, *(1,) * (rank - axis - 1)))
 
 
@@ -65,9 +66,9 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _narrow(value: Array, like: GraphNode, named: GraphNode) -> Constant:
-    # NumPy's result for two numbers without axes is not an array
+    # NumPy returns a scalar, not an array, for two operands without axes
     narrow = np.asarray(value).astype(like.dtype.numpy)
-    narrow.flags.writeable = False  # it has no other owner: no copy is needed
+    narrow.flags.writeable = False  # no other code holds the array, so no copy is needed
     return constant(narrow, name=getattr(named, "name", ""))
 
 

@@ -1,12 +1,13 @@
-"""Attention where it stands in a transformer: heads read in place, one product for queries, keys and values.
+"""Attention in a transformer: reads heads in place, and one product makes queries, keys and values.
 
     q = transpose(reshape(dense(x, wq) + bq))   ─┐
     k = transpose(reshape(dense(x, wk) + bk))    ├─ attention ─ transpose ─ reshape
     v = transpose(reshape(dense(x, wv) + bv))   ─┘
     ──▶  reshape(self_attention(reshape(dense(x, [wq wk wv]) + [bq bk bv])))
 
-Dense layers of one input are merged only here: attention reads queries, keys and values where the wide result
-has them. Any other reader would need copies of its part, which cost more than one wider product saves.
+Dense layers with the same input are merged only here, because attention reads queries, keys and values in
+place from the wide result. Any other reader would need copies of its part, which cost more than one wider
+product saves.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, consta
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.ir.rewrite import Rules, rule
 
-SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
+SWAPPED = (0, 2, 1, 3)  # exchanges heads and tokens
 
 
 def in_place(graph: Graph) -> Graph:
-    """The graph with attention that reads heads, and all three of its operands, where they were made."""
+    """The graph in which attention reads heads and operands directly from the arrays that hold them."""
     return canonicalize(rewrite_graph(graph, ATTENTION, name="attention"))
 
 
@@ -61,7 +62,7 @@ def parts_of_one(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def one_product(node: Apply, uses: Uses) -> GraphNode | None:
-    """attention of three dense layers of one input ──▶ self_attention of one that is three times as wide"""
+    """attention of three dense layers with one input ──▶ self_attention of one layer of triple width"""
     rows = _rows(node, uses)
     if rows is None:
         return None
@@ -92,9 +93,9 @@ class _Projection:
 
 
 def _rows(node: Apply, uses: Uses) -> tuple[Apply, ...] | None:
-    """The matrices [batch * tokens, hidden] that queries, keys and values are views of; None if they are not.
+    """The matrices [batch * tokens, hidden] of which queries, keys and values are views; otherwise None.
 
-    Each must have no other reader, and all three as many tokens.
+    Each matrix must have no other reader, and all three must have the same number of tokens.
     """
     if node.op != "attention" or node.attr("layout") != "BNHD":
         return None
@@ -131,9 +132,9 @@ def _projection(node: Apply, uses: Uses) -> _Projection | None:
 
 
 def merged(node: Apply, y: GraphNode, shape: tuple[int, ...]) -> GraphNode:
-    """self_attention on y [batch * tokens, 3 * hidden]; its attributes and mask are the node's.
+    """self_attention on y [batch * tokens, 3 * hidden], with the attributes and the mask of `node`.
 
-    shape: the result's, [batch, tokens, heads, depth].
+    shape: the shape of the result, [batch, tokens, heads, depth].
     """
     batch, tokens, heads, depth = shape
     attrs = {name: node.attr(name) for name in ("causal", "scale", "hidden")}

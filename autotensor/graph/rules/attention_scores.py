@@ -1,12 +1,12 @@
-"""Attention written out, as exporters do, becomes the operator.
+"""Recognises attention that is written out in single operators, as exporters write it.
 
     softmax(q @ kᵀ * scale + mask) @ v                     ──▶  attention(q, k, v, mask, scale)
     softmax(where(allowed, q @ kᵀ * scale, hidden)) @ v    ──▶  attention(q, k, v, allowed, scale, hidden)
 
-The factor may stand before, behind or on both sides of the product, the mask may be added, chosen or both,
-and views may lie between. Hidden keys keep their score, so that a query whose keys are all hidden gets the
-same result. A constant mask that hides exactly the future becomes `causal` if no score can be as low as the
-number that hides. Scores or weights with another reader stay as they are.
+The factor may be before or after the product, or on both sides. The mask may be added, chosen with `where`,
+or both. Views may lie between the operators. Hidden keys keep their score, so that a query whose keys are all
+hidden gets the same result. A constant mask that hides exactly the future becomes `causal` if no score can be
+as low as the number that hides. Scores or weights with another reader stay as they are.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from autotensor.graph.rules.scalar_constants import is_wide_float, scaled, unifo
 from autotensor.ir.rewrite import Rules, rule
 
 PRODUCTS = ("matmul", "batch_matmul")
-NO_SCORE_IS_LOWER = -1e38  # a third of float32's range; what exporters hide with is the end of it, or -inf
-SCALES = (1e-12, 1e12)  # a factor outside could lose, before or behind the product, what was a number
-USUAL = 3e-7  # relative difference at which a factor is 1 / sqrt(depth): rounding of its constants
-DEEPEST = 12  # factors, masks and views between product and softmax; a search for both sides of sums is 2^n
+NO_SCORE_IS_LOWER = -1e38  # a third of float32's range; exporters hide with its lowest number or with -inf
+SCALES = (1e-12, 1e12)  # other factors could overflow or vanish before or after the product
+# relative difference up to which a factor counts as 1 / sqrt(depth), whose constants are rounded
+USUAL = 3e-7
+# most factors, masks and views between product and softmax; searching both sides of n sums costs 2^n
+DEEPEST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ class _Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """(q @ kᵀ) * scale, then the masks, first one first."""
+    """(q @ kᵀ) * scale, then the masks in their order."""
 
     product: Apply
-    lead: tuple[int, ...]  # extents of all axes but queries and keys, where the masks apply
+    lead: tuple[int, ...]  # extents of all axes but queries and keys, in the shape to which the masks apply
     scale: float = 1.0
     masks: tuple[_Mask, ...] = ()
 
@@ -67,11 +69,11 @@ def attention(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _guarded(node: GraphNode, uses: Uses) -> tuple[GraphNode, int] | None:
-    """The softmax p whose weights are made 0 for queries that may look nowhere, and how often s is read then.
+    """The softmax p, where queries without visible keys get weights 0, and the number of readers of s then.
 
-    where(isnan(p), 0, p)                            as torch's exporter to ONNX has it
+    where(isnan(p), 0, p)                            as torch's exporter to ONNX writes it
     where(not any(s != -inf), 0, p = softmax(s))     as torch.export decomposes it
-    A result that is NaN because of its operands stays NaN in the replacement.
+    A result that is NaN because of its operands is NaN in the replacement, too.
     """
     match node:
         case Apply("where", (test, zero, Apply("softmax", (s,)) as p)) if (
@@ -86,7 +88,7 @@ def _guarded(node: GraphNode, uses: Uses) -> tuple[GraphNode, int] | None:
 
 
 def _sees(node: GraphNode, s: GraphNode) -> bool:
-    """Whether the node says, for each row of scores, if any of them is not -inf."""
+    """Whether the node says, for each row of scores, whether some score is not -inf."""
     match _uncast(node):
         case Apply("max", (flags,)) as top if top.attr("keepdims") and top.attr("axis") in (
             (-1,),
@@ -107,7 +109,7 @@ def _uncast(node: GraphNode) -> GraphNode:
 
 
 def _below_views(node: GraphNode, uses: Uses) -> GraphNode:
-    """Below reshapes that leave the last two axes as they are."""
+    """The value below reshapes that leave the last two axes as they are."""
     while isinstance(node, Apply) and node.op == "reshape" and uses[node] == 1:
         x = node.inputs[0]
         if x.ndim < 2 or x.shape[-2:] != node.shape[-2:]:
@@ -120,7 +122,7 @@ def _below_views(node: GraphNode, uses: Uses) -> GraphNode:
 
 
 def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Scores | None:
-    """The operations on a product of queries and keys, when each step has this one reader."""
+    """The operations on a product of queries and keys, if each intermediate value has only this reader."""
     if not isinstance(node, Apply) or uses[node] != reads or depth > DEEPEST or node.ndim < 2:
         return None
     if node.op in PRODUCTS:
@@ -132,7 +134,8 @@ def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Sco
     view = _below_views(node, uses)
     if view is not node:
         below = _scores(view, uses, depth + 1)
-        moved = below is not None and not below.masks and len(below.lead) != 2  # else it has its two
+        # else the shape already has batch and heads
+        moved = below is not None and not below.masks and len(below.lead) != 2
         return replace(below, lead=node.shape[:-2]) if below is not None and moved else below
     for mask, x in _maskings(node):
         below = _scores(x, uses, depth + 1)
@@ -146,7 +149,7 @@ def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Sco
 
 
 def _maskings(node: Apply) -> Iterator[tuple[_Mask, GraphNode]]:
-    """The node as a masking of scores of its own shape, in all ways in which it is one."""
+    """Every way to see the node as a masking of scores of its own shape."""
     match node:
         case Apply("add", (a, b)):
             pairs = [(_added(b), a), (_added(a), b)]
@@ -164,7 +167,7 @@ def _maskings(node: Apply) -> Iterator[tuple[_Mask, GraphNode]]:
 
 
 def _added(m: GraphNode) -> _Mask:
-    """s + where(allowed, 0, low) is where(allowed, s, low) if s vanishes in low."""
+    """s + where(allowed, 0, low) is where(allowed, s, low) if s is too small to change low."""
     match m:
         case Apply("where", (allowed, a, b)) if allowed.dtype.is_bool and allowed.shape == m.shape:
             for seen, low, where in ((a, b, allowed), (b, a, _not(allowed))):
@@ -182,7 +185,7 @@ def _not(flags: GraphNode) -> GraphNode:
 
 
 def _attributes(scores: _Scores) -> tuple[tuple[GraphNode, ...], dict[str, object]] | None:
-    """The mask operand, if there is one, and attributes that together do what the masks did; or None."""
+    """The mask operand, if there is one, and the attributes that have the effect of the masks; else None."""
     queries, keys = scores.product.shape[-2:]
     dtype = scores.product.dtype
     match scores.masks:
@@ -213,7 +216,7 @@ def _attributes(scores: _Scores) -> tuple[tuple[GraphNode, ...], dict[str, objec
 
 
 def _hides_the_future(allowed: Array, low: Array, queries: int, keys: int) -> bool:
-    """Whether query i may see the keys 0 … i and no score is as low as what the others get."""
+    """Whether query i sees exactly the keys 0 … i, and all others get less than any score."""
     if allowed.shape[-2:] != (queries, keys) or prod(allowed.shape[:-2]) != 1:
         return False
     seen = np.tri(queries, keys, dtype=bool)
@@ -225,7 +228,7 @@ def _hides_the_future(allowed: Array, low: Array, queries: int, keys: int) -> bo
 
 
 def _attention(node: Apply, scores: _Scores, *, is_guarded: bool) -> GraphNode | None:
-    """node: softmax(scores) @ v; guarded: 0 for queries that may look nowhere"""
+    """node: softmax(scores) @ v; is_guarded: queries without visible keys get 0."""
     product = scores.product
     a, b = product.inputs
     q = _turned(a) if product.attr("transpose_a") else a  # […, queries, depth]
@@ -251,14 +254,14 @@ def _attention(node: Apply, scores: _Scores, *, is_guarded: bool) -> GraphNode |
 
 
 def _sees_something(mask: GraphNode) -> GraphNode:
-    """Which queries see a key at all; the mask may have one key for all."""
+    """Which queries see any key; the mask may have a single value for all keys."""
     flags = mask if mask.dtype.is_bool else apply("greater", (mask, constant(-math.inf, dtype=mask.dtype)))
     count = apply("sum", (apply("cast", (flags,), {"dtype": "int32"}),), {"axis": -1, "keepdims": True})
     return apply("greater", (count, constant(0, dtype=count.dtype)))
 
 
 def _two(lead: tuple[int, ...], is_masked: bool) -> tuple[int, int] | None:
-    """Batch and heads; more axes than two cannot be joined under a mask that broadcasts over some."""
+    """Batch and heads. More than two axes cannot be joined if a mask broadcasts over some of them."""
     if len(lead) > 2:
         return None if is_masked else (prod(lead[:-1]), lead[-1])
     batch, heads = (1,) * (2 - len(lead)) + lead
@@ -276,7 +279,7 @@ def _turned(x: GraphNode) -> GraphNode:
 
 
 def _unscaled(x: GraphNode, depth: int = 0) -> tuple[float, GraphNode]:
-    """(c, y) with x = c * y, looked for below views and transposes; c is 1 when there is no factor."""
+    """(c, y) with x = c * y; the factor may lie below views and transposes. c is 1 if there is no factor."""
     part = scaled(x)
     if part is not None and depth < DEEPEST:
         number, y = _unscaled(part[1], depth + 1)

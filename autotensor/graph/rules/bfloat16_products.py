@@ -1,12 +1,12 @@
-"""Products of many rows in bfloat16: both operands in 16 bits, products and sums in float32.
+"""Products of many rows in bfloat16: operands of 16 bits, and products and sums in float32.
 
     relu(y) ─▶ dense(…, w)            cast(relu(y): bfloat16) ─▶ dense(…, w: bfloat16, sums="float32")
             └▶ add(…)         ──▶                             └▶ cast(float32, as_read) ─▶ add(…)
 
-Dot instructions add two such products at a time. The operand is stored in bfloat16 by the kernel that makes
-it, and its other readers widen each element that they load; norms, sums and functions between products
-compute in float32. Weights are rounded once, now. So every operand of a product, and every value that one
-reads, is rounded to 8 bits; nothing else is.
+Dot instructions add two such products at a time. The kernel that makes the operand stores it in bfloat16, and
+the operand's other readers widen each element that they load. Norms, sums and functions between products
+compute in float32. Weights are rounded once, by this pass. So only the operands of products, and the values
+that products read, are rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from autotensor.graph.storage import storage
 from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.operators import Kind
 
-ROWS = 4  # rows of results from which on a product is worth it (chosen, 2026-11)
-DEPTH, COLUMNS = 16, 16  # least terms of a product, and columns of its weights (chosen, 2026-11)
+ROWS = 4  # a product with at least this many rows of results is worth it (chosen, 2026-11)
+# fewest terms of a product's sums, and fewest columns of its weights (chosen, 2026-11)
+DEPTH, COLUMNS = 16, 16
 
 
 def in_bfloat16(
@@ -30,7 +31,7 @@ def in_bfloat16(
 ) -> Graph:
     """The graph with its large products in bfloat16.
 
-    pays: whether a product is faster so. keep: patterns of layers that stay.
+    pays: whether a product is faster in bfloat16. keep: patterns of layers that stay in float32.
     """
     kept = kept_layers(graph, keep)
     products = {n for n in graph.applies if is_product(n) and n not in kept and pays(n)}
@@ -78,7 +79,7 @@ def is_product(node: Apply) -> bool:
 
 
 def _half(x: GraphNode, made: dict[GraphNode, GraphNode], half: dict[GraphNode, GraphNode]) -> GraphNode:
-    """The operand of a product: a copy of an argument, or of a result that the caller gets in float32."""
+    """A product's operand in bfloat16. Arguments, and results that the caller gets in float32, are copied."""
     if x not in half:
         if isinstance(x, Apply) and x.kind is Kind.VIEW:
             half[x] = x.given((_half(x.inputs[0], made, half),))

@@ -1,11 +1,11 @@
-"""Broadcasts stand behind what is computed from them, and go where the reader broadcasts by itself.
+"""Moves broadcasts behind the operators that read them, and drops those whose reader broadcasts anyway.
 
     where(broadcast_to(c), 0, -inf)   ──▶  broadcast_to(where(c, 0, -inf))
     scores + broadcast_to(mask)       ──▶  scores + mask
-    attention(q, k, v, broadcast_to(mask))  ──▶  attention(q, k, v, mask);  a mask that hides nothing goes
+    attention(q, k, v, broadcast_to(mask))  ──▶  attention(q, k, v, mask), without a mask that hides nothing
 
-Exporters write out masks of [batch, 1, queries, keys] from one number for each key. Made so, a mask of 3000
-tokens takes 36 MB, and every head reads all of it.
+Exporters write out masks of [batch, 1, queries, keys] from one number for each key. A mask of 3000 tokens
+that is written out takes 36 MB, and every head reads all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.ir.rewrite import Rules, rule
 
-QUERIES = {"attention": 3, "self_attention": 1}  # operands ahead of the mask
+QUERIES = {"attention": 3, "self_attention": 1}  # number of operands before the mask
 
 
 def broadcasts_last(graph: Graph) -> Graph:
@@ -25,7 +25,7 @@ def broadcasts_last(graph: Graph) -> Graph:
 
 @rule(Apply)
 def behind(node: Apply, uses: Uses) -> GraphNode | None:
-    """f(broadcast_to(x), y) ──▶ f(x, y), broadcast if that is still needed"""
+    """f(broadcast_to(x), y) ──▶ f(x, y), followed by a broadcast if the shape needs one"""
     if not node.is_elementwise:
         return None
     inputs = tuple(_source(x) for x in node.inputs)
@@ -58,7 +58,7 @@ def _source(x: GraphNode) -> GraphNode:
 
 
 def _compact(array: Array) -> Array:
-    """With one element along every axis along which all are equal."""
+    """The array with one element along every axis along which all elements are equal."""
     for axis in range(array.ndim):
         first = array.take([0], axis) if array.shape[axis] else array
         if array.shape[axis] > 1 and bool((array == first).all()):

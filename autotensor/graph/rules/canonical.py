@@ -1,12 +1,12 @@
-"""One way to write each thing: what frontends spell in many ways gets one form, and what does nothing goes.
+"""Gives the different forms that frontends write one form, and removes operators that do nothing.
 
 flatten, squeeze, unsqueeze, reshape   ──▶  reshape(shape), one in a row
 conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadcast)
 transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
-transpose(reshape(transpose(x)))       ──▶  the same: tokens that become an image, and an image tokens
+transpose(reshape(transpose(x)))       ──▶  the same, where tokens become an image or an image becomes tokens
 conv2d(pad(x))                         ──▶  conv2d with padding
 add(constant, x)                       ──▶  add(x, constant)
-matmul(x, constant)                    ──▶  dense(x, constant, turned round)
+matmul(x, constant)                    ──▶  dense(x, constant transposed)
 add(reshape(dense(x)), bias)           ──▶  reshape(add(dense(x), bias))
 """
 
@@ -26,12 +26,13 @@ from autotensor.operators import Kind
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 IDEMPOTENT = frozenset({"relu", "relu6", "abs", "floor", "ceil", "round"})
 NOTHING = frozenset({"identity", "dropout"})  # at inference
-JOINED = 64  # tensors of one concat
-RECOMPUTED = "recomputed"  # a view that keeps two computations apart; without it they would be one
+JOINED = 64  # most tensors of one concat
+# attribute of a view that keeps two equal computations apart; without it they would be one
+RECOMPUTED = "recomputed"
 
 
 def reshape(x: GraphNode, shape: Iterable[int]) -> GraphNode:
-    """x in another shape; x itself when it has it."""
+    """x in another shape, or x itself if it already has this shape."""
     wanted = tuple(shape)
     return x if x.shape == wanted else apply("reshape", (x,), {"shape": wanted})
 
@@ -47,7 +48,7 @@ def transpose(x: GraphNode, axes: Sequence[int]) -> GraphNode:
 
 
 def transposition(node: Apply) -> tuple[int, ...]:
-    """Axes of a transpose, all given and counted from the front."""
+    """The axes of a transpose, all of them, counted from the front."""
     rank = node.ndim
     axes = node.attr("axes") or tuple(reversed(range(rank)))
     return tuple(a % rank for a in axes)
@@ -81,7 +82,7 @@ def one_view(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def many_at_once(node: Apply, uses: Uses) -> GraphNode | None:
-    """concat of hundreds ──▶ concat of concats: a kernel has only so many arguments"""
+    """concat of hundreds ──▶ concat of concats, because a kernel can have only so many arguments"""
     if node.op != "concat" or len(node.inputs) <= JOINED:
         return None
     groups = (node.inputs[n : n + JOINED] for n in range(0, len(node.inputs), JOINED))
@@ -104,8 +105,8 @@ def transposes(node: Apply, uses: Uses) -> GraphNode | None:
 def transposes_around_view(node: Apply, uses: Uses) -> GraphNode | None:
     """transpose(reshape(transpose(x)))  ──▶  reshape(transpose(reshape(x))), or reshape(x)
 
-    [n, hw, c] ─▶ [n, c, hw] ─▶ [n, c, h, w] ─▶ [n, h, w, c]: nothing moves. A new transpose has no more axes
-    than the old ones have.
+    [n, hw, c] ─▶ [n, c, hw] ─▶ [n, c, h, w] ─▶ [n, h, w, c] moves no elements. The new transpose has no more
+    axes than the old ones.
     """
     match node:
         case Apply("transpose", (Apply("reshape", (Apply("transpose", (x,)) as first,)) as view,)):
@@ -130,9 +131,9 @@ def transposes_around_view(node: Apply, uses: Uses) -> GraphNode | None:
 def common_parts(
     a: Sequence[int], b: Sequence[int]
 ) -> tuple[list[int], list[list[int]], list[list[int]]] | None:
-    """Extents of which the axes of both shapes are products, in order, and which of them each axis has.
+    """The extents whose products are the axes of both shapes, in order, and for each axis its extents.
 
-    None if the axes cut each other.
+    None if the axes overlap only in part.
 
     >>> common_parts((2, 12), (2, 3, 4))
     ([2, 3, 4], [[0], [1, 2]], [[0], [1], [2]])
@@ -161,7 +162,7 @@ def common_parts(
 
 
 def _runs(before: Sequence[int], after: Sequence[int]) -> list[list[int]]:
-    """The numbers of `after`, cut where neighbours are not neighbours in `before`."""
+    """The numbers of `after`, split between neighbours that do not follow each other in `before`."""
     follows = dict(pairwise(before))
     runs: list[list[int]] = []
     for n in after:
@@ -217,7 +218,7 @@ def product_with_constant(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _one_matrix(stack: Array) -> Array | None:
-    """The matrix of which a stack […, k, n] holds copies, as broadcasting does; None if they differ."""
+    """The matrix, if all matrices of a stack […, k, n] are equal as after a broadcast; None otherwise."""
     if stack.ndim < 2 or stack.size == 0:
         return None
     matrices = stack.reshape(-1, *stack.shape[-2:])
@@ -227,7 +228,7 @@ def _one_matrix(stack: Array) -> Array | None:
 
 @rule(Apply)
 def bias_below_view(node: Apply, uses: Uses) -> GraphNode | None:
-    """add(reshape(dense(x)), b) ──▶ reshape(add(dense(x), b))        for one number for each column"""
+    """add(reshape(dense(x)), b) ──▶ reshape(add(dense(x), b))        if b has one number for each column"""
     match node:
         case Apply("add", (Apply("reshape", (Apply("dense") as y,)) as view, Constant() as b)):
             columns = y.shape[1]

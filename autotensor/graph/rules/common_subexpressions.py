@@ -1,7 +1,7 @@
-"""Common subexpressions.
+"""Finds common subexpressions.
 
-Nodes are interned, so equal applications are one node already, and a graph holds only what its outputs
-need. So a rule only has to recognise the same operation with its operands in two orders.
+Nodes are interned, so equal applications are one node already, and a graph holds only the nodes that its
+outputs need. So the rule only has to recognise the same operation with its operands in two orders.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Constant folding: what depends on constants only is computed now, by the operators' NumPy references.
+"""Folds constants: values that depend only on constants are computed now, with the NumPy references.
 
-Large weights in few bits stay as they are where a product reads them: cast(int8[n, k]) is four times its
-bytes, and a kernel converts a packed weight as it loads it (`graph/partition.py` writes it so). A transpose
-of such weights moves below the conversion, and a product with them takes the form of `dense`.
+Large weights in few bits stay as they are where a product reads them. cast(int8[n, k]) takes four times their
+bytes, and a kernel converts a packed weight while it loads it (`graph/partition.py` writes the kernel so). A
+transpose of such weights moves below the conversion, and a product with them becomes a `dense`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotensor.graph.rules.canonical import reshape, transposition
 from autotensor.graph.weights import is_converted, is_weight
 from autotensor.ir.rewrite import Rules, rule
 
-# A result much larger than its inputs (a broadcast, say) is cheaper to compute than to read from memory.
+# A result much larger than its inputs, such as a broadcast, is cheaper to compute than to read from memory.
 MAX_GROWTH_BYTES = 1 << 20
 
 
@@ -39,7 +39,7 @@ FOLD = Rules(fold)
 
 
 def _read(node: Apply) -> list[Array] | None:
-    """The arrays that the node is made of; None if it is not made of arrays alone."""
+    """The arrays from which the node is computed; None if some input is not a constant."""
     found = [x.array for x in node.inputs if isinstance(x, Constant)]
     return found if found and len(found) == len(node.inputs) else None
 
@@ -50,7 +50,7 @@ def _folded(node: Apply) -> Constant:
 
 
 def _beside_weights(graph: Graph) -> Rules:
-    """A value that only its wider type enlarges is folded too, unless a product reads it."""
+    """Rules that also fold values which only a wider type makes larger, unless a product reads them."""
     roots = {n for n in graph.applies if is_converted(n) and _is_large(n) and _is_for_products(graph, n)}
     kept = {x for n in roots for x in _parts(n)}
 
@@ -94,13 +94,13 @@ def _beside_weights(graph: Graph) -> Rules:
 
 
 def _is_large(node: Apply) -> bool:
-    """Whether the conversion would make more than it reads, and more than a little."""
+    """Whether the conversion's result is larger than its constants by more than a little."""
     read = sum(c.array.nbytes for c in _parts(node) if isinstance(c, Constant))
     return prod(node.shape) * node.dtype.bytes > read + MAX_GROWTH_BYTES
 
 
 def _parts(node: GraphNode) -> set[GraphNode]:
-    """All that a conversion is made of, itself included."""
+    """The conversion and all nodes from which it is computed."""
     found: set[GraphNode] = {node}
     for x in node.inputs if isinstance(node, Apply) else ():
         found |= _parts(x)
@@ -108,7 +108,7 @@ def _parts(node: GraphNode) -> set[GraphNode]:
 
 
 def _is_for_products(graph: Graph, node: GraphNode) -> bool:
-    """Whether products alone read the node as their weights, maybe transposed or converted further."""
+    """Whether only products read the node, as their weights; transposes and conversions may lie between."""
     if node in graph.outputs:
         return False
     for reader in graph.consumers[node]:

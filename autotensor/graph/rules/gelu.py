@@ -1,10 +1,11 @@
-"""GELU written out, as exporters do, becomes the operator.
+"""Recognises GELU that is written out in single operators, as exporters write it.
 
     x * 0.5 * (1 + erf(x / √2))                               ──▶  gelu(x)
     x * 0.5 * (1 + tanh(√(2/π) * (x + 0.044715 * x³)))         ──▶  gelu(x, approximate="tanh")
 
-Factors may stand in any order and at either side; x³ may be a power or a product, and x may be drawn out of
-the inner sum. Constants must be these numbers: x * sigmoid(1.702 x) and others of the family stay.
+Factors may be in any order and on either side. x³ may be a power or a product, and x may be factored out of
+the inner sum. Constants must be exactly these numbers: x * sigmoid(1.702 x) and other relatives stay as they
+are.
 Source: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), for both forms.
 """
 
@@ -36,7 +37,7 @@ def gelu(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _form(x: GraphNode, other: GraphNode, uses: Uses) -> str | None:
-    """Which GELU it is whose factors are x and `other` = 1 + f(…)."""
+    """Which GELU is the product of x and `other` = 1 + f(…); None if it is neither."""
     one = shifted(other)
     if one is None or one[0] != 1.0 or uses[other] != 1:
         return None
@@ -82,7 +83,7 @@ def _degree(factor: GraphNode, x: GraphNode) -> float:
         case Apply("power", (base, exponent)) if base is x and factor.shape == x.shape:
             number = number_of(exponent)
             return number if number is not None and number in (2.0, 3.0) else math.nan
-        case Apply("multiply", (a, b)) if a is x and b is x:  # a square that others read too
+        case Apply("multiply", (a, b)) if a is x and b is x:  # a square that others read, too
             return 2
     return 1 if factor is x else math.nan
 

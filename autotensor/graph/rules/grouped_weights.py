@@ -1,10 +1,10 @@
-"""Weights that share a scale by groups along the sums, as DequantizeLinear with blocks writes them.
+"""Weights whose groups along the summed axis share a scale, as DequantizeLinear with blocks writes them.
 
     matmul(x[rows, k], dequantize(q: int8[k, n], take(scale[k / 32, n], …)))
         ──▶   dense_nbits(x, q in 4 bits, scale)                         few rows; one kernel
 
-A product of few rows waits for its weights, so they stay in 4 bits where the numbers fit, or else in 8. Where
-many rows share them, they become float32 when the model is compiled.
+A product of few rows waits for its weights, so they stay in 4 bits if their values fit, or else in 8. If many
+rows share the weights, these become float32 when the model is compiled.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from autotensor.graph.rules.canonical import reshape, transposition
 from autotensor.graph.weights import PRODUCTS
 from autotensor.ir.rewrite import Rules, rule
 
-ROWS = 16  # up to which it pays; with 64 rows, 1024 x 1024 takes 1.13 x float32's time (Zen 4, 2026-11)
-SIZES = (128, 64, 32, 16)  # sizes of groups; a larger group is several of these
+ROWS = 16  # most rows that pay; with 64 rows, 1024 x 1024 takes 1.13 x float32's time (Zen 4, 2026-11)
+SIZES = (128, 64, 32, 16)  # sizes of groups; a larger group is split into several of these
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """(q - zero) * scale, all [n, k]."""
+    """(q - zero) * scale, where all three have the shape [n, k]."""
 
     q: Array  # int8 or uint8
     scale: Array
@@ -62,7 +62,7 @@ def grouped_weights(graph: Graph) -> Graph:
 
 
 def _grouped(weights: GraphNode, by_rows: bool) -> Grouped | None:
-    """Weights [n, k] (by rows) or [k, n] that a `dequantize` makes of bytes, with scales that vary with k."""
+    """Weights [n, k] (`by_rows`) or [k, n] that a `dequantize` makes, if their scale varies along k."""
     match weights:
         case Apply("transpose", (x,)) if transposition(weights) == (1, 0):
             return _grouped(x, not by_rows)
@@ -76,11 +76,11 @@ def _grouped(weights: GraphNode, by_rows: bool) -> Grouped | None:
     full = Grouped(q.array, np.broadcast_to(scale, q.shape), np.broadcast_to(zero, q.shape))
     full = full if by_rows else full.turned()
     varies = any(bool((t != t[:, :1]).any()) for t in (full.scale, full.zero))
-    return full if varies else None  # one scale a row: the weights' own type is enough
+    return full if varies else None  # with one scale for a row, the weights' own type is enough
 
 
 def _value(x: GraphNode) -> Array | None:
-    """The array of a node that is made of constants."""
+    """The array of a node that is computed from constants; None for others."""
     if isinstance(x, Constant):
         return x.array
     parts = [_value(i) for i in x.inputs] if isinstance(x, Apply) else [None]

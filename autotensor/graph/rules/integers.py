@@ -1,26 +1,26 @@
-"""Quantised graphs in integers: operators that are written in floats between `dequantize` and `quantize`.
+"""Computes quantised graphs in integers, although files write them in floats.
 
     quantize(relu(conv2d(dequantize(x), dequantize(w)) + b))
 
         ──▶   requantize(conv2d(x, w, zeros=…) + b)            one kernel: bytes in, sums in int32, bytes out
 
-Each rule moves one `dequantize` one operator down, or one `quantize` up; where two meet, they are one
-`requantize`, or nothing:
+Each rule moves one `dequantize` one operator down, or one `quantize` one operator up. Where two meet, they
+become one `requantize`, or nothing:
 
     conv2d(dequantize(x, s), dequantize(w, t))  ──▶  dequantize(conv2d(x, w, zeros=…), s * t)
-    dequantize(x, s) + dequantize(b, s)         ──▶  dequantize(x + b, s)               sums of one scale
-    transpose(dequantize(x))                    ──▶  dequantize(transpose(x))           what only moves bytes
+    dequantize(x, s) + dequantize(b, s)         ──▶  dequantize(x + b, s)               for sums of one scale
+    transpose(dequantize(x))                    ──▶  dequantize(transpose(x))           if only bytes move
     mean(dequantize(x, s))                      ──▶  dequantize(sum(x), s / count)
-    quantize(clip(y))                           ──▶  clip(quantize(y))                  ends as bytes
+    quantize(clip(y))                           ──▶  clip(quantize(y))                  limits become bytes
     quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               nothing where s = t
     quantize(dequantize(a, s) + dequantize(b, t), u)
                                                 ──▶  requantize(a, s / u, shift=b, shift_scale=t / u)
 
-So integers reach as far as there are rules, whatever operators a file has between the two. Scales of the new
-nodes are products and quotients of float32, in the order that they stand here. docs/numerics.md says how far
-results may differ from the floats'; `left_in_float` lists the operators that stay in floats, and why.
-Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference" (CVPR 2018).
+So integers reach as far as there are rules, whichever operators a file has between `dequantize` and
+`quantize`. The scales of the new nodes are products and quotients of float32, computed in the order shown
+above. docs/numerics.md says how far results may differ from the floats; `left_in_float` lists the operators
+that stay in floats, and why. Source: Jacob et al., "Quantization and Training of Neural Networks for
+Efficient Integer-Arithmetic-Only Inference" (CVPR 2018).
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from autotensor.operators import Kind
 from autotensor.operators.window import windows_of
 
 PRODUCTS = ("matmul", "batch_matmul")
-# operators each of whose results is one element of the first operand
+# operators whose results are elements of the first operand
 MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
-SAME = 1e-6  # relative: scales nearer than this are one; files compute s * t in two ways
+SAME = 1e-6  # relative: scales that differ by less are equal; files compute s * t in two ways
 ONE = np.ones((), np.float32)
-# scales: the product of two, and a quotient, keep all their bits in float32
+# limits of scales: the product of two scales, and a quotient, keep all their bits in float32
 SMALLEST, GREATEST = 1e-18, 1e18
 FURTHEST = 2**31 - 1  # the greatest signed number of 32 bits
-LARGEST = 2**30  # the greatest sum, so that a sum plus a bias fits into 32 bits
+LARGEST = 2**30  # the greatest sum allowed, so that a sum plus a bias fits into 32 bits
 
 
-# -- what a node stands for --------------------------------------------------------------------------------
+# -- the values of nodes -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Real:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one scale is for all elements."""
+        """Whether all elements have the same scale."""
         return self.scale.size == 1
 
     def times(self, scale: Array) -> Array:
@@ -90,7 +90,7 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """How a `quantize` rounds: by one scale and zero point."""
+    """How a `quantize` rounds: with one scale and one zero point."""
 
     y: GraphNode  # the node that it reads
     scale: Array  # float32, one element
@@ -98,15 +98,17 @@ class Small:
     dtype: str
 
     def on(self, y: GraphNode) -> GraphNode:
-        """Another value, rounded in the same way."""
+        """The node that rounds another value in the same way."""
         zero = constant(np.array(self.zero, self.dtype))
         return apply("quantize", (y, constant(self.scale), zero), {"dtype": self.dtype})
 
     def sums(
         self, total: GraphNode, scale: Array, shift: GraphNode | None = None, **of_shift: float
     ) -> GraphNode:
-        """Sums of integers, rounded so; scale: what one of them stands for. of_shift: attributes of a shift
-        that is integers."""
+        """Sums of integers, rounded in the same way.
+
+        scale: the value of an integer 1. of_shift: attributes of a shift that consists of integers.
+        """
         ratio = np.asarray(scale / self.scale, np.float32)
         inputs = (total, constant(ratio), *(() if shift is None else (shift,)))
         return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype, **of_shift})
@@ -119,7 +121,7 @@ class Small:
 
 
 def real(node: GraphNode) -> Real | None:
-    """The integers, scale and zero point of a `dequantize` with known scale; None for other nodes."""
+    """The integers, scale and zero point of a `dequantize` with a constant scale; None for other nodes."""
     match node:
         case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
             known, at = _usable(scale), _same(zero)
@@ -140,7 +142,7 @@ def small(node: GraphNode) -> Small | None:
 
 
 def _usable(scale: Constant) -> Array | None:
-    """A scale as float32; None if a product with it may lose more than its last bit."""
+    """A scale as float32; None if products with it may lose more than their last bit."""
     if not scale.dtype.is_float:
         return None
     s = scale.array.astype(np.float32)
@@ -151,7 +153,7 @@ def _usable(scale: Constant) -> Array | None:
 
 
 def _same(zero: Sequence[GraphNode]) -> int | None:
-    """The number that a zero point is everywhere; 0 without one."""
+    """The zero point if it is one constant number for all elements; 0 if there is none; otherwise None."""
     if not zero:
         return 0
     z = zero[0]
@@ -162,19 +164,19 @@ def _same(zero: Sequence[GraphNode]) -> int | None:
 
 
 def _holds(dtype: DType, zero: int) -> bool:
-    """Whether a zero point is a number of the type."""
+    """Whether the type can hold this zero point."""
     if not dtype.is_int:
         return False
     limits = np.iinfo(dtype.numpy)
     return int(limits.min) <= zero <= int(limits.max)
 
 
-# -- what only moves elements ------------------------------------------------------------------------------
+# -- operators that only move elements ---------------------------------------------------------------------
 
 
 @rule(Apply)
 def scales(node: Apply, uses: Uses) -> GraphNode | None:
-    """Constants that are scales, or weights that only move, are computed now."""
+    """Computes constants now that are scales, or weights whose elements only move."""
     if (
         node.op == "dequantize"
         or not node.inputs
@@ -187,7 +189,7 @@ def scales(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def moved(node: Apply, uses: Uses) -> GraphNode | None:
-    """transpose(dequantize(x)) ──▶ dequantize(transpose(x)), views and the greatest of a window likewise"""
+    """transpose(dequantize(x)) ──▶ dequantize(transpose(x)); views and maxima of windows in the same way"""
     if not node.inputs or node.results > 1:
         return None
     r = real(node.inputs[0])
@@ -212,7 +214,7 @@ def moved(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _reshaped(r: Real, shape: Sequence[int]) -> Array | None:
-    """The scale in a view of another shape; None where it would vary within an axis."""
+    """The scale for a view of another shape; None if the scale would vary within an axis of the view."""
     if r.is_plain:
         return r.scale
     if r.scale.shape == r.q.shape or r.scale.size == prod(shape):
@@ -224,7 +226,7 @@ def _reshaped(r: Real, shape: Sequence[int]) -> Array | None:
 
 @rule(Apply)
 def joined(node: Apply, uses: Uses) -> GraphNode | None:
-    """concat(dequantize(a), dequantize(b)) ──▶ dequantize(concat(a, b)), of one scale and zero point"""
+    """concat(dequantize(a), dequantize(b)) ──▶ dequantize(concat(a, b)), if scale and zero point are equal"""
     if node.op != "concat":
         return None
     parts = [real(x) for x in node.inputs]
@@ -270,7 +272,7 @@ def is_product(node: Apply) -> bool:
 
 
 def why_no_product(node: Apply) -> str:
-    """Why a product of floats does not become a product of integers; "" where it does."""
+    """Why a product of floats does not become a product of integers; "" if it does."""
     x, w = (real(i) for i in node.inputs)
     if x is None or w is None:
         which = "data are" if x is None else "weights are"
@@ -298,7 +300,7 @@ def _what_it_is(x: GraphNode) -> str:
 
 
 def _of_results(node: Apply, w: Real) -> Array | None:
-    """The weights' scale so that it broadcasts against the result; None if it varies along what is summed."""
+    """The weights' scale, shaped to broadcast to the result; None if it varies along a summed axis."""
     if w.is_plain:
         return w.scale
     rank, axes = node.ndim, w.q.ndim
@@ -311,11 +313,11 @@ def _of_results(node: Apply, w: Real) -> Array | None:
 
 
 def largest_sum(node: Apply, x: Real, w: Real) -> int:
-    """A number that no sum of the product exceeds."""
+    """A number that the absolute value of the product's sums does not exceed."""
     own = _own_axis(node, w)
     if isinstance(w.q, Constant):
         sizes = np.abs(w.q.array.astype(np.int64) - w.zero)
-        first = w.q.ndim - 2 if node.op in PRODUCTS else 0  # in front are other matrices
+        first = w.q.ndim - 2 if node.op in PRODUCTS else 0  # earlier axes number other matrices
         over = tuple(a for a in range(first, w.q.ndim) if a != own)
         return _furthest(x) * int(sizes.sum(axis=over).max(initial=0))
     depth = w.q.shape[-2 if own == w.q.ndim - 1 else -1] if node.op in PRODUCTS else prod(w.q.shape[1:])
@@ -323,7 +325,7 @@ def largest_sum(node: Apply, x: Real, w: Real) -> int:
 
 
 def _most(q: GraphNode) -> int:
-    """A number that no element exceeds in size."""
+    """A number that the absolute value of the elements does not exceed."""
     match q:
         case Constant():
             return int(np.abs(q.array.astype(np.int64)).max(initial=0))
@@ -338,7 +340,7 @@ def _most(q: GraphNode) -> int:
 
 
 def _own_axis(node: Apply, w: Real) -> int:
-    """The axis of the weights that is the result's, too: channels, or columns."""
+    """The axis of the weights that is also an axis of the result: channels or columns."""
     if node.op in PRODUCTS:
         return w.q.ndim - (2 if node.attr("transpose_b") else 1)
     return 0
@@ -354,7 +356,7 @@ def _furthest(r: Real) -> int:
 
 @rule(Apply)
 def bias(node: Apply, uses: Uses) -> GraphNode | None:
-    """dequantize(x, s) + dequantize(b, s) ──▶ dequantize(x + b, s), of sums in 32 bits"""
+    """dequantize(x, s) + dequantize(b, s) ──▶ dequantize(x + b, s), for sums in 32 bits"""
     if node.op != "add":
         return None
     a, b = (real(x) for x in node.inputs)
@@ -371,7 +373,7 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def mean(node: Apply, uses: Uses) -> GraphNode | None:
-    """mean(dequantize(x, s)) ──▶ dequantize(sum(x) - count * zero, s / count), of windows likewise"""
+    """mean(dequantize(x, s)) ──▶ dequantize(sum(x) - count * zero, s / count); pooling in the same way"""
     if node.op not in ("mean", "avg_pool2d", "global_avg_pool2d"):
         return None
     r = real(node.inputs[0])
@@ -398,7 +400,7 @@ def mean(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _elements(node: Apply) -> tuple[Array, Array]:
-    """How many elements of x each window has, and by how many it divides; these broadcast as the result."""
+    """For each window, its number of elements of x, and its divisor; both broadcast to the result."""
     layout, x = str(node.attr("layout")), node.inputs[0]
     extents = [x.shape[layout.index(a)] for a in "HW"]
     stride = node.attr("kernel") if node.attr("stride") is None else node.attr("stride")
@@ -420,7 +422,7 @@ def _elements(node: Apply) -> tuple[Array, Array]:
 
 @rule(Apply)
 def clipped(node: Apply, uses: Uses) -> GraphNode | None:
-    """quantize(clip(y)) ──▶ clip(quantize(y)): rounding keeps the order of numbers, which y must be"""
+    """quantize(clip(y)) ──▶ clip(quantize(y)): rounding keeps the order of numbers. y must not be NaN."""
     q = small(node)
     if q is None or not isinstance(q.y, Apply):
         return None
@@ -442,8 +444,10 @@ def clipped(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _is_number(y: GraphNode) -> bool:
-    """Whether no element can be not-a-number, of which a clip makes one thing and `quantize` another: whole
-    numbers times scales, and few sums and products of such, stay far below infinity."""
+    """Whether no element can be NaN, which a clip and `quantize` treat differently.
+
+    Integers times scales, and sums and products of a few of them, are far from infinity.
+    """
     match y:
         case Constant():
             return bool(np.isfinite(y.array).all())
@@ -457,7 +461,7 @@ def _is_number(y: GraphNode) -> bool:
 
 
 def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
-    """The input of a clip and its ends; None for other operators."""
+    """The input of a clip and its limits; None for other operators."""
     match y:
         case Apply("relu", (x,)):
             return x, 0.0, None
@@ -475,7 +479,7 @@ def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
 
 @rule(Apply)
 def rounded_before(node: Apply, uses: Uses) -> GraphNode | None:
-    """quantize(transpose(y)) ──▶ transpose(quantize(y)), views likewise; quantize(concat(…)) part by part"""
+    """quantize(transpose(y)) ──▶ transpose(quantize(y)); views too; quantize(concat(…)) part by part"""
     q = small(node)
     match q.y if q is not None else None:
         case Apply("reshape" | "transpose", (x,)) as view if uses[view] == 1:
@@ -519,7 +523,7 @@ def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
         shift: GraphNode = constant((sign * right.array.astype(np.float32) / q.scale).astype(np.float32))
     elif b is not None:
         ratio = np.asarray(sign * b.scale / q.scale, np.float32)
-        if ratio.size == 1 and b.q.dtype.bits <= 16:  # bytes between kernels, not floats
+        if ratio.size == 1 and b.q.dtype.bits <= 16:  # kernels pass bytes instead of floats
             of_shift = {"shift_scale": float(ratio), "shift_zero": b.zero}
             return q.sums(a.whole(), a.scale, b.q, **of_shift)
         zero = () if b.zero == 0 else (constant(b.zero, dtype=b.q.dtype),)
@@ -561,18 +565,18 @@ INTEGERS = Rules(
 
 
 def in_integers(graph: Graph) -> Graph:
-    """The graph with integers between its quantised tensors, where there are rules for it."""
+    """The graph with integers between its quantised tensors, wherever rules exist."""
     if not any(n.op == "dequantize" for n in graph.applies):
         return graph
     made = views_behind(canonicalize(rewrite_graph(graph, INTEGERS, name="in integers")))
     return sums_in_32_bits(in_whole_numbers(as_they_lie(canonicalize(made))))
 
 
-# -- what is left --------------------------------------------------------------------------------------------
+# -- operators that stay in floats -------------------------------------------------------------------------
 
 
 def left_in_float(graph: Graph) -> Iterator[tuple[Apply, str]]:
-    """Operators of a graph after the pass that compute in floats from quantised values, with the reasons."""
+    """The operators that still compute in floats from quantised values after the pass, with the reasons."""
     for node in graph.applies:
         if node.op in ("quantize", "dequantize", "requantize") or not any(map(_is_quantised, node.inputs)):
             continue

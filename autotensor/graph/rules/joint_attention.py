@@ -1,12 +1,12 @@
-"""Attention whose queries, keys and values are views of one product, by whatever views they came about.
+"""Finds attention whose queries, keys and values are views of one product, whatever these views are.
 
     y = dense(x, [wq wk wv])                                 [batch * tokens, 3 * heads * depth]
     attention(views(y), views(y), views(y))                  ──▶  self_attention(reshape(y))
 
-torch's MultiheadAttention turns the joint product round three times before it takes its thirds, with tokens
-in front of the batch. No list of views is matched: an array of positions in y goes through them, and what
-comes out is compared with where self_attention reads. Where the tokens are in front, rows change places once,
-before the product.
+torch's MultiheadAttention transposes the joint product three times before it takes its thirds, and tokens
+come before the batch. The rule does not match a list of views. It sends an array of positions in y through
+the views, and compares the result with the positions that self_attention reads. If the tokens come first, the
+rows are transposed once, before the product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import OPERATORS
 
 VIEWS = ("reshape", "transpose", "slice", "squeeze", "unsqueeze", "flatten")
-MOST = 1 << 24  # elements of a product that is followed: beyond, its positions take a second
+MOST = 1 << 24  # most elements of a product that is checked; with more, the positions take a second
 
 
 def joint_products(graph: Graph) -> Graph:
@@ -44,7 +44,7 @@ def views_of_one(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if isinstance(root, Constant) or any(_root(x) is not root for x in operands[1:]):
         return None
-    # positions of y's elements, each [batch, tokens, heads, depth]
+    # positions of y's elements, each array [batch, tokens, heads, depth]
     read = [_positions(x, root) for x in operands]
     if heads_first:
         read = [x.transpose(SWAPPED) for x in read]
@@ -63,14 +63,14 @@ def views_of_one(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode) -> GraphNode:
-    """The value that x is a view of."""
+    """The value of which x is a view."""
     while isinstance(x, Apply) and x.op in VIEWS:
         x = x.inputs[0]
     return x
 
 
 def _positions(x: GraphNode, root: GraphNode) -> Array:
-    """For each element of x the position in its root, row-major."""
+    """For each element of x, its position in `root`, row-major."""
     if x is root:
         return np.arange(prod(x.shape)).reshape(x.shape)
     assert isinstance(x, Apply)
@@ -80,8 +80,11 @@ def _positions(x: GraphNode, root: GraphNode) -> Array:
 
 
 def _batch_first(y: GraphNode, tokens: int, batch: int) -> GraphNode:
-    """Rows [tokens * batch, n] as [batch * tokens, n]; they change places before the product if y is one, for
-    its operand is narrower, and often was turned round itself."""
+    """Rows [tokens * batch, n] as [batch * tokens, n].
+
+    If y is a product, its operand's rows are moved instead: the operand is narrower, and often a transpose
+    made it.
+    """
     match y:
         case Apply("add", (Apply("dense") as product, Constant() as bias)) if bias.ndim == 1:
             return y.given((_batch_first(product, tokens, batch), bias))

@@ -1,10 +1,10 @@
-"""Layers that 16-bit numerics leave in float32, chosen by the names of their weights.
+"""Layers that stay in float32 under 16-bit numerics, chosen by the names of their weights.
 
 kept_layers(graph, ("head", "blocks.*.attn"))      the products named head.weight, blocks.0.attn.qkv.bias, …
 
 A layer is a product with constant weights, or a table. It is identified by the names that its weight and its
-bias have in the source of the model. A pattern is such a name, or the beginning of one up to a dot; `*`, `?`
-and `[…]` stand for characters, as in file names.
+bias have in the source of the model. A pattern is such a name, or the first part of a name up to a dot; `*`,
+`?` and `[…]` match characters, as in file names.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from autotensor.graph.ir import Apply, Constant, Graph, GraphNode
 from autotensor.graph.weights import CONVOLUTIONS, is_weight
 from autotensor.operators import Kind
 
-SHOWN = 12  # names in a message
+SHOWN = 12  # most names in a message
 
 
 def multiplies(reader: Apply, c: GraphNode) -> bool:
-    """Whether the reader is a product with this weight, or looks rows up in it."""
+    """Whether the reader is a product with this weight, or looks up rows in it."""
     filters = reader.op in (*CONVOLUTIONS, "conv2d_transpose")
     of_convolution = filters and reader.inputs[1] is c and reader.inputs.count(c) == 1
     return is_table(reader, c) or is_weight(reader, c) or of_convolution
 
 
 def is_table(reader: Apply, c: GraphNode) -> bool:
-    """Whether the reader looks rows up in this constant."""
+    """Whether the reader looks up rows in this constant."""
     return reader.op == "take" and reader.inputs[0] is c and reader.inputs.count(c) == 1
 
 
 def kept_layers(graph: Graph, patterns: Collection[str]) -> frozenset[Apply]:
-    """The layers that a pattern means."""
+    """The layers that match some pattern."""
     if not patterns:
         return frozenset()
     return frozenset(n for n in graph.applies if any(_means(p, names_of(graph, n)) for p in patterns))
 
 
 def refuse_unknown(graph: Graph, patterns: Collection[str]) -> None:
-    """Raises GraphError for a pattern that means no layer."""
+    """Raises GraphError for a pattern that matches no layer."""
     layers = [names for n in graph.applies if (names := names_of(graph, n))]
     for p in patterns:
         if not any(_means(p, names) for names in layers):
@@ -61,7 +61,7 @@ def names_of(graph: Graph, node: Apply) -> tuple[str, ...]:
 
 
 def _biases(graph: Graph, node: Apply) -> Iterator[Constant]:
-    """Constants that are added to the layer's result, there or by the one that reads it."""
+    """Constants that are added to the layer's result, by the layer itself or by its only reader."""
     yield from (x for x in node.inputs[2:] if isinstance(x, Constant))
     at: GraphNode = node
     while len(readers := graph.consumers[at]) == 1:

@@ -1,14 +1,14 @@
-"""Layout: NCHW models compute in NHWC inside; inputs and outputs keep their layout.
+"""Layout: NCHW models compute in NHWC inside; their inputs and outputs keep their layout.
 
-NCW and NCDHW likewise become NWC and NDHWC; below, NCHW stands for all three.
+NCW and NCDHW become NWC and NDHWC in the same way; below, NCHW means all three.
 
     x[N,C,H,W] ─▶ transpose ─▶ conv NHWC ─▶ add ─▶ relu ─▶ pool NHWC ─▶ … ─▶ global pool ─▶ reshape ─▶ dense
 
-One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each
-operator has a form that it reads and one that it writes, and the other form is made at most once. So
-transposes stand only where a chain of channels-last operators begins or ends: around user te functions, and
-at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need no transpose: a reshape is enough.
-Weights stay as they are.
+The pass visits the nodes once, producers first. Every value has one of two forms, as written or with channels
+last. Each operator reads one form and writes one form, and the other form of a value is made at most once. So
+transposes occur only where a chain of channels-last operators begins or ends: around user te functions, and
+at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need no transpose, because a reshape is
+enough. Weights stay as they are.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def to_first(rank: int) -> tuple[int, ...]:
 
 
 def place(axis: int, rank: int) -> int:
-    """Where an axis of NCHW stands in NHWC.
+    """The position in NHWC of an axis of NCHW.
 
     >>> [place(a, 4) for a in range(4)]
     [0, 3, 1, 2]
@@ -135,7 +135,7 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
 
 
 def _function(node: Apply, fn: TeFunction, forms: Forms) -> GraphNode | None:
-    """A user's function: a pointwise one has no layout; others keep the one that they are written for."""
+    """A user's function: a pointwise function has no layout, and others keep the layout of their author."""
     rank = node.ndim
     if rank not in RANKS or not fn.pointwise or not any(forms.is_last(x) for x in node.inputs):
         return None
@@ -145,7 +145,7 @@ def _function(node: Apply, fn: TeFunction, forms: Forms) -> GraphNode | None:
 
 
 def _reduced(node: Apply, forms: Forms) -> GraphNode | None:
-    """A reduction of a channels-last value to a result as written: mean over h and w gives [N, C]."""
+    """A reduction of a channels-last value to a result as written: the mean over h and w gives [N, C]."""
     if node.op not in REDUCTIONS or not forms.is_last(node.inputs[0]) or node.attr("keepdims"):
         return None
     over = node.attr("axis")
@@ -160,7 +160,7 @@ def _reduced(node: Apply, forms: Forms) -> GraphNode | None:
 
 
 def _operand(node: GraphNode, rank: int, forms: Forms) -> GraphNode:
-    """An elementwise operand with channels last; ones of lower rank get their missing axes first."""
+    """An elementwise operand with channels last; an operand of lower rank gets its missing axes first."""
     if node.ndim == rank:
         return forms.last(node)
     written = forms.written(node)
@@ -168,7 +168,7 @@ def _operand(node: GraphNode, rank: int, forms: Forms) -> GraphNode:
     return transpose(full, to_last(rank)) if node.shape else written
 
 
-# -- operators that name axes: their attributes for channels last, None when they cannot be moved --------
+# -- operators that name axes: their attributes for channels last, or None if they must stay as written --
 
 
 def _axis(node: Apply) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _slice(node: Apply) -> dict[str, Any]:
     return {"axes": tuple(place(a, node.ndim) for a in axes)}
 
 
-NUMBERING = frozenset({"argmax", "argmin"})  # over all axes they number elements in the order as written
+NUMBERING = frozenset({"argmax", "argmin"})  # over all axes, they count elements in the order as written
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod"}) | NUMBERING
 
 BY_AXES: dict[str | TeFunction, Callable[[Apply], dict[str, Any] | None]] = {
@@ -213,7 +213,7 @@ BY_AXES: dict[str | TeFunction, Callable[[Apply], dict[str, Any] | None]] = {
 }
 
 
-# -- afterwards: flattening ------------------------------------------------------------------------------
+# -- after the pass: flattening --------------------------------------------------------------------------
 
 
 @rule(Apply)

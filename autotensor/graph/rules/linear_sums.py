@@ -1,11 +1,11 @@
-"""Sums of linear operators of one input become one operator.
+"""Merges sums of linear operators with the same input into one operator.
 
     add(conv2d(x, v), conv2d(x, w))                        ──▶  conv2d(x, v + w)
     add(add(conv2d(x, v), b), conv2d(x, w))                ──▶  add(conv2d(x, v + w), b)
     add(conv2d(x, v: 3x3, padding=1), conv2d(x, w: 1x1))   ──▶  conv2d(x, v + pad(w), padding=1)
 
-Convolutions and dense layers are linear in their weights, so that half of the operations go. A smaller kernel
-joins a larger one that reaches over the same elements. Weights are added in float64 and rounded once.
+Convolutions and dense layers are linear in their weights, so half of the operations are saved. A smaller
+kernel is added to a larger one that reads the same elements. Weights are added in float64 and rounded once.
 Source: Ding et al., "RepVGG: Making VGG-style ConvNets Great Again" (CVPR 2021), for kernels of two sizes.
 """
 
@@ -21,12 +21,13 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators.operator_helpers import paddings, per_axis
 
 SPATIAL = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
-MAX_TERMS = 16  # terms of one sum that are looked at: a chain of thousands is not worth its square
+# most terms of one sum that are compared: for thousands of terms, the pairs would take too long
+MAX_TERMS = 16
 
 
 @rule(Apply)
 def sum_of_products(node: Apply, uses: Uses) -> GraphNode | None:
-    """Terms of a sum that are linear operators of one input, merged; None when no two are."""
+    """Merges two terms of a sum that are linear operators with the same input; None if there are no two."""
     if node.op != "add" or not node.dtype.is_float:
         return None
     terms = _terms(node, uses)
@@ -39,7 +40,7 @@ def sum_of_products(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _terms(node: Apply, uses: Uses) -> list[GraphNode]:
-    """The leaves of nested additions that nothing else reads and that have the sum's shape, in order."""
+    """The leaves, in order, of nested additions that have no other reader and the sum's shape."""
     leaves: list[GraphNode] = []
     waiting = list(reversed(node.inputs))
     while waiting:
@@ -54,7 +55,7 @@ def _terms(node: Apply, uses: Uses) -> list[GraphNode]:
 
 
 def _sum(terms: list[GraphNode]) -> GraphNode:
-    """Terms of the full shape first: a broadcast one cannot stand alone."""
+    """The sum of the terms, those of the full shape first: a term that broadcasts cannot come first."""
     terms.sort(key=lambda t: -prod(t.shape))
     total = terms[0]
     for t in terms[1:]:
@@ -63,7 +64,7 @@ def _sum(terms: list[GraphNode]) -> GraphNode:
 
 
 def _merged(a: GraphNode, b: GraphNode, uses: Uses) -> GraphNode | None:
-    """One operator for two of the same kind on the same input; None where they do not fit."""
+    """One operator for two of the same kind with the same input; None if they do not fit."""
     match a, b:
         case (Apply(op, (x, Constant() as v)), Apply(other, (y, Constant() as w))):
             if op != other or x is not y or uses[a] != 1 or uses[b] != 1:
@@ -81,7 +82,7 @@ def _merged(a: GraphNode, b: GraphNode, uses: Uses) -> GraphNode | None:
 
 
 def _one_convolution(large: Apply, small: Apply) -> GraphNode | None:
-    """The larger convolution with the smaller one's kernel added where both reach the same elements."""
+    """The larger convolution with the smaller kernel added to it, if both read the same elements."""
     op, (x, v), (_, w) = str(large.op), large.inputs, small.inputs
     assert isinstance(v, Constant)
     assert isinstance(w, Constant)
@@ -96,7 +97,7 @@ def _one_convolution(large: Apply, small: Apply) -> GraphNode | None:
     for k, n, (p, _), (q, _), d, e in zip(v.shape[2:], w.shape[2:], *pads, *steps, strict=True):
         before, rest = divmod(p - q, d)
         after = k - n - before
-        # one element has no dilation; the ends agree because both results have one shape
+        # a kernel of one element has no dilation; the ends fit because both results have the same shape
         if rest or before < 0 or after < 0 or (n > 1 and d != e):
             return None
         around.append((before, after))

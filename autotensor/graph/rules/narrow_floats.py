@@ -4,13 +4,13 @@
 
     x ─▶ cast float32 ─▶ conv2d ─▶ add ─▶ relu ─▶ cast float16 ─▶ y             weights: float32 now, once
 
-Sums and chains keep float32's 24 bits, as the libraries of such networks do inside each operator; a value is
-rounded where somebody can see it: at the outputs, at a `cast` of the author's, and, with `rounded`, after
-every operator. All rules, schedules and tuning records of float32 then serve these networks as well.
+Sums and chains keep float32's 24 bits, as the libraries of these networks do inside each operator. A value is
+rounded only at the outputs, at a `cast` that the author wrote, and, with `rounded`, after every operator. So
+all rules, schedules and tuning records of float32 serve these networks, too.
 
 Operators that only move elements (slices, take, concat, views) keep the 16 bits of their inputs, so that a
-table or a cache among the inputs is read without conversion. Inputs that an operator converts as it loads
-them stay, too (`Operator.stored`): scales of packed weights, keys and values of a cache.
+table or a cache among the inputs is read without conversion. Inputs that an operator converts while it loads
+them stay as they are, too (`Operator.stored`): scales of packed weights, keys and values of a cache.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from autotensor.operators import OPERATORS, Kind
 from autotensor.te.wider_floats import widen_halves
 from autotensor.te.workload import Workload
 
-MOVING = (Kind.VIEW, Kind.INJECTIVE)  # kinds of operators that copy bits, as long as they are the library's
+MOVING = (Kind.VIEW, Kind.INJECTIVE)  # kinds of operators that copy bits, if the operator is from the library
 
 
 def float32_inside(graph: Graph, *, rounded: bool = False) -> Graph:
-    """The graph with float32 in the place of 16-bit floats, except its inputs and outputs.
+    """The graph with float32 instead of 16-bit floats, except in its inputs and outputs.
 
-    rounded: every operator's result is rounded to the type that it had, so that a value has the same bits
+    rounded: every operator's result is rounded to its original type, so that a value has the same bits
     wherever the graph is cut.
     """
     if not any(n.dtype.is_half for n in graph.nodes):
         return graph
-    made: dict[GraphNode, GraphNode] = {}  # new nodes: of the same type, or float32 for a 16-bit float
+    made: dict[GraphNode, GraphNode] = {}  # new nodes: of the old type, or float32 for a 16-bit float
     for node in graph.nodes:
         new = _widened(node, [made[x] for x in node.inputs]) if isinstance(node, Apply) else node
         made[node] = as_type(new, node.dtype) if rounded else new
@@ -43,7 +43,7 @@ def float32_inside(graph: Graph, *, rounded: bool = False) -> Graph:
 
 
 def as_type(node: GraphNode, dtype: DType) -> GraphNode:
-    """The node in this type; the elements of a constant are converted now."""
+    """The node in this type; a constant is converted now."""
     if node.dtype == dtype:
         return node
     if isinstance(node, Constant):
@@ -56,14 +56,14 @@ def _wide(node: GraphNode) -> GraphNode:
 
 
 def _widened(node: Apply, inputs: Sequence[GraphNode]) -> GraphNode:
-    """The node on inputs of which some became float32: of its type, or float32 in the place of 16 bits."""
+    """The node on its new inputs, of which some became float32; its type is the old one, or float32."""
     types = [x.dtype for x in node.inputs]
     if not any(t.is_half for t in types):
         return node.given(inputs)
     if node.op == "cast":
         return as_type(inputs[0], node.dtype)
     if isinstance(node.op, TeFunction):
-        # the operator itself says which types it reads
+        # the function itself says which types it reads
         given = [as_type(x, t) for x, t in zip(inputs, types, strict=True)]
         return apply(_computing_wide(node.op), given, output=node.output)
     if _moves(node) and all(x.dtype == t for x, t in zip(inputs, types, strict=True)):
@@ -79,6 +79,6 @@ def _moves(node: Apply) -> bool:
 
 
 def _computing_wide(fn: TeFunction) -> TeFunction:
-    """The te function with its arithmetic in float32 and results as they were."""
+    """The te function with its arithmetic in float32, and with results of the same types as before."""
     dag = widen_halves(fn.dag)
     return TeFunction(fn.name, dag, fn.outputs, Workload.of(dag).key)

@@ -1,13 +1,13 @@
-"""Layer, RMS and group norm written out, as exporters do, become the operators.
+"""Recognises layer, RMS and group norm that are written out in single operators, as exporters write them.
 
     d = x - mean(x);  d / sqrt(mean(d²) + eps) * gamma + beta     ──▶  layer_norm(x, gamma, beta)
     x / sqrt(mean(x²) + eps) * gamma                              ──▶  rms_norm(x, gamma)
 
     reshape(group_norm(reshape(x, (n, groups, rest)))) * gamma[c] + beta[c]   ──▶  group_norm(x, gamma, beta)
 
-Means are over the last axes and keep them. Squares may be powers or products, the division may be one by a
-root or a product with its inverse. mean(x²) - mean(x)² is left alone: where the mean is large it cancels, and
-what the operator computes is another number.
+Means are over the last axes and keep them. Squares may be powers or products, and the division may be a
+division by a root or a product with its inverse. mean(x²) - mean(x)² is not matched: if the mean is large,
+this difference cancels, and the operator would give another result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotensor.ir.rewrite import Rules, rule
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """The x of x / sqrt(mean(x²) + eps) and over which axes."""
+    """The x of x / sqrt(mean(x²) + eps), the first axis of the mean, and eps."""
 
     x: GraphNode
     axis: int
@@ -35,7 +35,7 @@ class _Root:
 
 @rule(Apply)
 def norms(node: Apply, uses: Uses) -> GraphNode | None:
-    """x / sqrt(mean(x²) + eps) ──▶ rms_norm(x, 1);  of x - mean(x) ──▶ layer_norm(x, 1, 0)"""
+    """x / sqrt(mean(x²) + eps) ──▶ rms_norm(x, 1);  with x - mean(x) for x ──▶ layer_norm(x, 1, 0)"""
     root = _divided(node, uses) if node.op in ("multiply", "divide") and is_wide_float(node) else None
     if root is None:
         return None
@@ -51,12 +51,12 @@ def norms(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _only_here(away: Apply, root: _Root, uses: Uses) -> bool:
-    """Whether only the square and the division read the differences: else they are computed anyway."""
+    """Whether only the square and the division read the differences; other readers need them anyway."""
     return uses[away] <= 1 + sum(i is away for i in root.square.inputs)
 
 
 def _divided(node: Apply, uses: Uses) -> _Root | None:
-    """x and its root mean square, when the node is one divided by the other."""
+    """x and its root mean square, if the node is the division of both."""
     match node:
         case Apply("divide", (x, Apply("sqrt", (inner,)) as root)) if uses[root] == 1:
             return _root(x, inner, node, uses)
@@ -69,7 +69,7 @@ def _divided(node: Apply, uses: Uses) -> _Root | None:
 
 
 def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
-    """v of 1 / sqrt(v), when nothing else reads that."""
+    """v of 1 / sqrt(v), if that has one reader."""
     if uses[node] != 1:
         return None
     match node:
@@ -83,7 +83,7 @@ def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode, inner: GraphNode, node: Apply, uses: Uses) -> _Root | None:
-    """inner: mean(x²) + eps; it stays if a backward pass reads it too, since it would be computed twice."""
+    """inner: mean(x²) + eps. It must not have another reader, such as a backward pass, or it is kept."""
     moved = shifted(inner)
     if moved is None or moved[0] < 0 or x.shape != node.shape or uses[inner] != 1:
         return None
@@ -104,7 +104,7 @@ def _is_square(node: Apply, x: GraphNode) -> bool:
 
 
 def _trailing(mean: Apply) -> int | None:
-    """The first of the axes of a mean, when they are the last ones and kept; else None."""
+    """The first axis of a mean over the last axes that keeps them; None for other means."""
     rank = len(mean.inputs[0].shape)
     given: Any = mean.attr("axis")
     axes = range(rank) if given is None else (given,) if isinstance(given, int) else given
@@ -147,9 +147,9 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant | None:
-    """A constant that is broadcast against a tensor of that rank, as one of the normalised axes' shape.
+    """A constant that broadcasts to a tensor of this rank, in the shape of the normalised axes; else None.
 
-    Only constants: a sum with another tensor of that shape is not a norm's bias.
+    Only a constant counts: a sum with another tensor of this shape is not a norm's bias.
     """
     if not isinstance(value, Constant) or value.ndim > rank:
         return None
@@ -164,7 +164,7 @@ def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant |
 def group(node: Apply, uses: Uses) -> GraphNode | None:
     """reshape(group_norm(reshape(x, (n, groups, rest)), g, b), as x) ──▶ group_norm(x, g and b of its group)
 
-    So exporters write group norms of torch, whose channels they then scale (`group_affine`).
+    Exporters write torch's group norms in this way, and then scale their channels (`group_affine`).
     """
     match node:
         case Apply(

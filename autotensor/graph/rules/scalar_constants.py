@@ -1,4 +1,4 @@
-"""Questions of rules about constants: one number for all elements, factors of a product, nearly equal.
+"""What rules find out about constants: one number for all elements, factors of a product, near equality.
 
 x * 0.5 * (1 + erf(x / 1.4142135))   ──products──▶   0.5, [x, 1 + erf(…)]
 """
@@ -11,24 +11,25 @@ from dataclasses import dataclass
 from autotensor.graph.graph_rewriting import Uses
 from autotensor.graph.ir import Apply, Constant, GraphNode
 
-ROUNDING = 1e-6  # constants of a formula are written with 7 digits; further away is another formula
+# constants of a formula have 7 digits; a constant that differs by more belongs to another formula
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """number * factors[0] * factors[1] * …; factors in the denominator of a division are not included."""
+    """number * factors[0] * factors[1] * …; factors in a denominator are not included."""
 
     number: float
     factors: tuple[GraphNode, ...]
 
 
 def is_wide_float(node: GraphNode) -> bool:
-    """Whether rounding between the operators of a formula is too fine to be missed: not in 16 bits."""
+    """Whether rounding between a formula's operators is so fine that leaving it out does not matter."""
     return node.dtype.is_float and node.dtype.bits >= 32
 
 
 def number_of(node: GraphNode) -> float | None:
-    """The finite number that all elements of a constant are, or None."""
+    """The finite number that all elements of a constant equal, or None."""
     value = uniform(node)
     return value if value is not None and math.isfinite(value) else None
 
@@ -42,12 +43,12 @@ def uniform(node: GraphNode) -> float | None:
 
 
 def close(a: float | None, b: float) -> bool:
-    """Equal but for the rounding of a constant."""
+    """Whether both are equal, except for the rounding of a constant."""
     return a is not None and math.isclose(a, b, rel_tol=ROUNDING)
 
 
 def scaled(node: GraphNode) -> tuple[float, GraphNode] | None:
-    """(c, x) of a node that is x * c or x / c, of x's shape; None for others."""
+    """(c, x) of a node that is x * c or x / c and has x's shape; None for others."""
     match node:
         case Apply("multiply", (x, Constant() as c)) | Apply("multiply", (Constant() as c, x)):
             number, invert = number_of(c), False
@@ -61,7 +62,7 @@ def scaled(node: GraphNode) -> tuple[float, GraphNode] | None:
 
 
 def product(node: GraphNode, uses: Uses) -> Product:
-    """The node as a number times other factors; it looks into products that nothing else reads."""
+    """The node as a number times other factors. Products that have only this reader are split, too."""
     number = 1.0
     factors: list[GraphNode] = []
     waiting = [node]
@@ -85,7 +86,7 @@ def product(node: GraphNode, uses: Uses) -> Product:
 
 
 def shifted(node: GraphNode) -> tuple[float, GraphNode] | None:
-    """(c, x) of a node that is x + c, of x's shape; None for others."""
+    """(c, x) of a node that is x + c and has x's shape; None for others."""
     match node:
         case Apply("add", (x, Constant() as c)) | Apply("add", (Constant() as c, x)):
             number = number_of(c)

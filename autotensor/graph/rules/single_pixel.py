@@ -2,7 +2,7 @@
 
     relu(conv2d_transpose(z[n, 1, 1, c], w) + b)   ──▶   reshape(relu(dense(reshape(z), w as a matrix) + b))
 
-The bias and the functions behind it move in front of the reshape, where they are the product's epilogue.
+The bias and the functions after it move before the reshape, where they are the product's epilogue.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _each(value: int | tuple[int, ...]) -> tuple[int, ...]:
 
 @rule(Apply)
 def function_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
-    """relu(reshape(y)) ──▶ reshape(relu(y)), where y ends in a dense layer"""
+    """relu(reshape(y)) ──▶ reshape(relu(y)), where y is a dense layer with an epilogue"""
     if not node.is_elementwise or len(node.inputs) != 1:
         return None
     y = _product_behind(node.inputs[0], uses)
@@ -59,7 +59,7 @@ def function_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def constant_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
-    """add(reshape(y[n, m]), c) ──▶ reshape(add(y, c spread over m)), where y ends in a dense layer"""
+    """add(reshape(y[n, m]), c) ──▶ reshape(add(y, c spread over m)), where y is as above"""
     match node:
         case Apply("add" | "multiply", (Apply("reshape") as x, Constant() as c)):
             pass
@@ -70,12 +70,12 @@ def constant_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     rows = np.broadcast_to(c.array, node.shape).reshape(y.shape)
     if not np.array_equal(rows, np.broadcast_to(rows[:1], rows.shape)):
-        return None  # rows of the product get different numbers
+        return None  # the rows of the product would get different numbers
     return reshape(node.given((y, constant(np.ascontiguousarray(rows[0]), c.name))), node.shape)
 
 
 def _product_behind(x: GraphNode, uses: Uses) -> Apply | None:
-    """y, where x is reshape(y) and nothing else reads either, and y is a dense layer with an epilogue."""
+    """y, if x is reshape(y), neither has another reader, and y is a dense layer with an epilogue."""
     match x:
         case Apply("reshape", (Apply() as y,)) if uses[x] == 1 and uses[y] == 1:
             pass

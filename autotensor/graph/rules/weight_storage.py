@@ -1,15 +1,15 @@
-"""Weights whose numbers 16 bits hold are kept in 16 bits, and widened by the kernels that load them.
+"""Keeps weights whose values fit 16 bits in 16 bits; the kernels that load the weights widen them.
 
     dense(x[rows, k], w: float32[n, k])   ──▶   dense(x, cast(w: bfloat16[n, k]))       one group; few rows
     take(table: float32, ids)             ──▶   cast(take(table: bfloat16, ids))
 
-A product of few rows waits for its weights, so half the bytes are half the time. Where many rows share the
+A product of few rows waits for its weights, so half the bytes take half the time. If many rows share the
 weights, the product waits for its multiplications, and the weights stay in float32. For numbers of rows in
 between, it depends on where the weights come from: L2 is fast enough for three rows.
 
-Weights of files in float16 and bfloat16 have become float32 before the other rules see them. Here they are
-recognised by their numbers, so it does not matter who read the file, or which rules moved the weights
-meanwhile. No number changes.
+Weights of files in float16 and bfloat16 have become float32 before the other rules see them. This pass
+recognises them by their values, so it does not matter who read the file, or which rules moved the weights
+meanwhile. No value changes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from autotensor.graph.replace_nodes import replaced
 from autotensor.graph.rules.kept_layers import is_table, kept_layers, multiplies
 from autotensor.graph.weights import is_weight
 
-TYPES = (bfloat16, float16)  # the one that widens faster first
-# Rows up to which half the bytes pay, wherever they come from, and from memory. Time of float32 over that of
-# bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0, 32 rows 0.99; 4096 x 4096 with
-# 1 row 2.5, 4 rows 3.0, 8 rows 1.4, 16 rows 1.3, 32 rows 0.97 (minima; Zen 4, 2026-11)
+TYPES = (bfloat16, float16)  # the type that widens faster comes first
+# Most rows with which half the bytes pay: wherever the weights come from, and when they come from memory.
+# Time of float32 over that of bfloat16: 512 x 512, from L2, with 1 row 1.21, 2 rows 1.03, 4 and 8 rows 1.0,
+# 32 rows 0.99; 4096 x 4096 with 1 row 2.5, 4 rows 3.0, 8 rows 1.4, 16 rows 1.3, 32 rows 0.97 (minima; Zen 4,
+# 2026-11)
 ROWS, FAR_ROWS = 2, 16
-FAR_BYTES = 16 << 20  # bytes of all such weights together: so many are in no L2 when they are read again
+# bytes of all such weights together: with so many, no L2 still holds a weight when it is read again
+FAR_BYTES = 16 << 20
 LEAST_BYTES = 1 << 18  # bytes of weights in float32; smaller weights take no time (chosen, 2026-11)
-SAMPLE = 1 << 12  # elements that show, for most weights, that they have more bits
-LOWER_BITS = (1 << 16) - 1  # the bits of a float32 that its bfloat16 lacks
-CHUNK = 1 << 20  # elements that are looked at together: as many fit into a cache
+SAMPLE = 1 << 12  # number of elements that show, for most weights, that they need more bits
+LOWER_BITS = (1 << 16) - 1  # the bits that a float32 has and its bfloat16 lacks
+CHUNK = 1 << 20  # number of elements that are compared together: as many as fit into a cache
 
 
 def in_16_bits(graph: Graph) -> Graph:
-    """The graph with large weights of products of few rows, and tables, in 16 bits, where 16 bits hold their
-    numbers."""
+    """The graph with large weights in 16 bits, if 16 bits hold their values.
+
+    This applies to weights of products of few rows, and to tables.
+    """
     large = [c for c in graph.constants if _is_large(c) and c not in graph.outputs]
     for rows in (FAR_ROWS, ROWS):
         waiting = [c for c in large if all(_waits_for(r, c, rows) for r in graph.consumers[c])]
@@ -55,9 +59,9 @@ def in_16_bits(graph: Graph) -> Graph:
 
 
 def rounded_weights(graph: Graph, kind: DType, keep: tuple[str, ...] = ()) -> Graph:
-    """The graph with weights of products, and tables, rounded to a type of 16 bits, as float32.
+    """The graph with weights of products, and tables, rounded to a type of 16 bits, but stored as float32.
 
-    Those that others read, too, stay, and those of which numbers would become infinite. keep: patterns of
+    A weight stays as it is if it has other readers, or if some value would become infinite. keep: patterns of
     layers whose weights stay.
     """
     kept = kept_layers(graph, keep)
@@ -90,7 +94,8 @@ def _holds(t: DType, numbers: Array) -> bool:
 
 def _holds_part(t: DType, numbers: Array) -> bool:
     bits = numbers.view(np.uint32)
-    if t == bfloat16 and not np.isnan(numbers).any():  # a sixth of the time of conversions there and back
+    # takes a sixth of the time of converting there and back
+    if t == bfloat16 and not np.isnan(numbers).any():
         return not int(np.bitwise_or.reduce(bits)) & LOWER_BITS
     with np.errstate(over="ignore", invalid="ignore"):
         again = numbers.astype(t.numpy).astype(np.float32)
@@ -99,7 +104,7 @@ def _holds_part(t: DType, numbers: Array) -> bool:
 
 def _in_type(array: Array, t: DType) -> Array:
     made = array.astype(t.numpy)
-    made.flags.writeable = False  # the constant takes it as it is
+    made.flags.writeable = False  # the constant keeps this array without a copy
     return made
 
 
@@ -108,7 +113,7 @@ def _is_large(c: Constant) -> bool:
 
 
 def _waits_for(reader: Apply, c: Constant, rows: int) -> bool:
-    """Whether the reader is a product of so few rows with this weight, or looks rows up in it."""
+    """Whether the reader is a product with this weight and at most `rows` rows, or looks up rows in it."""
     few = is_weight(reader, c) and prod(reader.inputs[0].shape[:-1]) <= rows
     return few or is_table(reader, c)
 

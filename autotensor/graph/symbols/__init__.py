@@ -1,1 +1,1 @@
-"""Graphs over symbols: extents that are known when a model is called, found in graphs of numbers."""
+"""Graphs over symbols, which are extents that become known when a model is called."""

@@ -1,11 +1,10 @@
-"""Joins the groups of several sample numbers to groups for all: equal parts stay, other parts follow the
-symbols.
+"""Joins the groups of several sample numbers to groups for all: equal parts stay, others follow the symbols.
 
     dense at n = 8, 7, 5, 3        t0: i0 in 8*16 | 7*16 | 5*16 | 3*16     ──▶  t0: i0 in n*16
 
-Kernels are compared as the texts of their workloads, number by number; bytes, and the places of windows into
-other values, likewise. A number that is not a sum of terms of the symbols (`samples.py`) is refused; a model
-that has different kernels at different numbers is refused too.
+Kernels are compared as the texts of their workloads, number by number. Bytes, and the places of windows in
+other values, are compared in the same way. A number that is not a sum of terms of the symbols (`samples.py`)
+is refused; a model that has different kernels at different numbers is refused, too.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class OpenLayout:
     symbols: tuple[Symbol, ...]
     shapes: Mapping[str, tuple[Extent, ...]]  # the shapes of the model's inputs and outputs
     bytes: Mapping[tuple[int, int], Extent]  # the bytes of results
-    windows: Mapping[tuple[int, int], Extent]  # where what a group reads begins in the value that it is of
-    kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in its order
+    windows: Mapping[tuple[int, int], Extent]  # by group and input: where a window begins in its value
+    kernels: tuple[tuple[str, ...], ...]  # by group: the symbols that its kernel reads, in the kernel's order
 
     def plain(self) -> dict[str, Any]:
-        """The symbols and the model's shapes as JSON, as `te/open_shapes.py` has them of one computation."""
+        """The symbols and the model's shapes as JSON, as `te/open_shapes.py` writes those of one DAG."""
         open_ = {n: s for n, s in self.shapes.items() if not all(isinstance(e, int) for e in s)}
         return {
             "symbols": [[s.name, s.least, s.most] for s in self.symbols],
@@ -54,10 +53,9 @@ class OpenLayout:
 
 
 def generalised(name: str, samples: Samples, cuts: Sequence[Cut]) -> tuple[tuple[Group, ...], OpenLayout]:
-    """The groups of the first cut, with symbols in their workloads, and all other numbers that follow the
-    symbols.
+    """The groups of the first cut with symbols in their workloads, and all other numbers that follow symbols.
 
-    cuts: of the graphs at `samples.choices`.
+    cuts: the groups of the graphs at `samples.choices`.
     Raises GraphError, which names the kernel, for a number that does not follow the symbols.
     """
     return _Family(name, samples, cuts).open()
@@ -106,7 +104,7 @@ class _Family:
         )
 
     def said(self, n: int) -> str:
-        """A choice, for people."""
+        """A choice as text for people."""
         return said(self.samples.choices[n])
 
     def extent(self, numbers: Sequence[int], what: str) -> Extent:
@@ -142,7 +140,7 @@ class _Family:
         return found
 
     def group(self, same: Sequence[Group]) -> tuple[Group, tuple[str, ...]]:
-        """The first of the groups, with symbols in its workload, and which of the model's these are."""
+        """The first group with symbols in its workload, and the names of these symbols in the model."""
         texts = [json.loads(g.workload.text) for g in same]
         first = same[0]
         for k, node in enumerate(first.inputs):
@@ -152,13 +150,16 @@ class _Family:
         return replace(first, workload=Workload.of(dag, first.name)), tuple(s.name for s in dag.symbols())
 
     def keep_whole(self, same: Sequence[Group], k: int, texts: Sequence[Any]) -> None:
-        """A constant of which others have the beginning only, as tables of positions are cut: all read the
-        first one, at the greatest extents of the range. Tried beyond the range, it may be longer."""
+        """Lets all samples read the first sample's constant, if the others hold only its beginning.
+
+        Tables of positions are cut in this way; the first sample is at the greatest extents of the range. At
+        an extent beyond the range, a sample's constant may be longer than the first.
+        """
         arrays = [_array(g.inputs[k]) for g in same]
         if all(a.shape == arrays[0].shape and np.array_equal(a, arrays[0]) for a in arrays):
             return
         name = same[0].arg_names[k]
-        read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # [name, shape, type] each
+        read = [next(i for i in t["inputs"] if i[0] == name) for t in texts]  # each [name, shape, type]
         if not all(_agree(arrays[0], read[0][1], a, r[1]) for a, r in zip(arrays, read, strict=True)):
             raise GraphError(
                 f"model {self.name!r}: kernel {same[0].name!r} reads a constant {list(arrays[0].shape)} that "
@@ -170,8 +171,10 @@ class _Family:
 
 
 def _with_numbers(cuts: Sequence[Cut]) -> Sequence[Cut]:
-    """The cuts, where constants of one number, which is not the same in all, are numbers in the kernels: they
-    may follow the symbols, as what divides by an extent does."""
+    """The cuts, with constants of one number as numbers in the kernels, if they differ between samples.
+
+    These numbers may follow the symbols, as the divisor of a mean does.
+    """
     alike = list(zip(*(groups for _, groups in cuts), strict=True))
     for n, same in enumerate(alike):
         several = [
@@ -187,7 +190,7 @@ def _with_numbers(cuts: Sequence[Cut]) -> Sequence[Cut]:
 
 
 def _inlined(group: Group, constants: Sequence[int]) -> Group:
-    """The group with these inputs, which are numbers, in its kernel."""
+    """The group with these inputs, which are single numbers, as numbers in its kernel."""
     values = {group.arg_names[k]: _array(group.inputs[k]).reshape(()) for k in constants}
 
     def written(data: Any) -> Any:
@@ -212,11 +215,11 @@ def _inlined(group: Group, constants: Sequence[int]) -> Group:
 
 
 def _agree(whole: Array, whole_read: list[int], part: Array, part_read: list[int]) -> bool:
-    """Whether a kernel for the part may be given the whole: what it reads at an index is there, too.
+    """Whether a kernel for the part may get the whole: at each index that it reads, both have the same value.
 
-    Beyond the range of a symbol the part is the longer one, and they agree as far as both go. *_read: the
-    shapes as which kernels read the bytes of both. In their own shape any corner will do; in another one the
-    part must be what the whole's memory begins with.
+    Beyond the range of a symbol, the part is longer than the whole, and they must agree as far as both reach.
+    *_read: the shapes with which kernels read the bytes of both. If these are the arrays' own shapes, the
+    part may be any corner of the whole; otherwise the part must be the beginning of the whole's memory.
     """
     if part.ndim != whole.ndim:
         return False
@@ -232,7 +235,7 @@ def _agree(whole: Array, whole_read: list[int], part: Array, part_read: list[int
 
 @dataclass(frozen=True)
 class _Texts:
-    """Joins the texts of workloads, as JSON, to one text that follows the symbols."""
+    """Joins the texts of workloads, as JSON, into one text that follows the symbols."""
 
     family: _Family
     kernel: str
@@ -241,7 +244,7 @@ class _Texts:
         first = same[0]
         if all(x == first for x in same):
             return first
-        # numbers of shapes and axes: constants have types, see below
+        # numbers of shapes and axes; constants have types, see below
         if all(isinstance(x, int) for x in same):
             return self.written(self.family.extent(same, f"kernel {self.kernel!r}"))
         if isinstance(first, dict) and all(x.keys() == first.keys() for x in same):
@@ -256,7 +259,7 @@ class _Texts:
         )
 
     def constant(self, values: Sequence[Any], type_: str) -> Expr:
-        """A number in a kernel's body: an extent, or one divided by an extent as means have it."""
+        """A number in a kernel's body: an extent, or one divided by an extent as in means."""
         dtype = dtype_of(type_)
         what = f"kernel {self.kernel!r}"
         if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
@@ -288,7 +291,7 @@ def _bytes(node: GraphNode) -> int:
 
 
 def _flow(graph: Graph, groups: Sequence[Group]) -> list[tuple[Any, ...]]:
-    """From where each group, and the model's results, have what they read."""
+    """The sources of each group's inputs and of the model's results."""
     made: dict[GraphNode, tuple[int, int]] = {
         o: (n, k) for n, g in enumerate(groups) for k, o in enumerate(g.outputs)
     }

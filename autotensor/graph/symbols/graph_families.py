@@ -1,9 +1,10 @@
-"""A graph for every choice of its symbols: what a model is whose extents are known when it is called.
+"""A graph for every choice of its symbols: a model whose extents become known when it is called.
 
     n in 1 … 64        make({n: 64}), make({n: 61}), … ──▶ the graph at n = 64, at n = 61, …
 
 `make` writes a graph for given numbers, as front ends, models and people do. `generalise.py` compares the
-graphs of several numbers: the common part, and the rule by which the rest follows the numbers, are the model.
+graphs of several numbers. The model consists of their common part, and of the rules by which the other parts
+follow the numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class GraphFamily:
     make: Callable[[Choice], Graph]
 
     def at(self, choice: Choice) -> Graph:
-        """The graph of one choice. Raises GraphError that names the choice if there is none."""
+        """The graph of one choice. Raises GraphError, which names the choice, if there is no such graph."""
         try:
             return self.make(choice)
         except AutotensorError as error:
@@ -39,7 +40,7 @@ class GraphFamily:
 
 
 def over_shapes(name: str, shapes: Any, make: Callable[[Any], Graph]) -> Graph | GraphFamily:
-    """The graph that `make` writes for these shapes (or extents) by name; a family if they have symbols."""
+    """The graph that `make` writes for these named shapes (or extents); a family if they have symbols."""
     given = shapes.items() if isinstance(shapes, Mapping) else ()
     symbols = symbols_of(*(e for _, shape in given for e in (shape if _is_shape(shape) else (shape,))))
     if not symbols:
@@ -58,5 +59,5 @@ def _is_shape(given: Any) -> bool:
 
 
 def said(choice: Choice) -> str:
-    """The extents of a choice, for people: "n = 8, m = 16"."""
+    """The extents of a choice as text for people: "n = 8, m = 16"."""
     return ", ".join(f"{name_of(s.name)} = {value * unit_of(s.name)}" for s, value in choice.items())

@@ -3,7 +3,7 @@
     open graph ──at({"x": (8, 128)})──▶ Graph
                ──family({"x": (8, 128)})──▶ GraphFamily, n from 1 to 1024: one program
 
-A front end makes one; `compile_model` compiles it.
+A front end makes an open graph; `compile_model` compiles it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from autotensor.graph.ir import Graph
 from autotensor.graph.symbols.graph_families import GraphFamily
 
 Shapes = Mapping[str, tuple[int, ...]]  # the shape of every input, by name
-REACH = 1024  # an extent without upper end is compiled up to here, or to twice the one that is called
-NEAREST = 16  # at least up to here, even if the model ends before (its table of positions, say)
+REACH = 1024  # an extent without upper end is compiled up to this number, or to twice the extent of the call
+# programs reach at least this number, even if the model ends before (its table of positions, for example)
+NEAREST = 16
 
 
 class OpenGraph(ABC):
@@ -27,32 +28,36 @@ class OpenGraph(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Shapes that the model takes: those of the examples."""
+        """Shapes that the model takes: those of its example inputs."""
 
     @property
     @abstractmethod
     def is_bounded(self) -> bool:
-        """Whether each of its extents has an upper end."""
+        """Whether each extent of the model has an upper end."""
 
     @abstractmethod
     def open_axes(self, name: str) -> tuple[int, ...]:
-        """Axes of an input whose extent a call may choose."""
+        """The axes of an input whose extents a call may choose."""
 
     @abstractmethod
     def at(self, shapes: Shapes) -> Graph:
-        """The graph for inputs of these shapes. Raises ArgumentError naming the axis that does not fit."""
+        """The graph for inputs of these shapes.
+
+        Raises ArgumentError, which names the axis that does not fit.
+        """
 
     @abstractmethod
     def family(self, shapes: Shapes, end: int = REACH) -> GraphFamily:
-        """The graphs of all extents; of those without upper end up to `end`, or as far as these shapes need.
+        """The graphs of all extents. Those without upper end reach to `end`, or as far as these shapes need.
 
         Raises ArgumentError as `at` does.
         """
 
 
 def reached(extent: int, end: int) -> int:
-    """The greatest extent of a program that is to serve this one, and others up to `end`: beyond it, this one
-    with one eighth to spare at most.
+    """The greatest extent of a program for this extent and for others up to `end`.
+
+    An extent beyond `end` gets at most one eighth to spare.
 
     >>> reached(90, 64), reached(90, 1024)
     (96, 1024)
@@ -62,5 +67,5 @@ def reached(extent: int, end: int) -> int:
 
 
 def power_of_two(extent: int) -> int:
-    """The least power of two that is not less than the number."""
+    """The least power of two that is not less than the extent."""
     return 1 << max(0, extent - 1).bit_length()

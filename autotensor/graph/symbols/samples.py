@@ -1,11 +1,11 @@
-"""Numbers at which a family's graphs are looked at, and the expressions that what is found there has.
+"""The sample numbers at which a family's graphs are compared, and the expressions that fit the results.
 
     n in 1 … 8:  n = 8, 7, 5, 3          [128, 112, 80, 48] ──▶ 16*n          [64, 64, 64, 64] ──▶ 64
                                          [9, 8, 6, 4]       ──▶ n + 1         [4, 4, 3, 2]     ──▶ none
 
-An expression is a sum of at most three terms, each a whole number times symbols. There is at least one number
-more than such a sum has coefficients, so that what is not of this form is found out: halves that are rounded,
-a maximum, a choice that depends on the number.
+An expression is a sum of at most three terms, each an integer times symbols. There is at least one sample
+more than such a sum has coefficients. So numbers of another form are found out: rounded halves, a maximum, or
+a choice that depends on the number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.te.symbols import Extent
 
 MOST_TERMS = 3
-MOST_FACTORS = 3  # factors of a term: the scores of a batch have batch * length * length rows
+MOST_FACTORS = 3  # most factors of a term: the scores of a batch have batch * length * length rows
 MOST_SQUARE = 2  # how often one symbol may occur in a term
 
 Monomial = tuple[Symbol, ...]
@@ -31,7 +31,7 @@ Monomial = tuple[Symbol, ...]
 
 @dataclass(frozen=True)
 class Samples:
-    """Choices of the symbols; the first has the greatest of all."""
+    """Choices of the symbols; the first choice has the greatest value of every symbol."""
 
     symbols: tuple[Symbol, ...]
 
@@ -43,7 +43,8 @@ class Samples:
         for n, s in enumerate(self.symbols):
             others = _generic(s.most, wanted - 1, taken)
             taken.update(others)
-            turned = others[n % len(others) :] + others[: n % len(others)]  # not all grow together
+            # so that not all symbols grow together
+            turned = others[n % len(others) :] + others[: n % len(others)]
             columns.append([s.most, *(turned[::-1] if n % 2 else turned)])
         return tuple(dict(zip(self.symbols, row, strict=True)) for row in zip(*columns, strict=True))
 
@@ -89,7 +90,7 @@ def _dot(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def _solved(rows: Sequence[Sequence[int]], sums: Sequence[int]) -> list[int]:
-    """Whole numbers, none of them 0, whose products with each row add up to its sum; [] if there are none."""
+    """Integers other than 0 whose products with each row add up to the row's sum; [] if there are none."""
     system = [[Fraction(x) for x in (*row, total)] for row, total in zip(rows, sums, strict=True)]
     for n in range(len(system)):
         pivot = next((r for r in system[n:] if r[n]), None)
@@ -117,8 +118,10 @@ def _sum(terms: Sequence[tuple[int, Monomial]]) -> Expr:
 
 
 def _generic(most: int, wanted: int, taken: set[int]) -> list[int]:
-    """Numbers with no or one divisor of note, below `most` where there are enough, else above it too: others
-    happen to divide an extent of the model, and its graph is a special one then."""
+    """Primes and twice primes, below `most` as far as there are enough, and then above it.
+
+    Other numbers may divide an extent of the model, and its graph is then a special case.
+    """
     return [n for n, _ in zip(_candidates(most, taken), range(wanted), strict=False)]
 
 

@@ -1,8 +1,8 @@
-"""Numbers that a call passes to a model with run-time extents: extents of its kernels, places of values.
+"""The numbers that a call passes to a model with run-time extents: extents of kernels, and places of values.
 
     model: b, n      kernel 0 reads [b, n], kernel 1 [n]            ──▶ told: [b, n, n, offset, offset, …]
 
-A call finds its symbols and computes the numbers (`runtime/extents.py`); here are the formulas.
+A call finds its symbols and computes the numbers (`runtime/extents.py`). This file makes the formulas.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from autotensor.runtime.extents import Formula, OpenArena
 
 @dataclass
 class ToldNumbers:
-    """Numbers of one model; `offset` adds some while its kernels get their places."""
+    """The numbers of one model; `offset` adds numbers while the model's kernels get their places."""
 
     layout: OpenLayout
     arena: str
     boxes: Sequence[Sequence[Formula]]
-    box_of: Mapping[str, int]  # by the name of a value
-    begins: Mapping[tuple[str, ...], int]  # where the extents of kernels that read these symbols are
+    box_of: Mapping[str, int]  # name of a value → its box
+    # symbols that kernels read → where their extents begin in the numbers
+    begins: Mapping[tuple[str, ...], int]
     extents: tuple[str, ...]
     offsets: dict[tuple[int | None, str], int] = field(default_factory=dict)
     _formulas: list[tuple[int | None, Formula]] = field(default_factory=list)
 
     @staticmethod
     def of(layout: OpenLayout, arena: str, memory: MemoryPlan, bytes_: Mapping[str, Formula]) -> ToldNumbers:
-        """bytes_: of the values of the plan, by name."""
+        """bytes_: the bytes of the plan's values, by name."""
         names = [v.name for v in memory.values]
         begins: dict[tuple[str, ...], int] = {}
         extents: list[str] = []
@@ -44,8 +45,11 @@ class ToldNumbers:
         return ToldNumbers(layout, arena, boxes, box_of, begins, tuple(extents))
 
     def offset(self, value: str, behind: Formula) -> int | None:
-        """The number that holds the offset of a place so many bytes behind the start of a value in the arena,
-        or of a value that is an argument; None where the offset is known now."""
+        """The position of the number that holds an offset; None if the offset is known now.
+
+        The offset is that of a place `behind` bytes after the start of a value, which lies in the arena or is
+        an argument.
+        """
         box = self.box_of.get(value)
         if not box and isinstance(behind, int):
             return None
@@ -56,7 +60,7 @@ class ToldNumbers:
         return self.offsets[key]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON: the meta of the model under OPEN_SHAPES."""
+        """The numbers as JSON: the model's meta under OPEN_SHAPES."""
         return {
             **self.layout.plain(),
             "arena": {

@@ -1,1 +1,1 @@
-"""The laws by which `simplify` rewrites, one kind of expression per file."""
+"""The laws by which `simplify` rewrites expressions, one kind of expression per file."""

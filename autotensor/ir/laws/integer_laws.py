@@ -1,8 +1,8 @@
 """Laws of integer sums, quotients, remainders, minima and maxima, as rules for `simplify`.
 
-A quotient or remainder looks at its dividend as a sum: what the divisor divides goes out, what stays below it
-vanishes. Laws that are false when a value wraps around ask `s.bounds.exact` first. `s` is the Simplifier;
-operands are simple already.
+The laws of quotients and remainders treat the dividend as a sum: multiples of the divisor move out, and a
+rest smaller than the divisor vanishes. Laws that are false when a value wraps around check `s.bounds.exact`
+first. `s` is the Simplifier; operands are already simple.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from autotensor.ir.semantics import integer as integer_result
 from autotensor.ir.semantics import integer_power
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
+    # the simplifier applies the laws, and gives them what is known
+    from autotensor.ir.simplify import Simplifier
 
 Parts = tuple[Affine, Affine]
 
 
 # -- sums ----------------------------------------------------------------------------------------------------
 def canonical_sum(a: Affine, s: Simplifier) -> Expr:
-    """The one spelling of a sum: recombined, terms in order of appearance, constant last."""
+    """The one form of a sum: recombined, terms in order of appearance, constant last."""
     if len(a.terms) > 1 and any(isinstance(t, Binary) for t in a.terms):  # quotients and remainders
         a = join_divmod(recombine(a), s)
     return to_expr(a)
 
 
 def join_divmod(a: Affine, s: Simplifier) -> Affine:
-    """x%c = x - c*(x//c), used when the sum holds that quotient with its factor, however x//c is spelled."""
+    """x%c = x - c*(x//c), used if the sum holds this quotient with its factor, in whatever form x//c is."""
     for term, k in a.terms.items():
         match term:
             case Binary(Op.MOD, x, Const(c)) if c > 0 and s.bounds.exact(x):
@@ -52,7 +53,7 @@ def join_divmod(a: Affine, s: Simplifier) -> Affine:
 
 
 def _join_congruent(a: Affine, remainder: Binary, k: int, s: Simplifier) -> Affine | None:
-    """k*(x%c) + k*c*(y//c) = k*y, where y - x is a multiple of c: `(8*o + i)%7` had become `(o + i)%7`."""
+    """k*(x%c) + k*c*(y//c) = k*y, if c divides y - x: `(8*o + i)%7`, for example, has become `(o + i)%7`."""
     x, c = s.affine(remainder.a), int(remainder.b.value)  # type: ignore[attr-defined]
     for term, n in a.terms.items():
         match term:
@@ -126,12 +127,12 @@ def remainder(e: Binary, s: Simplifier) -> Expr | None:
 
 
 def _nearest(k: int, c: int) -> int:
-    """k modulo c, unless k is smaller than c anyway."""
+    """k modulo c, or k itself if it is already smaller than c."""
     return k if abs(k) < c else k % c
 
 
 def bounded_rests(a: Affine, c: int, s: Simplifier) -> Iterator[tuple[Parts, int]]:
-    """((q, r), g) for each g > 1 dividing c, where a = g*q + r and r stays in 0..g-1; the largest g first."""
+    """((q, r), g) for each g > 1 that divides c, with a = g*q + r and r in 0..g-1; the largest g first."""
     for g in sorted({gcd(k, c) for k in a.terms.values()} - {1}, reverse=True):
         if g == c:
             continue
@@ -143,7 +144,7 @@ def bounded_rests(a: Affine, c: int, s: Simplifier) -> Iterator[tuple[Parts, int
 # -- minimum and maximum -------------------------------------------------------------------------------------
 @rule(Binary)
 def least(e: Binary, s: Simplifier) -> Expr | None:
-    """min and max by range; constants go right."""
+    """min and max, decided by range; constants move to the right."""
     if e.op is not Op.MIN and e.op is not Op.MAX:
         return None
     if e.a is e.b:  # min(x, x) = x
@@ -181,7 +182,7 @@ def _lesser(op: Op, x: Expr, y: Expr, s: Simplifier) -> Expr | None:
 # -- bits, constants, casts ----------------------------------------------------------------------------------
 @rule(Binary, when=scalar_integer)
 def fold_integers(e: Binary, s: Simplifier) -> Expr | None:
-    """Two constants are one."""
+    """Two constants become one."""
     if isinstance(e.a, Const) and isinstance(e.b, Const) and e.dtype.is_int:
         return const(integer_result(e.op, int(e.a.value), int(e.b.value), e.dtype), e.dtype)
     return None
@@ -209,7 +210,7 @@ def bits(e: Binary, s: Simplifier) -> Expr | None:
 
 @rule(Cast)
 def casts(e: Cast, s: Simplifier) -> Expr | None:
-    """Constants convert now; a cast to something wider and back vanishes; two are one if nothing is lost."""
+    """Constants convert now; a cast to a wider type and back vanishes; two lossless casts become one."""
     x, target = e.a, e.type
     if x.dtype == e.dtype:
         return x
@@ -231,14 +232,14 @@ def casts(e: Cast, s: Simplifier) -> Expr | None:
 
 
 def keeps_values(y: Expr, x: Expr, s: Simplifier) -> bool:
-    """Whether casting `y` to the type of `x` loses nothing."""
+    """Whether casting `y` to the type of `x` keeps every value."""
     a, b = y.dtype, x.dtype
     return not b.is_bool and "bfloat" not in (a.kind, b.kind) and b.holds(a)
 
 
 @rule(Unary)
 def negation(e: Unary, s: Simplifier) -> Expr | None:
-    """--x = x, ~~x = x; for floats too."""
+    """--x = x and ~~x = x; for floats, too."""
     if isinstance(e.a, Unary) and e.a.op is e.op:
         return e.a.a
     if isinstance(e.a, Const) and e.op is Neg.NEG and e.dtype.is_float:
@@ -248,7 +249,8 @@ def negation(e: Unary, s: Simplifier) -> Expr | None:
     return None
 
 
-LARGEST_EXPONENT = 4  # of powers that are written as products: three multiplications at most
+# greatest exponent of a power that is written as a product: at most three multiplications
+LARGEST_EXPONENT = 4
 
 
 @rule(Call, when=scalar_integer)

@@ -1,8 +1,8 @@
 """Laws of comparisons, conditions, selects and floating point, as rules for `simplify`.
 
-An integer comparison is decided by range or brought into one form: terms with positive sign left, the others
-right, divided by their common divisor. Floats: only laws that hold for every bit pattern, so never x*0, x -
-x, x + 0.0 or not (x < y).
+An integer comparison is decided by range, or brought into one form: positive terms on the left, the others on
+the right, divided by their common divisor. For floats, there are only laws that hold for every bit pattern,
+so never x*0, x - x, x + 0.0 or not (x < y).
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from autotensor.ir.laws.types import boolean, scalar, scalar_float
 from autotensor.ir.rewrite import rule
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
+    # the simplifier applies the laws, and gives them what is known
+    from autotensor.ir.simplify import Simplifier
 
 
 # -- comparisons ---------------------------------------------------------------------------------------------
 @rule(Compare)
 def decide(e: Compare, s: Simplifier) -> Expr | None:
-    """Conditions that always or never hold."""
+    """Conditions that always hold or never hold."""
     known = s.bounds.decide(e)
     return None if known is None else const(known, e.dtype)
 
 
 @rule(Compare, when=scalar)
 def normal_comparison(e: Compare, s: Simplifier) -> Expr | None:
-    """One spelling for every comparison of integers: `8*i + 8 <= 16` is `i < 2`."""
+    """One form for every comparison of integers: `8*i + 8 <= 16` is `i < 2`."""
     if not e.a.dtype.is_int or e.a.dtype.lanes != 1 or not (s.bounds.exact(e.a) and s.bounds.exact(e.b)):
         return None
     x, y = s.affine(e.a), s.affine(e.b)
@@ -64,7 +65,7 @@ def normal_comparison(e: Compare, s: Simplifier) -> Expr | None:
 
 
 def _equation(op: Cmp, d: Affine, s: Simplifier) -> Expr | None:
-    g = gcd(*d.terms.values(), d.constant)  # decide has dealt with constants that g does not divide
+    g = gcd(*d.terms.values(), d.constant)  # `decide` has handled constants that g does not divide
     terms = {t: k // g for t, k in d.terms.items()}
     if next(iter(terms.values())) < 0:
         terms, g = {t: -k for t, k in terms.items()}, -g
@@ -72,7 +73,7 @@ def _equation(op: Cmp, d: Affine, s: Simplifier) -> Expr | None:
 
 
 def _compared(op: Cmp, left: Affine, right: Affine, s: Simplifier) -> Expr | None:
-    """The comparison, unless a side might wrap around where the original did not."""
+    """The comparison; None if a side may wrap around although the original did not."""
     if s.bounds.fits(left) and s.bounds.fits(right):
         return Compare(op, to_expr(left), to_expr(right))
     return None
@@ -93,7 +94,7 @@ def _at_most(d: Affine, bound: int, s: Simplifier) -> Expr | None:
 
 
 def _without_small_terms(a: Affine, bound: int, s: Simplifier) -> tuple[dict[Expr, int], int]:
-    """g*x + r <= b  is  x <= (b - r)//g, where that is one number for all r: `8*i + j < 24` is `i < 3`."""
+    """g*x + r <= b  is  x <= (b - r)//g, if that is the same number for all r: `8*i + j < 24` is `i < 3`."""
     for g in sorted({abs(k) for k in a.terms.values()} - {1}, reverse=True):
         whole, rest = split_by(a, g)
         if whole.terms and rest.terms:
@@ -104,7 +105,7 @@ def _without_small_terms(a: Affine, bound: int, s: Simplifier) -> tuple[dict[Exp
 
 
 def _sides(terms: dict[Expr, int], bound: int, like: Affine) -> tuple[Affine, Affine]:
-    """`terms = bound` with positive terms left, negative ones right, the constant where it is positive."""
+    """`terms = bound`: positive terms on the left, negative ones on the right, and a positive constant."""
     left = {t: k for t, k in terms.items() if k > 0}
     right = {t: -k for t, k in terms.items() if k < 0}
     moved = bound < 0 and bool(right)
@@ -114,7 +115,7 @@ def _sides(terms: dict[Expr, int], bound: int, like: Affine) -> tuple[Affine, Af
 # -- conditions ----------------------------------------------------------------------------------------------
 @rule(Binary, when=boolean)
 def connective(e: Binary, s: Simplifier) -> Expr | None:
-    """AND and OR of bools: constants, repetition, one side implied by the other."""
+    """AND and OR of bools: constants, repetition, and a side that the other side implies."""
     if not e.dtype.is_bool or (e.op is not Op.AND and e.op is not Op.OR):
         return None
     a, b = e.a, e.b
@@ -143,14 +144,15 @@ def negated(e: Unary, s: Simplifier) -> Expr | None:
     if value is not None:
         return const(not value, e.dtype)
     match e.a:
-        case Compare(op, x, y) if x.dtype.is_int or op in (Cmp.EQ, Cmp.NE):  # a NaN is not < and not >=
+        # with a NaN, neither < nor >= holds
+        case Compare(op, x, y) if x.dtype.is_int or op in (Cmp.EQ, Cmp.NE):
             return Compare(NEGATED[op], x, y)
     return None
 
 
 @rule(Select)
 def selects(e: Select, s: Simplifier) -> Expr | None:
-    """A decided condition chooses; equal sides need none."""
+    """A decided condition chooses a side; with equal sides, no condition is needed."""
     value = constant_bool(e.cond)
     if value is not None:
         return e.then if value else e.otherwise
@@ -167,7 +169,7 @@ def selects(e: Select, s: Simplifier) -> Expr | None:
 
 
 def constant_bool(e: Expr | None) -> bool | None:
-    """The truth value of a constant condition, vector or not."""
+    """The truth value of a constant condition, which may be a vector."""
     if isinstance(e, Broadcast):
         e = e.a
     return bool(e.value) if isinstance(e, Const) and e.type.is_bool else None
@@ -179,7 +181,7 @@ _FOLDED = {Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.
 
 @rule(Binary, when=scalar_float)
 def float_laws(e: Binary, s: Simplifier) -> Expr | None:
-    """Constants fold in their own precision; x*1, x/1, x - 0 and x + (-0) are x, bit for bit."""
+    """Constants are folded in their own precision; x*1, x/1, x - 0 and x + (-0) are x, bit for bit."""
     if not e.dtype.is_float or e.dtype.lanes != 1:
         return None
     a, b = e.a, e.b

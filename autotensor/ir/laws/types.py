@@ -1,6 +1,6 @@
-"""For which types a law is worth asking: `@rule(Binary, when=integer_vector)`.
+"""The types for which a law can apply: `@rule(Binary, when=integer_vector)`.
 
-Most nodes of a kernel are vectors of floats, most laws are about scalar integers.
+Most nodes of a kernel are vectors of floats, but most laws are about scalar integers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Laws of Ramp and Broadcast, as rules for `simplify`: operations that are the same in all lanes are done
-once, on a scalar.
+"""Laws of Ramp and Broadcast, as rules for `simplify`: an operation that is equal in all lanes is done once.
 
-Sums of ramps are ramps by adding bases and strides. For quotients and the like the vector is written with a
-lane variable L in 0..lanes-1, simplified as a scalar, and read back: no L left is a Broadcast, a constant
-times L is a Ramp.
+Sums of ramps are ramps: their bases and their strides are added. For quotients and similar operators, the
+vector is written with a lane variable L in 0..lanes-1, simplified as a scalar, and read back. A result
+without L is a Broadcast, and one with a constant times L is a Ramp.
 
     Ramp(16*i, 1, 16) // 32  =  (16*i + L) // 32  =  i // 2   ──▶  Broadcast(i // 2)
 """
@@ -37,9 +36,10 @@ from autotensor.ir.rewrite import rule
 from autotensor.ir.visit import free_vars
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
+    # the simplifier applies the laws, and gives them what is known
+    from autotensor.ir.simplify import Simplifier
 
-LANE = "<lane>"  # no name that a program can have
+LANE = "<lane>"  # no program can have this name
 _BY_LANE = (Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX, Op.AND, Op.SHR)
 
 
@@ -70,7 +70,7 @@ def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
 
 @rule(Load, when=vector)
 def load_of_broadcasts(e: Load, s: Simplifier) -> Expr | None:
-    """The same for a load without a mask, or with one for all lanes."""
+    """Load[Broadcast(x)] = Broadcast(Load[x]), without a mask or with one mask for all lanes."""
     mask = e.mask
     if mask is not None and not isinstance(mask, Broadcast):
         return None
@@ -83,7 +83,7 @@ def load_of_broadcasts(e: Load, s: Simplifier) -> Expr | None:
 
 @rule(Binary, when=integer_vector)
 def sum_of_ramps(e: Binary, s: Simplifier) -> Expr | None:
-    """Ramps add and subtract base by base, and are multiplied by constants (modulo 2**bits, as lanes are)."""
+    """Ramps are added base by base, subtracted likewise, and multiplied by constants (modulo 2**bits)."""
     lanes = e.dtype.lanes
     if lanes == 1 or not e.dtype.is_int:
         return None
@@ -123,7 +123,7 @@ def negated_ramp(e: Unary, s: Simplifier) -> Expr | None:
 
 @rule(Cast, when=vector)
 def cast_ramp(e: Cast, s: Simplifier) -> Expr | None:
-    """A ramp is cast by its base, when it is narrowed or does not wrap."""
+    """The cast of a ramp is a ramp of the cast base, if the cast narrows or the ramp does not wrap."""
     match e.a:
         case Ramp(base, step, lanes) if e.dtype.kind == "int" and base.dtype.kind == "int":
             if e.dtype.bits <= base.dtype.bits or s.bounds.exact(e.a):
@@ -133,7 +133,7 @@ def cast_ramp(e: Cast, s: Simplifier) -> Expr | None:
 
 @rule(Binary, when=integer_vector)
 def by_lane(e: Binary, s: Simplifier) -> Expr | None:
-    """Quotients, remainders, minima of ramps, where their lanes stay in step."""
+    """Quotients, remainders and minima of ramps, if the results of the lanes are equal or form a ramp."""
     if e.dtype.lanes == 1 or not e.dtype.is_int or e.op not in _BY_LANE:
         return None
     if not (s.bounds.exact(e.a) and s.bounds.exact(e.b)):
@@ -149,7 +149,7 @@ def by_lane(e: Binary, s: Simplifier) -> Expr | None:
 
 
 def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:
-    """The vector whose lane number `lane` is `a`; None when it is not a ramp."""
+    """The vector whose lane `lane` is `a`; None if it is not a ramp."""
     if any(lane in free_vars(t) for t in a.opaque_terms()):
         return None
     step = a.coefficient(lane)
@@ -159,7 +159,7 @@ def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:
 
 @rule(Load)
 def masked_load(e: Load, s: Simplifier) -> Expr | None:
-    """A mask that always holds is none; one that never holds makes a load 0."""
+    """A mask that always holds is dropped; a load whose mask never holds is 0."""
     value = None if e.mask is None else constant_bool(e.mask)
     if value is None:
         return None

@@ -1,1 +1,1 @@
-"""Quantised graphs: functions of bytes as tables, rounded sums, views and transpositions next to products."""
+"""Quantised graphs: tables for functions of bytes, rounded sums, views and transposes next to products."""

@@ -1,11 +1,12 @@
-"""A function of one byte that is a byte again, as a table of its 256 values.
+"""Replaces a function from a byte to a byte by a table of its 256 values.
 
     quantize(gelu(dequantize(q)))                                                ──▶  byte_table(q, table)
     quantize(dequantize(q) * dequantize(quantize(sigmoid(dequantize(q)))))       ──▶  byte_table(q, table)
 
-Any elementwise operators may stand between the two bytes, with numbers next to them. The table holds the
-results of their NumPy references for every byte; if every byte gives itself, nothing is left. Functions of a
-few instructions (a clip, another scale) stay: the kernel that makes the byte computes them on the way.
+Any elementwise operators may lie between the two bytes, with numbers as other operands. The table holds the
+results of the operators' NumPy references for every byte. If every byte gives itself, nothing is left.
+Functions of a few instructions (a clip, another scale) stay: the kernel that makes the byte computes them at
+once.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import OPERATORS, Kind
 from autotensor.operators.quantized import BYTES
 
-MOST = 32  # operators between two bytes
-STEPS = 4  # operators in a row that make a number of others
+MOST = 32  # most operators between two bytes
+STEPS = 4  # most operators in a row that compute a number from numbers
 ROUNDING = ("quantize", "requantize")
-# operators that are a few instructions each
+# operators that need only a few instructions each
 FEW = (
     *(*ROUNDING, "dequantize", "cast", "clip", "relu", "relu6", "neg", "identity"),
     *("add", "subtract", "multiply", "maximum", "minimum"),
@@ -34,14 +35,14 @@ FEW = (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Bytes of which a node is a function, and the operators in between, in no order."""
+    """The bytes of which a node is a function, and the operators between, in no order."""
 
     of: frozenset[GraphNode]
     by: frozenset[Apply]
 
 
 def byte_tables(graph: Graph) -> Graph:
-    """The graph with tables in place of such functions."""
+    """The graph with tables in place of functions of one byte."""
     if not any(n.op == "quantize" for n in graph.applies):
         return graph
     return rewrite_graph(graph, Rules(byte_table), name="tables of bytes")
@@ -57,7 +58,7 @@ def byte_table(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     (q,) = found.of
     every = np.arange(BYTES, dtype=np.uint8).view(q.dtype.numpy)
-    with np.errstate(all="ignore"):  # as in a kernel
+    with np.errstate(all="ignore"):  # as a kernel does
         table = _evaluated(node, {q: every})
     if q.dtype == node.dtype and np.array_equal(table, every):
         return reshape(q, node.shape)
@@ -67,13 +68,14 @@ def byte_table(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _of_one_byte(node: Apply) -> Function | None:
-    """The node as a function of one byte, the nearest; None where there is no such byte."""
+    """The node as a function of the nearest single byte; None if there is no such byte."""
     found = _nearest(node)
     if found is None or len(found.of) == 1:
         return found
     order = _order(node)
     while len(found.of) > 1 and found.of <= order.keys():
-        last = max(found.of, key=order.__getitem__)  # no other one is made of it, and passed by
+        # the other bytes do not depend on it, so its inputs may replace it
+        last = max(found.of, key=order.__getitem__)
         more = _nearest(last) if isinstance(last, Apply) else None
         if more is None or len(found.by | more.by) > MOST:
             return None
@@ -82,10 +84,10 @@ def _of_one_byte(node: Apply) -> Function | None:
 
 
 def _order(node: Apply) -> dict[GraphNode, int]:
-    """The numbers of the nodes around one that it is made of by plain operators, producers first."""
+    """Positions of the nodes from which `node` is computed by plain operators, producers first."""
     around: list[GraphNode] = [node]
     known: set[GraphNode] = {node}
-    for x in around:  # it grows
+    for x in around:  # the loop extends the list
         if isinstance(x, Apply) and _is_plain(x) and len(around) < 4 * MOST:
             around += (new := [y for y in dict.fromkeys(x.inputs) if y not in known])
             known.update(new)
@@ -103,7 +105,7 @@ def _order(node: Apply) -> dict[GraphNode, int]:
 
 
 def _nearest(node: Apply) -> Function | None:
-    """The node as a function of the nearest bytes in front of it; None where it depends on something else."""
+    """The node as a function of the nearest bytes before it; None if it depends on something else."""
     by: set[Apply] = set()
     of: set[GraphNode] = set()
     waiting: list[GraphNode] = [node]
@@ -122,7 +124,7 @@ def _nearest(node: Apply) -> Function | None:
 
 
 def _is_number(x: GraphNode, most: int = STEPS) -> bool:
-    """Whether a node is one number that is known, or made of such."""
+    """Whether a node is a known number, or is computed from known numbers."""
     if isinstance(x, Constant):
         return x.array.size == 1
     single = isinstance(x, Apply) and most > 0 and _is_plain(x) and prod(x.shape) == 1
@@ -130,7 +132,7 @@ def _is_number(x: GraphNode, most: int = STEPS) -> bool:
 
 
 def _is_plain(node: Apply) -> bool:
-    """Whether each element is the same function of the elements at its place, wherever that is; or a view."""
+    """Whether the node applies one function to the elements in each place; a view counts, too."""
     if not isinstance(node.op, str) or node.results > 1:
         return False
     if node.kind is Kind.VIEW:
@@ -143,12 +145,12 @@ def _is_plain(node: Apply) -> bool:
 
 
 def _is_worth_it(f: Function) -> bool:
-    """Whether the operators are more instructions than a look-up, also where they follow others."""
+    """Whether the operators take more instructions than a look-up, even as part of another kernel."""
     return any(n.op not in FEW for n in f.by) or sum(n.op in ROUNDING for n in f.by) > 1
 
 
 def _evaluated(node: GraphNode, known: dict[GraphNode, Array]) -> Array:
-    """The values of a node for known ones of a byte."""
+    """The values of a node, where `known` holds those of the byte."""
     if node not in known:
         if isinstance(node, Constant):
             known[node] = node.array.reshape(()) if node.array.size == 1 else node.array

@@ -1,12 +1,12 @@
-"""Views and transpositions next to products of a quantised graph, put where they cost no kernel.
+"""Moves views and transposes next to products of a quantised graph to where they need no kernel.
 
     requantize(reshape(dense(x)), s)  ──▶  reshape(requantize(dense(x), s))      part of the product's kernel
     batch_matmul(q, transpose(k, (0, 2, 3, 1)))
         ──▶  batch_matmul(q, transpose(k, (0, 2, 1, 3)), transpose_b=True)
 
-Operands next to a view are numbers, have a number for each column, or take the other shape as well. A product
-of bytes reads a transposed operand as it lies in memory: the groups of the reduction are words there, which
-are packed in every call anyway. The rest of the transposition moves whole rows.
+The other operands of a moved function must be numbers, have a number for each column, or have the shape of
+the view. A product of bytes reads a transposed operand as it lies in memory: the product packs groups of the
+summed axis into words in every call anyway. The rest of the transpose moves whole rows.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def _is_pointwise(node: Apply) -> bool:
 
 
 def _follows_product(x: GraphNode) -> bool:
-    """Whether a value is a product's, or comes of it by elementwise operators."""
+    """Whether a value is a product's result, or is computed from one by elementwise operators."""
     while isinstance(x, Apply) and _is_pointwise(x):
         x = next((y for y in x.inputs if y.shape == x.shape and not isinstance(y, Constant)), x.inputs[0])
     return isinstance(x, Apply) and x.kind is Kind.ANCHOR
 
 
 def _in_shape(y: GraphNode, old: Shape, new: Shape) -> GraphNode | None:
-    """An operand of an operator of the old shape for one of the new shape; None where it has none there."""
+    """An operand in the new shape, for an operator that had the old shape; None if it has no such form."""
     if y.shape == old:
         return reshape(y, new)
     if prod(y.shape) == 1:
@@ -71,7 +71,7 @@ def _in_shape(y: GraphNode, old: Shape, new: Shape) -> GraphNode | None:
     return reshape(y, (columns,)) if same else None
 
 
-# -- transpositions ------------------------------------------------------------------------------------------
+# -- transposes ----------------------------------------------------------------------------------------------
 
 
 def as_they_lie(graph: Graph) -> Graph:

@@ -1,22 +1,22 @@
-"""Rounded sums on their way to a byte: whole numbers in floats, or integers.
+"""Keeps rounded sums as whole numbers in floats or as integers, on their way to a byte.
 
-A byte that is read by one sum of bytes only is not made: the value stays a whole number in a float.
+A byte that only one sum of bytes reads is not made: the value stays a whole number in a float.
 
     requantize(requantize(x, s, zero=z) - z, t, shift=b)
         ──▶  requantize(requantize(x, s, zero=z, centred=True), t, shift=b)
     requantize(a - z, t, shift=requantize(x, s, zero=y), shift_scale=u)
         ──▶  requantize(requantize(x, s, zero=y, centred=True), u, shift=a, shift_scale=t)
 
-The value is clamped, and its zero point is subtracted, so it is the same number; a kernel need not narrow and
-widen it. In this way the shortcuts of residual blocks are added behind a convolution.
+The value is clamped and its zero point is subtracted, so the number is the same, but a kernel need not narrow
+and widen it. In this way, the shortcuts of residual blocks are added in the convolution's kernel.
 
-Rounded sums that fit 32 bits are clamped as integers:
+Rounded sums that fit into 32 bits are clamped as integers:
 
     requantize(x: int32, 0.002)  ──▶  requantize(x, 0.002, in_32_bits=True)          |x * 0.002| < 2**30
 
 A float that may be too large for an integer must be clamped before it becomes one. The scales alone show that
-most sums are far from that; then a processor rounds and converts in one instruction, and narrows to bytes,
-with one end of their range, in another.
+most sums are far from this limit. Then a processor rounds and converts in one instruction. It narrows to
+bytes, with one limit of their range, in another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
 from autotensor.ir.rewrite import Rules, rule
 
-ROOM = 2.0**30  # for a sum, so that with a zero point it fits, too
+ROOM = 2.0**30  # limit of a sum, so that the sum plus a zero point also fits
 
 
 def in_whole_numbers(graph: Graph) -> Graph:
@@ -54,7 +54,7 @@ def _centred(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _without_zero(total: GraphNode) -> tuple[GraphNode | None, int]:
-    """x and z of `x - z` in 32 bits, x of fewer; None for another node."""
+    """x and z of `x - z` in 32 bits, where x has fewer bits; (None, 0) for another node."""
     zero = 0
     match total:
         case Apply("subtract", (Apply("cast", (x,)), Constant() as z)) if z.array.size == 1:
@@ -71,7 +71,7 @@ def _wide(total: GraphNode) -> tuple[GraphNode, ...]:
 
 
 def _is_only_for(x: GraphNode, zero: int, uses: Uses) -> bool:
-    """Whether a value is a rounded sum with this zero point that one operator reads, and never NaN."""
+    """Whether the value is a rounded sum with this zero point, has one reader, and is never NaN."""
     match x:
         case Apply("requantize", (_, _, *shift)) if uses[x] == 1 and not x.attr("centred"):
             known = all(
@@ -103,14 +103,14 @@ def _fitting(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _shifted(node: Apply, shift: GraphNode) -> float:
-    """The size that no shift exceeds."""
+    """A number that the absolute value of the shift does not exceed."""
     if not shift.dtype.is_int:
         return _furthest(shift)
     return (_furthest(shift) + abs(int(node.attr("shift_zero")))) * abs(float(node.attr("shift_scale")))
 
 
 def _furthest(x: GraphNode) -> float:
-    """A size that no element exceeds; infinite where it is not known, or an element is NaN."""
+    """A number that no element's absolute value exceeds; infinity if it is unknown or an element is NaN."""
     if isinstance(x, Constant):
         sizes = np.abs(x.array.astype(np.float64))
         return float(sizes.max(initial=0)) if bool(np.isfinite(sizes).all()) else np.inf
