@@ -1,1 +1,1 @@
-"""Readers of other systems' models, and what they share: attention's heads, transposed convolutions."""
+"""Readers of other systems' models, and their common parts: heads of attention, transposed convolutions."""

@@ -1,11 +1,11 @@
-"""Heads of attention, as ONNX and torch have them: apart, together, and one key for several queries."""
+"""Heads of attention in ONNX and torch: split, joined, and one key for several queries."""
 
 from __future__ import annotations
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
-SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
+SWAPPED = (0, 2, 1, 3)  # swaps heads and tokens
 
 
 def apart(x: GraphNode, heads: int) -> GraphNode:
@@ -26,7 +26,7 @@ def turned(x: GraphNode) -> GraphNode:
 
 
 def repeated(x: GraphNode, heads: int, batch: int = 0) -> GraphNode:
-    """[b, g, n, d] ──▶ [batch or b, heads, n, d], each head heads / g times in a row."""
+    """[b, g, n, d] ──▶ [batch or b, heads, n, d], where each of the g heads is repeated heads / g times."""
     b, g, n, d = x.shape
     shape = (batch or b, heads)
     if (b, g) == shape:

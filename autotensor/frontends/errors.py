@@ -6,4 +6,4 @@ from autotensor.base.errors import GraphError
 
 
 class Unsupported(GraphError):
-    """A model contains something that cannot be converted: names the operator, and its place."""
+    """A model contains something that cannot be converted. The message names the operator and its place."""

@@ -1,14 +1,14 @@
-"""Transposed convolutions of any number of axes, with dilation: by the library's operator, or as plain
-convolutions of stride 1.
+"""Transposed convolutions of any number of axes, with dilation. They become autotensor's own operator, or
+plain convolutions of stride 1.
 
-Along one axis, out[o] = sum_k x[i] * w[k] over o = i*s + k*d - before. Outputs o ≡ r (mod s) see the taps k
-with k*d ≡ r + before (mod s) only: they lie s/g apart, g = gcd(s, d), and the first of them is k0. With
-k = k0 + m*s/g and o = r + s*j
+Along one axis, out[o] = sum_k x[i] * w[k] over o = i*s + k*d - before. Outputs o ≡ r (mod s) use only the
+taps k with k*d ≡ r + before (mod s). These taps lie s/g apart, with g = gcd(s, d), and the first of them is
+k0. With k = k0 + m*s/g and o = r + s*j
 
     out[r + s*j] = sum_m x[j + c - m*d/g] * w[k0 + m*s/g]        c = (r + before - k0*d) / s
 
-which is a convolution of stride 1 and dilation d/g with those taps in reverse. The phases r are computed one
-by one and put between each other.
+which is a convolution of stride 1 and dilation d/g with these taps in reverse order. Each phase r is computed
+alone, and then the phases are interleaved.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from autotensor.graph.ir import GraphNode, constant
 class _Phase:
     """One axis of one phase."""
 
-    first: int  # tap
-    step: int  # between taps
-    taps: int  # 0: nothing reaches these outputs
+    first: int  # the first tap
+    step: int  # the distance between taps
+    taps: int  # 0: no input contributes to these outputs
     dilation: int
-    before: int  # elements to add in front of x, or, where negative, to leave out
+    before: int  # elements to add in front of x; if negative, elements to leave out
     after: int
 
 
 def _phases(extent: int, kernel: int, stride: int, dilation: int, before: int, rows: int) -> list[_Phase]:
-    """rows: outputs of a phase."""
+    """The phases of one axis. rows: the outputs of a phase."""
     g = gcd(stride, dilation)
     step, apart = stride // g, dilation // g
     found = []
@@ -49,7 +49,7 @@ def _phases(extent: int, kernel: int, stride: int, dilation: int, before: int, r
             continue
         taps = -(-(kernel - first) // step)
         c = (r + before - first * dilation) // stride
-        low = c - (taps - 1) * apart  # of x, that output 0 reads
+        low = c - (taps - 1) * apart  # the first element of x that output 0 reads
         found.append(_Phase(first, step, taps, apart, -low, rows - 1 + c - (extent - 1)))
     return found
 
@@ -65,7 +65,8 @@ def transposed_convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """x: [n, Cin, spatial…], w: [Cin, Cout/groups, spatial…], bias: [Cout]; padding: (before, after) each.
+    """x: [n, Cin, spatial…], w: [Cin, Cout/groups, spatial…], bias: [Cout]; padding: (before, after) of each
+    axis.
 
     The output has (extent - 1)*stride - padding + dilation*(kernel - 1) + 1 + output_padding elements along
     an axis.
@@ -102,7 +103,7 @@ def _as_picture(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """By the operator that schedules know; a line is a picture of height 1."""
+    """Uses autotensor's own operator, for which schedules exist. A line becomes a picture of height 1."""
     flat = x.ndim == 3
     x, w = (ops.unsqueeze(v, axes=(2,)) if flat else v for v in (x, w))
     one, none = ((1,), (0,)) if flat else ((), ())

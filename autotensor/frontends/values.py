@@ -1,4 +1,4 @@
-"""Helpers of converters of every front end: values in a type, in 32 bits, and parts of values."""
+"""Helpers for the converters of every front end: values in another type, in 32 bits, and parts of values."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def as_type(x: Any, dtype: DType | str) -> GraphNode:
 
 
 def widened(compute: Callable[..., GraphNode], x: GraphNode, *others: GraphNode | None) -> GraphNode:
-    """The result of `compute` for the operands; with 16-bit floats among them in 32 bits, rounded once to the
-    type of x."""
+    """The result of `compute` for the operands. If 16-bit floats are among them, it is computed in 32 bits
+    and rounded once to the type of x."""
     operands = (x, *others)
     if not any(v is not None and v.dtype.is_half for v in operands):
         return compute(*operands)
@@ -31,17 +31,17 @@ def widened(compute: Callable[..., GraphNode], x: GraphNode, *others: GraphNode 
 
 
 def cut(x: GraphNode, axis: int, begin: int, end: int) -> GraphNode:
-    """Places begin … end - 1 of one axis."""
+    """Elements begin … end - 1 of one axis."""
     return ops.slice(x, begin=(begin,), end=(end,), axes=(axis % x.ndim,))
 
 
 def row(x: GraphNode, axis: int, n: int) -> GraphNode:
-    """Place n of one axis, which goes."""
+    """Element n of one axis; the result lacks this axis."""
     return ops.reshape(cut(x, axis, n, n + 1), shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 def pieces(x: GraphNode, axis: int, sizes: Iterable[int]) -> list[GraphNode]:
-    """One axis in parts of these sizes, one after the other."""
+    """x, cut along one axis into parts of these sizes."""
     found, start = [], 0
     for n in sizes:
         found.append(cut(x, axis, start, start + n))

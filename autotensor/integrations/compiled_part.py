@@ -1,9 +1,10 @@
-"""A part of a torch program, compiled: which of its arguments a module takes, and what becomes of results.
+"""A compiled part of a torch program: the arguments that its module takes, and where its results come from.
 
     ATen graph ──import──▶ Graph ──compile_model──▶ CompiledPart
-    ATen graph with sizes that a call tells ──▶ OpenPart, a graph for every number of them ──▶ CompiledPart
+    ATen graph with open sizes ──▶ OpenPart, a graph for all values of the sizes ──▶ CompiledPart
 
-One program serves all sizes of an open part, as `api/open_models.py` has it.
+A call determines open sizes. One program serves all sizes of an open part; `api/open_models.py` describes
+how.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from autotensor.runtime.open_artifact import Function
 from autotensor.te.symbols import number, symbols_of, var
 
 Run = Callable[..., Any]
-_KEPT_SIZES = 64  # of a result that is a size
+_KEPT_SIZES = 64  # most values that are kept of a result that is a size
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledPart:
-    """A module and where its arguments and results are among those of a part."""
+    """A module, and how its arguments and results correspond to those of a part."""
 
     module: Function | None  # None: nothing is computed
-    inputs: tuple[int, ...]  # of the part's arguments, those that the module takes, in order
+    inputs: tuple[int, ...]  # the indices of the part's arguments that the module takes, in order
     # per result: ("out", n), ("turned", (n, axes)), ("arg", n), ("value", x), or ("size", of the arguments)
     results: tuple[Any, ...]
 
@@ -67,10 +68,10 @@ class CompiledPart:
 
 
 def _argument(value: torch.Tensor) -> Any:
-    """The tensor's memory where a kernel can read it, else a copy of it."""
+    """The tensor's memory if a kernel can read it, else a copy."""
     try:
         array: Any = value.numpy()  # most tensors are plain memory, and this takes half a microsecond
-    except (RuntimeError, TypeError):  # lazy negation, a type that NumPy lacks
+    except (RuntimeError, TypeError):  # a lazily negated tensor, or a type that NumPy lacks
         array = None
     if array is None or not array.flags.c_contiguous:
         array = to_array(value)
@@ -78,7 +79,7 @@ def _argument(value: torch.Tensor) -> Any:
 
 
 def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: Options) -> CompiledPart:
-    """An ATen graph, compiled. known: the arguments that are constants, by number: weights and numbers.
+    """Compiles an ATen graph. known: the arguments that are constants (weights and numbers), by index.
 
     Raises Unsupported for operators that cannot be converted.
     """
@@ -107,7 +108,7 @@ def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: O
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A part at one set of shapes, as `CompiledPart` has it."""
+    """A part at one set of shapes, with the fields of `CompiledPart`."""
 
     graph: Graph | None
     inputs: tuple[int, ...]
@@ -115,9 +116,10 @@ class _Cut:
 
 
 def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] = frozenset()) -> _Cut:
-    """Computed results by a graph, arguments as they are. known: nodes or numbers that stand for arguments.
+    """The graph of the computed results; other results are arguments or values. known: the nodes or numbers
+    to use instead of arguments.
 
-    taken: arguments that are inputs of the graph even where it does not read them.
+    taken: arguments that are inputs of the graph even if it does not read them.
     """
     given: dict[str, Any] = {}
     places: dict[Input, int] = {}
@@ -134,7 +136,7 @@ def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] 
     outputs: list[GraphNode] = []
     results: list[tuple[str, Any]] = []
     for node, result in zip(nodes, made.args[0], strict=True):
-        # how torch lays it, which code behind the part may see: `as_strided`, `is_contiguous`
+        # torch's order of the axes in memory; code after the part may read it: `as_strided`, `is_contiguous`
         order = _order(getattr(result, "meta", {}).get("val"))
         if not isinstance(node, GraphNode):
             results.append(("value", node))
@@ -156,8 +158,8 @@ def _cut(graph: torch.fx.Graph, known: Mapping[int, Any], taken: frozenset[int] 
 
 
 def _order(value: Any) -> tuple[int, ...]:
-    """The axes of a tensor as its elements lie in memory, outermost first; () where that is their own order,
-    or where there are elements between."""
+    """The axes of a tensor in the order of its memory, outermost first. () if that is their own order, or if
+    the memory has gaps."""
     if not isinstance(value, torch.Tensor) or value.is_contiguous():
         return ()
     axes = sorted(range(value.dim()), key=lambda a: (-int(value.stride(a)), -int(value.shape[a])))
@@ -175,7 +177,7 @@ def unpacked(part: CompiledPart) -> Run:
 
 
 class OpenPart(OpenGraph):
-    """A part whose sizes a call tells, which dynamo holds to torch's guards."""
+    """A part whose sizes depend on the call. Dynamo checks them by torch's guards."""
 
     name = "torch_part"
 
@@ -257,7 +259,7 @@ class OpenPart(OpenGraph):
         return tuple(size_at(n, numbers) for n in self._tensors[k].shape)
 
     def _plain(self, k: int) -> list[Any]:
-        """The sizes of an argument that have one symbol."""
+        """The sizes of an argument with exactly one symbol."""
         return [n for n in self._tensors[k].shape if len(symbols_of_sizes([n])) == 1]
 
 
@@ -265,13 +267,14 @@ class OpenPart(OpenGraph):
 class Size:
     """A size among the results of a part, as a function of the part's arguments."""
 
-    size: Any  # as torch has it
-    places: tuple[tuple[sympy.Symbol, int, int], ...]  # of each symbol: an argument and its axis; -1: itself
+    size: Any  # torch's own value
+    # for each symbol, an argument and its axis; axis -1: the argument itself
+    places: tuple[tuple[sympy.Symbol, int, int], ...]
     known: dict[tuple[int, ...], Any] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(size: Any, arguments: Mapping[int, Any]) -> Size:
-        """Raises Unsupported where arguments do not tell it."""
+        """The size as such a function. Raises Unsupported if the arguments do not determine it."""
         places: dict[sympy.Symbol, tuple[int, int]] = {}
         for k, x in arguments.items():
             axes = enumerate(x.shape) if isinstance(x, torch.Tensor) else ((-1, x),)
@@ -295,13 +298,13 @@ class Size:
 
 
 def _sizes(values: Any) -> list[Any]:
-    """The open sizes among values: of shapes, and numbers."""
+    """The open sizes in the shapes of tensors, and among numbers."""
     sizes = (n for v in values for n in (v.shape if isinstance(v, torch.Tensor) else (v,)))
     return [n for n in sizes if isinstance(n, torch.SymInt)]
 
 
 def _ranges(symbols: Sequence[sympy.Symbol], values: Any) -> dict[sympy.Symbol, tuple[int, int | None, int]]:
-    """The least and the greatest number of each symbol, and the unit that divides it."""
+    """For each symbol, the least and the greatest value, and a unit that divides the value."""
     world = next(n.node.shape_env for n in _sizes(values))
     found = {}
     for s in symbols:

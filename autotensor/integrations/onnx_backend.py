@@ -25,7 +25,7 @@ class AutotensorRep(BackendRep):
         self.model = model
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs for the inputs: a sequence in order, a mapping by name, or the one array."""
+        """The outputs for these inputs: a sequence in order, a mapping by name, or a single array."""
         if isinstance(inputs, Mapping):
             return self.model(**{name: _array(v) for name, v in inputs.items()})
         return self.model(*(map(_array, inputs) if isinstance(inputs, (list, tuple)) else (_array(inputs),)))

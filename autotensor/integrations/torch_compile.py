@@ -2,11 +2,12 @@
 
     model ──dynamo──▶ parts without Python in them ──AOT autograd──▶ ATen graph ──import──▶ Graph ──▶ Module
 
-AOT autograd makes each part a pure function; torch itself handles writes in place, and results that share
-memory with inputs, around it. Weights and buffers of modules become constants, so norms are folded and
-weights packed once. If one of them changes, the part is compiled again; one that changes repeatedly is read
-at every call. A part that runs with the weights of several modules, like one block compiled for all layers,
-keeps code for each. Operators without a converter run in eager mode, with one warning.
+AOT autograd makes each part a pure function. Around this function, torch itself handles writes in place, and
+results that share memory with inputs. Weights and buffers of modules become constants, so norms are folded
+and weights packed once. If a weight or buffer changes, the part is compiled again. A buffer that changes
+repeatedly is read at every call. A part that runs with the weights of several modules, like one block
+compiled for all layers, keeps code for each. Operators without a converter run in eager mode, with one
+warning.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from autotensor.frontends.torch.refused_operators import first_line
 from autotensor.integrations.compiled_part import CompiledPart, Run, compile_part, unpacked
 from autotensor.integrations.torch_options import Options
 
-# what dispatch has made of attention and of a norm before AOT traces them; it leaves no linear, no matmul
+# operators into which dispatch turns attention and a norm before AOT traces them; no linear or matmul is left
 KEPT = frozenset(
     {*WHOLE, "aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_rms_norm.default"}
 )
-KEPT_SHAPES = 64  # of one part whose sizes change
-# of a buffer: after so many it is not a constant any more. Weights change less often than they run
+KEPT_SHAPES = 64  # most sets of sizes for which code of one part is kept
+# a buffer that has changed so often is not a constant any more. Weights stay constants, because they run more
+# often than they change
 MOST_CHANGES = 3
 
 
@@ -53,7 +55,7 @@ def autotensor(
     options: dict[str, Any] | None = None,
     **_: Any,
 ) -> Run:
-    """A part of a model, compiled; what dynamo calls for each part."""
+    """Compiles a part of a model. Dynamo calls this function for each part."""
     wanted = Options.of(options)
     if any(not isinstance(x, torch.Tensor) for x in example_inputs) or _numbers_of(module):
         return _open_or_by_shape(module, tuple(example_inputs), wanted)
@@ -75,7 +77,8 @@ def _compiled_or_eager(module: torch.fx.GraphModule, examples: Sequence[Any], op
 
 
 def _open_or_by_shape(module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> Run:
-    """Compiles a part with open sizes: one program for all sizes if possible, else one for each."""
+    """Compiles a part with open sizes: one program for all sizes if possible, else one for each set of
+    sizes."""
     if not _refused(examples):
         try:
             return _Part(module, examples, options)
@@ -86,7 +89,7 @@ def _open_or_by_shape(module: torch.fx.GraphModule, examples: Sequence[Any], opt
 
 
 def _refused(examples: Sequence[Any]) -> str:
-    """Why this part is not compiled here; "" if it is."""
+    """The reason why this part is not compiled; "" if it can be compiled."""
     tensors = [x for x in examples if isinstance(x, torch.Tensor)]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "it needs gradients, which are not supported here; call the model under torch.no_grad()"
@@ -115,8 +118,9 @@ class _Part:
         self._is_open = any(isinstance(x, torch.SymInt) for x in examples)
         kept = _constants(examples) if options.constant_weights else frozenset()
         self._kept, self._weights = kept, tuple(n for n in sorted(kept) if _is_weight(examples[n]))
-        self._codes: dict[tuple[int, ...], _Code] = {}  # by identity of the weights
-        # what was called last; replaced as a whole: calls of other threads see the old code or the new one
+        self._codes: dict[tuple[int, ...], _Code] = {}  # by the identities of the weights
+        # the code of the last call. It is replaced as a whole, so other threads see the old code or the new
+        # one
         self._last = self._compile(self._whose(examples), examples)
 
     def _compile(self, whose: tuple[int, ...], examples: Sequence[Any]) -> _Code:
@@ -127,7 +131,7 @@ class _Part:
         with (
             torch.no_grad(),
             _disable_current_modes(),
-        ):  # weights are real tensors; this is while torch traces
+        ):  # torch is tracing at this point, but weights are real tensors
             run = self._traced.compiled(kept, examples, self._options)
         watch = _Watch.of(examples, sorted(kept - self._effects.written))
         code = _Code(run, watch, tuple(weakref.ref(examples[n]) for n in self._weights))
@@ -162,7 +166,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """A part with one set of weights in it."""
+    """The code of a part for one set of weights."""
 
     run: Run
     watch: _Watch
@@ -179,7 +183,8 @@ class _Effects:
     """Side effects of a part, which torch reports when it first traces the part."""
 
     written: frozenset[int] = frozenset()  # arguments that it writes to
-    none: bool = False  # surely none: no such argument, no result that shares memory with another tensor
+    # surely no effects: no written argument, no result that shares memory with another tensor
+    none: bool = False
 
     @staticmethod
     def traced() -> _Effects | None:
@@ -196,7 +201,7 @@ class _Effects:
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """The places of constants, and torch's count of writes to each.
+    """The indices of constants among the arguments, and torch's count of writes to each.
 
     Every call checks them: 0.15 us for each, or 0.8 us after a model that has emptied the caches (Zen 4,
     2026-11).
@@ -204,7 +209,7 @@ class _Watch:
 
     arguments: tuple[int, ...]
     marks: list[int]
-    memory: tuple[Any, ...]  # kept, so that no other tensor can come to lie there
+    memory: tuple[Any, ...]  # kept alive, so that no other tensor can get the same address
 
     @staticmethod
     def of(args: Sequence[Any], arguments: Sequence[int]) -> _Watch:
@@ -217,7 +222,7 @@ class _Watch:
         return [*map(_ADDRESS, weights), *map(_VERSION, weights)]
 
     def changed(self, args: Sequence[Any]) -> list[int]:
-        """Numbers of arguments that have changed."""
+        """The indices of the arguments that have changed."""
         now, count = self.look(args), len(self.arguments)
         return [
             n
@@ -230,7 +235,7 @@ _ADDRESS, _VERSION = torch.Tensor.data_ptr, attrgetter("_version")
 
 
 def _constants(examples: Sequence[Any]) -> frozenset[int]:
-    """Numbers of the inputs that are weights or buffers of modules and whose changes torch counts."""
+    """The indices of the inputs that are weights or buffers of modules and whose changes torch counts."""
     return frozenset(
         n
         for n, x in enumerate(examples)
@@ -241,7 +246,7 @@ def _constants(examples: Sequence[Any]) -> frozenset[int]:
 
 
 def _is_weight(x: torch.Tensor) -> bool:
-    """Whether it is a weight and not a buffer."""
+    """Whether a constant is a weight and not a buffer."""
     return isinstance(x, torch.nn.Parameter)
 
 
@@ -250,7 +255,7 @@ class _Traced:
     """A part traced by AOT autograd as a function of all inputs, to be compiled for any weights."""
 
     graph: torch.fx.GraphModule
-    same: bool  # whether its inputs are those of the part: torch merges inputs that share memory
+    same: bool  # whether the inputs are those of the part: torch merges inputs that share memory
     effects: _Effects
     boxed: _Boxed
     found: Run  # AOT's own function around `boxed`
@@ -263,7 +268,7 @@ class _Traced:
             if self.same and (n in kept - self.effects.written or _is_number(x, self._argument(n)))
         }
         part = compile_part(self.graph, known, options)
-        if self.effects.none:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
+        if self.effects.none:  # AOT's wrappers would have nothing to do, and would cost 20 us a call
             return unpacked(part)
         return self.boxed.around(self.found, part)
 
@@ -277,7 +282,7 @@ def _is_number(example: Any, argument: Any) -> bool:
 
 
 def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effects) -> _Traced:
-    """The traced part. effects: of the part, if torch does not report them."""
+    """The traced part. effects: the part's effects, in case torch does not report them."""
     traced: tuple[torch.fx.GraphModule, bool, _Effects] | None = None
     boxed = _Boxed()
 
@@ -297,14 +302,15 @@ def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], effects: _Effect
                 inference_compiler=compiler,
                 decompositions=_decompositions(),
             )
-        except RestartAnalysis:  # dynamo's own: it takes a number that has turned out to be none of data
+        # dynamo handles this error itself: it traces again, because a number turned out not to depend on data
+        except RestartAnalysis:
             raise
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unsupported(
                 f"it makes a Python number of a tensor's value ({str(error).split()[0]}).",
                 fix="Index by tensors: x[:, i[:1]], torch.index_select.",
             ) from error
-        except RuntimeError as error:  # torch's own rules for tracing
+        except RuntimeError as error:  # a part that breaks torch's rules for tracing
             raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
     assert traced is not None, "AOT compiles what it has traced"
     return _Traced(*traced, boxed, found)
@@ -317,8 +323,8 @@ def _decompositions() -> dict[Any, Any]:
 
 
 class _Boxed:
-    """The function that AOT autograd calls with a list of arguments, which it empties. It runs the part of
-    the calling thread."""
+    """The function that AOT autograd calls with a list of arguments. It empties this list and runs the part
+    of the calling thread."""
 
     _boxed_call = True
 
@@ -352,10 +358,11 @@ class _ByShape:
         self._made: dict[Any, Run] = {}
         self._lock = threading.Lock()
         self._numbers = _numbers_of(module)
-        self._open: tuple[int, ...] | None = None  # arguments whose size may change; known at the first call
+        # the arguments whose size may change, known from the first call on
+        self._open: tuple[int, ...] | None = None
 
     def __call__(self, *args: Any) -> Any:
-        if self._open is None:  # sizes of weights and buffers are fixed by dynamo
+        if self._open is None:  # dynamo fixes the sizes of weights and buffers
             fixed = _constants(args) if self._options.constant_weights else frozenset()
             self._open = tuple(n for n in range(len(args)) if n not in {*fixed, *self._numbers})
         numbers = [repr(args[n].item()) for n in self._numbers]  # -0.0 is not 0.0

@@ -20,20 +20,20 @@ from autotensor.base.target import parse
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """As a user gave them."""
+    """The options as the user gave them."""
 
     log: Log = None  # the tuning log; None is the user's own
-    trials: int = 0  # schedules to measure for each part; 0 takes those in the log
+    trials: int = 0  # schedules to measure for each part; 0: use the schedules in the log
     target: str | None = None
     seed: int = 0
     constant_weights: bool = True  # False: weights and buffers are read at every call, not packed once
-    quiet: bool = False  # say nothing about parts that run in eager mode
+    quiet: bool = False  # print nothing about parts that run in eager mode
     instant: bool = False  # the first answers are NumPy's, while child processes compile
 
     @staticmethod
     def of(given: Mapping[str, Any] | None) -> Options:
-        """Raises InputError for an option that does not exist, and for values that would leave every part in
-        eager mode; LogError for a log that cannot be opened."""
+        """The options from a dictionary. Raises InputError for an option that does not exist, and for values
+        that would leave every part in eager mode. Raises LogError for a log that cannot be opened."""
         known = tuple(f.name for f in fields(Options))
         for name in given or {}:
             if name not in known:

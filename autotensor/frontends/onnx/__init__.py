@@ -1,12 +1,13 @@
 """ONNX models as graphs: files, signatures, calls and checks of nodes; models that run in stages.
 
-    model file ─load─▶ ModelProto ─importer─▶ Graph                      everything is known before it runs
+    model file ─load─▶ ModelProto ─importer─▶ Graph                      all shapes are known before the model
+    runs
                                   └─staged──▶ Point ─value─▶ Point ─…    shapes may depend on values
 
-One converter for each ONNX operator, registered with the opset from which on it holds; one file for each
-family of operators. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and
-`importer.py`. An operator without a converter is imported by its definition in the ONNX standard, if there is
-one.
+Each ONNX operator has a converter, registered with the opset from which on it is valid. Each family of
+operators has a file. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and
+`importer.py`. An operator without a converter is imported by its definition in the ONNX standard, if the
+standard has one.
 """
 
 from __future__ import annotations

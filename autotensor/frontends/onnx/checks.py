@@ -1,4 +1,4 @@
-"""The standard's rules for nodes of each operator: attributes by name, numbers of operands, equal types.
+"""The standard's rules for the nodes of each operator: names of attributes, number of operands, equal types.
 
 Converters rely on these rules. A node that breaks one is refused, because a guess could give wrong numbers.
 """
@@ -20,7 +20,8 @@ def check_call(call: Call, domain: str) -> None:
     if unknown := [a.name for a in call.node.attribute if a.name not in rules.attributes]:
         raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
     for a in call.node.attribute:
-        if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference may leave out its kind
+        # a reference to another attribute need not give its kind
+        if not a.ref_attr_name and a.type != rules.attributes[a.name]:
             given, wanted = (kind_name(k) for k in (a.type, rules.attributes[a.name]))
             raise call.malformed(f"its attribute {a.name!r} is {given}; the standard says {wanted}.")
     if len(call.inputs) > rules.most_inputs or call.outputs > rules.most_outputs:
@@ -41,7 +42,7 @@ def check_call(call: Call, domain: str) -> None:
 
 
 def check_types(call: Call, domain: str) -> None:
-    """Raises Malformed for an operand whose type the operator does not take."""
+    """Raises Malformed for an operand whose type the operator does not accept."""
     rules = rules_of(call.op, call.opset, domain)
     if rules is None:
         return

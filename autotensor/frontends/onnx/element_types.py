@@ -1,4 +1,4 @@
-"""ONNX's element types and ours."""
+"""Conversion between ONNX's element types and autotensor's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.frontends.errors import Unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_STANDARD = (  # by number
+_STANDARD = (  # by ONNX's number
     *(
         "UNDEFINED",
         "FLOAT",
@@ -41,7 +41,8 @@ _OURS = {
 
 
 def element_type(number: int, where: str) -> DType:
-    """The type that ONNX calls by this number. Raises Unsupported for strings, complex and tiny numbers."""
+    """The type with this number in ONNX. Raises Unsupported for types that autotensor lacks, such as
+    strings."""
     name = type_name(number)
     if name not in _OURS:
         raise Unsupported(
@@ -55,13 +56,13 @@ def type_name(number: int) -> str:
 
 
 def onnx_number(dtype: DType) -> int:
-    """The number that ONNX gives to one of our types."""
+    """ONNX's number of an autotensor type."""
     names = {ours: name for name, ours in _OURS.items()}
     return _STANDARD.index(names[str(dtype)])
 
 
 def onnx_name(dtype: DType) -> str:
-    """A tensor of this type, as ONNX's schemas spell it.
+    """ONNX's spelling of a tensor of this type, in its schemas.
 
     >>> onnx_name(dtype_of("float32"))
     'tensor(float)'
@@ -71,7 +72,7 @@ def onnx_name(dtype: DType) -> str:
 
 
 def checked_array(array: Array, where: str) -> Array:
-    """The array, if its type is one of ours; else Unsupported."""
+    """The array, if autotensor has its type. Raises Unsupported otherwise."""
     try:
         dtype_of(array.dtype)
     except TensorError as error:

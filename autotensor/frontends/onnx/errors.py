@@ -10,4 +10,5 @@ class Malformed(InputError):
 
 
 class NeedsValue(GraphError):
-    """A construct that needs a running model: a shape or a decision that depends on values, a long loop."""
+    """A construct that needs a running model: a shape or a decision that depends on values, or a long
+    loop."""

@@ -1,7 +1,7 @@
-"""Operators that ONNX itself defines by simpler ones: SoftmaxCrossEntropyLoss, AffineGrid, …
+"""Operators that ONNX itself defines by simpler operators: SoftmaxCrossEntropyLoss, AffineGrid, …
 
-The definition is taken as the standard's library gives it, for the model's opset and the operands' types: the
-package onnx is imported for these.
+The definition comes from the standard's library, for the model's opset and the operands' types. For this, the
+package onnx is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def definition(call: Call, domain: str, opset: int) -> tuple[FunctionProto, dict[str, Any]] | None:
     """The function that defines a node, and its attributes with the operator's defaults; or None.
 
-    Raises InputError where there is one and the package onnx is not installed.
+    Raises InputError if the node has a definition but the package onnx is not installed.
     """
     rules = rules_of(call.op, opset, domain)
     if rules is None or not rules.is_defined:
@@ -63,7 +63,7 @@ def _onnx(call: Call) -> Any:
 
 
 def _resolved(call: Call) -> onnx.NodeProto:
-    """The node with values where it names attributes of the function around it."""
+    """The node, with values in place of the attributes that it takes from the function around it."""
     import onnx
 
     node: onnx.NodeProto = onnx.NodeProto.FromString(call.node.SerializeToString())
@@ -79,7 +79,8 @@ def _resolved(call: Call) -> onnx.NodeProto:
 
 @functools.lru_cache(maxsize=256)
 def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
-    """Attributes that the schema gives a default: a function body names them and does not repeat it."""
+    """The attributes with a default in the schema. A function's body uses these attributes without giving the
+    defaults."""
     import onnx
 
     found: dict[str, Any] = {}

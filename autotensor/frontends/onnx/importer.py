@@ -1,11 +1,11 @@
-"""The importer: walks an ONNX graph, node after node, and has converters make nodes of ours.
+"""The importer: it walks an ONNX graph, node after node, and calls converters that make autotensor's nodes.
 
     initializers ─▶ constants ┐
     inputs ─▶ Input nodes ────┴─ node by node ─▶ values by name ─▶ outputs
 
-Values are immutable nodes, so a converter may hold on to any. The numbers of a value that depends on
-constants only are always available; those of others come from the `Runtime`, which is either none at all
-(`Ahead`, which makes a graph) or a running model (`staged_model.py`).
+Values are immutable nodes, so a converter may keep any of them. The numbers of a value that depends only on
+constants are always available. The numbers of other values come from the `Runtime`. This is a running model
+(`staged_model.py`), or `Ahead`, which has no such numbers and makes a graph.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from autotensor.graph.build import constant
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
 
-OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, shapes and casts differ
-DEEPEST = 24  # functions and subgraphs inside one another
+# torch's first exporters wrote this opset; in older ones, broadcasting, shapes and casts differ
+OLDEST_OPSET = 6
+DEEPEST = 24  # most levels of functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
-MOST_MADE = 1 << 29  # bytes of a value that the file does not hold and that depends on no input (VGG: 411 MB)
+MOST_MADE = 1 << 29  # most bytes of a value that depends on no input and is not in the file (VGG: 411 MB)
 MISSING: Any = object()  # a result that a function does not make
 _QUANTISED = re.compile(r"Quant|^Q[A-Z]|NBits|Integer|FpQ4|Bnb4|BFP|Float8|Fp[48]")  # names of com.microsoft
-# what reading nonsense raises: a missing attribute, an axis that is a string, …
+# exceptions that converters raise for malformed nodes: a missing attribute, an axis that is a string, …
 MALFORMED = (
     TypeError,
     ValueError,
@@ -108,7 +109,8 @@ class Ahead:
 
 
 class Frame:
-    """One graph or function being walked: its values by name, and who still needs them."""
+    """A graph or function that the importer is walking: its values by name, and the last node that reads
+    each."""
 
     def __init__(
         self,
@@ -119,8 +121,9 @@ class Frame:
     ) -> None:
         self.nodes = in_order(nodes)
         self.values: dict[str, Value] = {}
-        self.outer = outer  # whose names can be read here
-        self.caller = caller  # whose values must stay alive; its names mean nothing here
+        self.outer = outer  # the frame around this one, whose names can be read here
+        # the frame that calls this function: its values must stay alive, its names mean nothing here
+        self.caller = caller
         self.position = 0
         self.last: dict[str, int] = dict.fromkeys(outputs, len(nodes))
         for n in range(len(nodes) - 1, -1, -1):
@@ -154,7 +157,7 @@ def tensors_in(value: Value) -> Iterable[GraphNode]:
 
 
 def _is_unchanged(op: str, opset: int) -> bool:
-    """Whether an operator of an old opset is still the same in the oldest one that converters know."""
+    """Whether an operator of an old opset is still the same in the oldest opset that converters support."""
     old, new = (rules_of(op, v, "") for v in (opset, OLDEST_OPSET))
     return old is not None and new is not None and old.since == new.since
 
@@ -185,9 +188,10 @@ class Importer:
         opsets: Mapping[str, int] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> tuple[Value, ...]:
-        """The outputs of a graph, or of a subgraph of the node being imported."""
+        """The outputs of a graph, or of a subgraph of the node that is being imported."""
         frame = Frame(graph.node, (o.name for o in graph.output), self.frame)
-        in_bytes = dequantised(graph)  # what DequantizeLinear makes of 4 bits, it makes of bytes
+        # these 4-bit tensors are read as bytes, because DequantizeLinear gives the same for both
+        in_bytes = dequantised(graph)
         for tensor in graph.initializer:
             array = self.model.array(tensor, tensor.name in in_bytes)
             frame.values[tensor.name] = constant(array, tensor.name)
@@ -216,7 +220,7 @@ class Importer:
         attrs: Mapping[str, Any] | None,
         is_function: bool = False,
     ) -> tuple[Value, ...]:
-        """The named outputs; a function may leave out what its caller does not want."""
+        """The outputs with these names. A function may leave out outputs that its caller does not need."""
         if self.depth >= DEEPEST:
             raise Malformed(f"graphs and functions are nested more than {DEEPEST} levels deep.")
         before, self.frame = self.frame, frame
@@ -247,7 +251,8 @@ class Importer:
         opsets: Mapping[str, int],
         outer_attrs: Mapping[str, Any] | None,
     ) -> None:
-        """outer_attrs: of the function that holds the node; None outside of functions."""
+        """Imports a node. outer_attrs: the attributes of the function that holds the node; None outside
+        functions."""
         self.count += 1
         if self.count > MOST_NODES:
             raise Malformed(f"the model has more than {MOST_NODES} nodes once its loops are unrolled.")
@@ -421,7 +426,7 @@ class Importer:
         return node.array if isinstance(node, Constant) else self._known[node]
 
     def host(self, fn: OnHost, operands: Sequence[GraphNode], where: str) -> tuple[GraphNode, ...]:
-        """A Python function of values; at once where these are known."""
+        """The results of a Python function of values. It runs at once if the values are known."""
         if not any(self.is_open(x) for x in operands):
             return tuple(constant(a) for a in fn(*(self.demand(x, where) for x in operands)))
         known = [x if self.is_open(x) else constant(self.demand(x, where)) for x in operands]

@@ -2,9 +2,9 @@
 
     bytes ──▶ ModelProto(graph=GraphProto(node=[NodeProto(op_type="Relu", …), …], …), …)
 
-Fields have the names of onnx.proto: readers take these records or the messages of the package onnx, whose
-import takes longer than reading most models. Tensors' bytes are views of the file's. Fields that are not in
-`_LAYOUTS` are skipped; `SerializeToString` has them.
+Fields have the names of onnx.proto, so readers accept these records as well as the messages of the package
+onnx. Importing that package takes longer than reading most models. A tensor's bytes are a view of the file's
+bytes. Fields that are not in `_LAYOUTS` are skipped, but `SerializeToString` includes them.
 Source: protobuf.dev/programming-guides/encoding; onnx/onnx.proto (1.23).
 """
 
@@ -19,13 +19,13 @@ import numpy as np
 
 from autotensor.frontends.onnx.errors import Malformed
 
-DEEPEST = 100  # messages in one another, as in protobuf
+DEEPEST = 100  # most messages inside one another, as in protobuf
 VARINT, DOUBLE, SIZED, FLOAT = 0, 1, 2, 5  # types of fields on the wire
 _MASK = (1 << 64) - 1
 
 
 class AttributeType(IntEnum):
-    """Kinds of attributes, by the standard's numbers."""
+    """The kinds of attributes, with the standard's numbers."""
 
     UNDEFINED, FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS, TENSORS, GRAPHS = range(11)
     SPARSE_TENSOR, SPARSE_TENSORS, TYPE_PROTO, TYPE_PROTOS = range(11, 15)
@@ -37,7 +37,7 @@ def kind_name(number: int) -> str:
 
 
 class Message:
-    """A message. A field that the bytes do not have is empty, as in protobuf."""
+    """A message. A field that is missing in the bytes is empty, as in protobuf."""
 
     _fields: ClassVar[dict[int, _Field]] = {}
     _data = memoryview(b"")
@@ -48,7 +48,7 @@ class Message:
 
     @classmethod
     def read(cls, data: memoryview, depth: int = 0) -> Any:
-        """Raises Malformed for bytes that are no such message."""
+        """Reads a message. Raises Malformed if the bytes are not such a message."""
         if depth > DEEPEST:
             raise Malformed(f"messages are nested more than {DEEPEST} levels deep.")
         message = cls()
@@ -81,7 +81,7 @@ class Message:
         return name in self.__dict__
 
     def WhichOneof(self, group: str) -> str | None:
-        """The last alternative that the bytes have; all fields of messages with one are such."""
+        """The last alternative in the bytes. In a message with alternatives, all fields are alternatives."""
         names = [f.name for f in type(self)._fields.values() if f.is_alternative]
         return next((name for name in reversed(self.__dict__) if name in names), None)
 
@@ -111,7 +111,7 @@ class _Field:
     def enter(self, found: dict[str, Any], value: Any, wire: int, depth: int) -> None:
         """Adds a value to the fields of a message."""
         name = self.name
-        if wire != self.wire:  # numbers of a repeated field are packed, or stand for themselves
+        if wire != self.wire:  # a repeated field has its numbers packed, or one by one
             if wire != SIZED or self.many is None:
                 raise Malformed(f"field {name!r} has wire type {wire}.")
             several = self.many(value)
@@ -124,7 +124,7 @@ class _Field:
             if self.is_repeated:
                 found.setdefault(name, []).append(self.message.read(value, depth + 1))
             else:
-                if name in found:  # parts of one message
+                if name in found:  # this field comes again: both are parts of one message
                     value = memoryview(found.pop(name).SerializeToString() + bytes(value))
                 found[name] = self.message.read(value, depth + 1)
         else:
@@ -133,7 +133,8 @@ class _Field:
             except UnicodeDecodeError as error:
                 raise Malformed(f"field {name!r} is not text.") from error
             if not self.is_repeated:
-                found.pop(name, None)  # WhichOneof names the last one
+                # removed and added again, because WhichOneof returns the last alternative
+                found.pop(name, None)
                 found[name] = made
             elif isinstance(found.get(name), np.ndarray):
                 found[name] = np.append(found[name], made)
@@ -142,7 +143,7 @@ class _Field:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends."""
+    """The number that begins at `at`, and the position where it ends."""
     try:
         byte = data[at]
         if byte < 128:
@@ -165,7 +166,7 @@ def _signed(number: int) -> int:
 
 def _varints(data: memoryview) -> Any:
     """Packed numbers: int64."""
-    digits = np.frombuffer(data, np.uint8)  # seven bits each, the least first
+    digits = np.frombuffer(data, np.uint8)  # digits of seven bits, the least significant first
     if not digits.size:
         return np.zeros(0, np.int64)
     last = np.flatnonzero(digits < 128)
@@ -194,7 +195,7 @@ def _number(form: str) -> Callable[[memoryview], Any]:
     return lambda data: unpack(data)[0]
 
 
-# kind → type on the wire; one value; packed values; what is there without any
+# kind → type on the wire; reads one value; reads packed values; the value of a missing field
 _KINDS: dict[str, tuple[int, Callable[[Any], Any], Callable[[memoryview], Any] | None, Any]] = {
     "int": (VARINT, _signed, _varints, 0),
     "uint": (VARINT, int, lambda data: _varints(data).view(np.uint64), 0),
@@ -249,7 +250,7 @@ class FunctionProto(Message): ...
 class StringStringEntryProto(Message): ...
 
 
-# number name:kind of each field
+# for each field: number name:kind
 _LAYOUTS: dict[type[Message], str] = {
     ModelProto: "1 ir_version:int 8 opset_import:OperatorSetIdProto* 7 graph:GraphProto "
     "25 functions:FunctionProto*",
@@ -267,7 +268,7 @@ _LAYOUTS: dict[type[Message], str] = {
     "13 external_data:StringStringEntryProto* 14 data_location:int",
     SparseTensorProto: "1 values:TensorProto 2 indices:TensorProto 3 dims:int*",
     ValueInfoProto: "1 name:text 2 type:TypeProto",
-    # of other types it counts that they are there
+    # of other types, readers only check that the field exists
     TypeProto: "1 tensor_type:TensorTypeProto? 4 sequence_type:view? 5 map_type:view? 9 optional_type:view? "
     "8 sparse_tensor_type:view? 7 opaque_type:view?",
     TensorTypeProto: "1 elem_type:int 2 shape:TensorShapeProto",

@@ -1,4 +1,5 @@
-"""A loaded model as one graph ahead of time, or as the parts that `staged_model.py` builds on demand."""
+"""Turns a loaded model into one graph before it runs, or into parts that `staged_model.py` builds on
+demand."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
         if a.name in fixed:
             feeds[a.name] = constant(_value(a, fixed[a.name]), a.name)
         else:
-            assert a.dtype is not None  # bound() has refused other kinds
+            assert a.dtype is not None  # bound() refuses inputs that are not tensors
             feeds[a.name] = new_input(found[a.name], a.dtype, a.name)
     outputs = Importer(model, Ahead()).graph(model.proto.graph, feeds)
     inputs = tuple(v for n, v in feeds.items() if n not in fixed)
@@ -80,7 +81,8 @@ def _tensors(outputs: tuple[Value, ...]) -> tuple[GraphNode, ...]:
 
 
 def _names(model: Loaded, inputs: tuple[Any, ...]) -> tuple[str, ...]:
-    """Names of the outputs, made different from those of the inputs and of one another."""
+    """The names of the outputs, changed where needed so that they differ from each other and from the inputs'
+    names."""
     taken = {i.name for i in inputs}
     out: list[str] = []
     for name in outputs_of(model):
@@ -92,6 +94,6 @@ def _names(model: Loaded, inputs: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def build(model: Loaded, runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The model's outputs for these inputs, in the order of `inputs_of`; called by `Staged`."""
+    """The model's outputs for these inputs, in the order of `inputs_of`. `Staged` calls this."""
     names = [v.name for v in given_by_calls(model)]
     return Importer(model, runtime).graph(model.proto.graph, dict(zip(names, values, strict=True)))

@@ -1,4 +1,4 @@
-"""One node being imported: its operands and attributes, in the forms that converters need."""
+"""The node that is being imported: its operands and attributes, in the forms that converters need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.frontends.onnx.errors import Malformed
 from autotensor.frontends.onnx.messages import NodeProto
 from autotensor.graph.ir import GraphNode
 
-if TYPE_CHECKING:  # the importer makes calls, and converters reach it through them
+if TYPE_CHECKING:  # the importer makes calls, and converters reach the importer through them
     from autotensor.frontends.onnx.importer import Importer
 
 Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
@@ -36,8 +36,9 @@ class Call:
         self.opset = opset
         self.inputs = tuple(inputs)
         self.attrs = attrs
-        self.opsets: Mapping[str, int] = {}  # of the graph that holds the node, for subgraphs
-        self.outer_attrs: Mapping[str, Any] | None = None  # of the function that holds the node
+        self.opsets: Mapping[str, int] = {}  # the opsets of the graph that holds the node, for subgraphs
+        # the attributes of the function that holds the node
+        self.outer_attrs: Mapping[str, Any] | None = None
 
     # -- operands ----------------------------------------------------------------------------------------
     def value(self, n: int) -> Value:
@@ -59,12 +60,12 @@ class Call:
 
     @property
     def tensors(self) -> tuple[GraphNode, ...]:
-        """All operands, which are all there."""
+        """All operands of a node that leaves none out."""
         return tuple(self[n] for n in range(len(self.inputs)))
 
     @property
     def rank(self) -> int:
-        """Axes of the first operand."""
+        """The number of axes of the first operand."""
         return self[0].ndim
 
     def array(self, n: int) -> Array:
@@ -72,16 +73,16 @@ class Call:
         return self.importer.demand(self[n], self.where)
 
     def known(self, n: int) -> Array | None:
-        """The value of operand n if it needs no asking."""
+        """The value of operand n if it is known now, else None."""
         node = self.get(n)
         return None if node is None else self.value_of(node)
 
     def value_of(self, node: GraphNode) -> Array | None:
-        """The value of a node if it needs no asking."""
+        """The value of a node if it is known now, else None."""
         return None if self.importer.is_open(node) else self.importer.demand(node, self.where)
 
     def ints(self, n: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Operand n as whole numbers; the default, if there is one, when it was left out."""
+        """Operand n as whole numbers; the default, if there is one, when the operand was left out."""
         if default is not None and self.get(n) is None:
             return default
         array = self.array(n)
@@ -90,7 +91,7 @@ class Call:
         return tuple(int(v) for v in array.reshape(-1))
 
     def scalar(self, n: int, default: Any = _REQUIRED) -> Any:
-        """Operand n, of one element, as a Python number; likewise."""
+        """Operand n, which has one element, as a Python number; the default when it was left out."""
         if default is not _REQUIRED and self.get(n) is None:
             return default
         array = self.array(n)
@@ -100,7 +101,7 @@ class Call:
 
     # -- attributes --------------------------------------------------------------------------------------
     def attr(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Numbers, strings, tuples of them, graphs, tensors (as arrays)."""
+        """An attribute: a number, a string, a tuple of these, a graph, or a tensor (as an array)."""
         if name in self.attrs:
             return self.attrs[name]
         if default is _REQUIRED:
@@ -140,7 +141,8 @@ class Call:
     # -- the rest ----------------------------------------------------------------------------------------
     @property
     def where(self) -> str:
-        """The node in a message: by its name, or by its first result where it has none."""
+        """The node's description for messages: it has the node's name, or that of its first result if the
+        node has none."""
         result = next((f" of {name!r}" for name in self.node.output if name), "")
         label = f" {self.node.name!r}" if self.node.name else result
         domain = f"{self.node.domain}." if self.node.domain not in ("", "ai.onnx") else ""
@@ -152,7 +154,7 @@ class Call:
         return len(self.node.output)
 
     def wants(self, n: int) -> bool:
-        """Whether result n has a name, so that somebody may read it."""
+        """Whether result n has a name, so that another node may read it."""
         return n < len(self.node.output) and bool(self.node.output[n])
 
     def unsupported(self, what: str, fix: str = "") -> Unsupported:
@@ -164,5 +166,5 @@ class Call:
     def on_host(
         self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode]
     ) -> tuple[GraphNode, ...]:
-        """Results of a Python function of the operands' values, computed between two compiled parts."""
+        """The results of a Python function of the operands' values. It runs between two compiled parts."""
         return self.importer.host(fn, operands, self.where)

@@ -1,7 +1,7 @@
 """Nodes in the order in which they can run.
 
-ONNX asks for that order; converters to float16 append their casts at the end all the same, and onnxruntime
-sorts what it reads.
+ONNX requires that order. But converters to float16 append their casts at the end, and onnxruntime sorts the
+nodes of a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _GRAPHS = (AttributeType.GRAPH, AttributeType.GRAPHS)
 
 
 def names_read(node: NodeProto) -> Iterable[str]:
-    """Names that a node reads, those inside its subgraphs included."""
+    """The names that a node reads, also inside its subgraphs."""
     yield from (n for n in node.input if n)
     for g in subgraphs(node):
         yield from (o.name for o in g.output)
@@ -24,14 +24,14 @@ def names_read(node: NodeProto) -> Iterable[str]:
 
 
 def subgraphs(node: NodeProto) -> Iterable[GraphProto]:
-    """Those of its attributes."""
+    """The subgraphs of a node, which are attributes."""
     for a in node.attribute:
         if a.type in _GRAPHS:
             yield from (a.g, *a.graphs)
 
 
 def dequantised(graph: GraphProto) -> set[str]:
-    """Names that DequantizeLinear alone reads, as whole numbers or zero points."""
+    """The names that only DequantizeLinear reads, as quantised numbers or as zero points."""
     found: set[str] = set()
     others = {o.name for o in graph.output}
     for node in graph.node:
@@ -42,8 +42,9 @@ def dequantised(graph: GraphProto) -> set[str]:
 
 
 def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
-    """The nodes as they stand if none reads what one behind it makes; else each behind those that make what
-    it reads, the earliest first. Nodes that read in a circle come last. Source: Kahn 1962."""
+    """The nodes in their own order, if no node reads a result of a later one. Else each node comes after the
+    nodes whose results it reads; among several possible nodes, the earliest comes first. Nodes that read each
+    other in a circle come last. Source: Kahn 1962."""
     maker = {name: n for n, node in enumerate(nodes) for name in node.output if name}
     waits = [
         {maker[name] for name in names_read(node) if name in maker} - {n} for n, node in enumerate(nodes)

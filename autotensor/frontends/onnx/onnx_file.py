@@ -1,9 +1,9 @@
-"""ONNX files: parsed; tensors in other files are read only if that is safe.
+"""Reads ONNX files. Tensors in other files are read only if that is safe.
 
     load("model.onnx") ──▶ Loaded(proto, arrays of initializers on demand)
 
-Nothing in a file is executed. A file with further tensors must be in the model's own directory, and complete;
-sizes are checked before memory is allocated.
+Nothing in a file is executed. A file with further tensors must be complete and in the model's own directory.
+Sizes are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STANDARD = ("", "ai.onnx")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A parsed model and the directory of its files."""
+    """A parsed model, and the directory of its files."""
 
     proto: ModelProto | onnx.ModelProto
     directory: Path | None = None
@@ -42,9 +42,10 @@ class Loaded:
         return {plain_domain(i.domain): int(i.version) for i in self.proto.opset_import}
 
     def array(self, tensor: TensorProto, in_bytes: bool = False) -> Array:
-        """The values of a tensor of this model, read-only. Raises Malformed or Unsupported naming it.
+        """The values of a tensor of this model, read-only. Raises Malformed or Unsupported, with the tensor's
+        name.
 
-        in_bytes: whole numbers of 4 bits are read, too, as bytes.
+        in_bytes: whole numbers of 4 bits are read too, as bytes.
         """
         return array_of(tensor, self.directory, in_bytes)
 
@@ -62,7 +63,8 @@ def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
         return source
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _checked(_parsed(bytes(source), "the given bytes"))
-    if type(source).__name__ == "ModelProto":  # of the package onnx, which is not imported for this
+    # a message of the package onnx, which is not imported for this check
+    if type(source).__name__ == "ModelProto":
         return _checked(_parsed(cast(Any, source), "the given model"))
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(

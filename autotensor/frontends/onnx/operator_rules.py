@@ -2,8 +2,8 @@
 
     {"types": [[element types], …], "domains": {domain: {operator: {version: [fields of Rules, …]}}}}
 
-The table is that of the package onnx, written by its test with --update-golden. Asking the package takes
-longer than reading most models.
+The table holds the rules of the package onnx. The test of this module writes it with --update-golden.
+Importing the package takes longer than reading most models.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Rules:
     types: tuple[str, ...]  # names of the operands' types in the standard; equal names mean equal types
     allowed: tuple[frozenset[str], ...]  # element types of each operand, in the standard's spelling
     repeats: bool  # the last operand may be repeated
-    since: int  # the opset that made them
-    is_defined: bool  # by simpler operators, in the standard
+    since: int  # the opset that introduced these rules
+    is_defined: bool  # whether the standard defines the operator by simpler ones
 
 
 @functools.cache

@@ -1,11 +1,11 @@
-"""Converters: from one ONNX node to nodes of our graph.
+"""Converters: from one ONNX node to nodes of autotensor's graph.
 
     @converts("LeakyRelu", since=6)
     def leaky_relu(c: Call) -> Value:
         return ops.leaky_relu(c[0], alpha=c.attr("alpha", 0.01))
 
-`since` is the opset from which on the converter holds; the newest that is not newer than the model's opset
-is taken. A converter reads operands by `c[0]` (must be there) and `c.get(1)` (None when left out), attributes
+`since` is the opset from which on the converter is valid. A model gets the newest converter that is not newer
+than its opset. A converter reads operands by `c[0]` (required) and `c.get(1)` (None if left out), attributes
 by `c.attr`, and numbers that must be known now by `c.array(1)` or `c.ints(1)`.
 """
 
@@ -21,7 +21,7 @@ _CONVERTERS: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 
 
 def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
-    """Files a converter under one or several operators of a domain ("" is ONNX's own)."""
+    """Registers a converter for one or several operators of a domain ("" is ONNX's own)."""
 
     def register(fn: Converter) -> Converter:
         for op in operators:
@@ -35,7 +35,7 @@ def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Con
 
 
 def converter_of(domain: str, op: str, opset: int) -> Converter | None:
-    """The converter for an operator of a model that uses this opset."""
+    """The converter for an operator in a model with this opset."""
     fitting = [fn for since, fn in _CONVERTERS.get((domain, op), []) if since <= opset]
     return fitting[-1] if fitting else None
 

@@ -18,9 +18,11 @@ from autotensor.frontends.onnx.messages import ValueInfoProto
 from autotensor.frontends.onnx.onnx_file import Loaded
 from autotensor.frontends.onnx.tensors import MAX_BYTES
 
-Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
-UNSAID = 0  # an extent that some exporters write for "any": it is 0 unless a call or `shapes` says otherwise
-Shapes = Mapping[str, int | Sequence[int]]  # of inputs by name, and values of symbolic dimensions
+Dim = int | str  # a number, or the name of a symbolic dimension; "?" if the dimension has no name
+# some exporters write this extent for "any": it is 0 unless a call or `shapes` gives another number
+UNSAID = 0
+# name of an input → its shape, name of a symbolic dimension → its value
+Shapes = Mapping[str, int | Sequence[int]]
 _SPELLED = 'Write {"batch": 1} for a dimension, {"x": (1, 3, 224, 224)} for an input.'
 
 
@@ -37,7 +39,7 @@ class Argument:
         return f"{self.name}: {self.dtype}[{shape}]" if self.dtype else f"{self.name}: not a tensor"
 
     def takes(self, shape: Sequence[int]) -> bool:
-        """Whether the numbers among the extents, and how many there are, allow an array of this shape."""
+        """Whether an array of this shape fits the number of axes and the fixed extents."""
         if self.dims is None:
             return True
         return len(self.dims) == len(shape) and all(
@@ -46,12 +48,12 @@ class Argument:
 
 
 def inputs_of(model: Loaded) -> tuple[Argument, ...]:
-    """The inputs that a call must give. Raises Unsupported for an element type that is not ours."""
+    """The inputs that a call must give. Raises Unsupported for an element type that autotensor lacks."""
     return tuple(_argument(v) for v in given_by_calls(model))
 
 
 def given_by_calls(model: Loaded) -> list[ValueInfoProto]:
-    """Those without an initializer, of whatever kind."""
+    """The inputs without an initializer, of any kind."""
     held = {t.name for t in model.proto.graph.initializer}
     return [v for v in model.proto.graph.input if v.name not in held]
 
@@ -69,16 +71,17 @@ def _argument(v: ValueInfoProto) -> Argument:
         return Argument(v.name, dtype, None)
     dims: list[Dim] = []
     for d in t.shape.dim:
-        is_number = d.WhichOneof("value") == "dim_value" and d.dim_value >= 0  # PaddleOCR's -1 is open
+        # PaddleOCR writes -1 for an open extent
+        is_number = d.WhichOneof("value") == "dim_value" and d.dim_value >= 0
         dims.append(int(d.dim_value) if is_number else d.dim_param or "?")
     return Argument(v.name, dtype, tuple(dims))
 
 
 def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Every input's shape, in numbers.
+    """Every input's shape as numbers.
 
-    Raises InputError for a dimension that stays unknown, a name that does not exist, a size that is none, or
-    shapes that contradict the model or one another.
+    Raises InputError for a dimension that stays unknown, a name that does not exist, a value that is not a
+    size, or shapes that contradict the model or one another.
     """
     shapes = _checked(shapes)
     names = {a.name for a in arguments}
@@ -108,7 +111,7 @@ def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int,
 
 
 def _checked(shapes: Shapes) -> dict[str, int | tuple[int, ...]]:
-    """The same with plain ints: sizes may be NumPy's."""
+    """The shapes with plain ints, because sizes may be NumPy integers."""
     if not isinstance(shapes, Mapping):
         raise InputError(f"shapes is a {type(shapes).__name__}, not a dictionary.", fix=_SPELLED)
     found: dict[str, int | tuple[int, ...]] = {}

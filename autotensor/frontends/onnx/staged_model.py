@@ -1,12 +1,12 @@
-"""A model run in stages: compiled parts, with questions about values between them.
+"""A model that runs in stages: compiled parts, and between them decisions that depend on values.
 
     Point(compiled part) ──value of a shape──▶ Point(Loop on the host) ──shapes──▶ Point(the rest) ──▶ outputs
                          └─another value────▶ …
 
-A model that needs no values to be imported is one point. Otherwise the importer stops where it must know a
-number, the part so far is compiled and run, and the importer goes on with the answer; next time the same
-answer leads to the same compiled parts, and nothing is imported. Points form a tree below the types of the
-inputs; an answer never seen imports again from the start, along points that exist.
+A model that can be imported without values is one point. Otherwise the importer stops where it needs a
+number. The part so far is compiled and run, and the importer goes on with the number, the answer. Next time,
+the same answer leads to the same compiled parts, and nothing is imported. For each set of input types, points
+form a tree. After a new answer the importer starts again at the beginning and uses the points that exist.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ from autotensor.graph.replace_nodes import replaced
 Arrays = dict[GraphNode, Array]
 Compile = Callable[[Graph], Callable[..., Any]]
 
-KEPT = 512  # answers remembered at one point, the rounds of a decoder say; the oldest goes first
-SMALL = 4096  # elements: values of inputs no larger are computed in NumPy, not compiled
-FEW = 256  # nodes, likewise
+# most answers remembered at one point, such as the rounds of a decoder; the oldest is dropped first
+KEPT = 512
+SMALL = 4096  # elements: values of inputs of at most this size are computed in NumPy, not compiled
+FEW = 256  # nodes: the same for values of at most so many nodes
 
 
 @dataclass(eq=False)
 class Point:
-    """One thing to do, and what to do after each answer."""
+    """One action, and the next point for each answer."""
 
     act: Callable[[Arrays], tuple[Any, Any]]  # ▶ (key of the answer, the answer)
     next: dict[Any, Point] = field(default_factory=dict)
-    cut: dict[GraphNode, GraphNode] = field(default_factory=dict)  # values made here ▶ what stands for them
+    # values computed here ▶ the inputs that replace them
+    cut: dict[GraphNode, GraphNode] = field(default_factory=dict)
     is_last: bool = False
 
 
 class Staged:
     """A callable model: arrays in, arrays out. `build` imports it for inputs of given types.
 
-    name, inputs: what messages call it and its inputs.
+    name, inputs: the names of the model and its inputs in messages.
     """
 
     def __init__(
@@ -64,11 +66,12 @@ class Staged:
 
     @property
     def specialisations(self) -> int:
-        """How many input types it has been compiled for."""
+        """The number of sets of input types for which the model has been compiled."""
         return len(self._starts)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        """Inputs in order: arrays, lists of arrays (sequences), or None (an optional left out)."""
+        """Runs the model. arrays: the inputs in order, each an array, a list of arrays (a sequence), or None
+        (an optional that is left out)."""
         key = tuple(_signature(a) for a in arrays)
         start = self._starts.get(key)
         if start is not None:
@@ -100,7 +103,7 @@ class _Start:
         return out
 
     def follow(self, arrays: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The outputs, if every answer on the way has been given before."""
+        """The outputs, if the tree has a point for every answer on the way; else None."""
         known = self.bind(arrays)
         point = self.next.get(())
         while point is not None:
@@ -112,7 +115,7 @@ class _Start:
 
 
 class _Session:
-    """The runtime of one import: answers by running the points on its way, and adds those that lack."""
+    """The runtime of one import. It gets answers by running points, and adds the missing points."""
 
     def __init__(self, model: Staged, start: _Start, arrays: Sequence[Any]) -> None:
         self.model = model
@@ -178,7 +181,8 @@ class _Session:
         return Point(act, cut=point.cut)
 
     def _compiled(self, nodes: Sequence[GraphNode]) -> Point:
-        """Computes these nodes and keeps their values: each gets an input that stands for it from now on."""
+        """The point that computes these nodes and keeps their values. From then on, an input replaces each
+        node."""
         targets = replaced(nodes, self.cut)
         wanted = {
             node: target
@@ -226,7 +230,7 @@ class _Session:
         return Point(act, is_last=True)
 
     def _part(self, outputs: Sequence[GraphNode]) -> Callable[[Arrays], list[Array]]:
-        """Compiled code for the nodes, as a function of the known ones."""
+        """Compiled code for the nodes, as a function of the known values."""
         computed = tuple(dict.fromkeys(o for o in outputs if isinstance(o, Apply)))
         inputs = tuple(n for n in topological(computed) if isinstance(n, Input))
         if computed:
@@ -273,7 +277,7 @@ def _remember(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _signature(value: Any) -> Any:
-    """The type of an argument, as a key."""
+    """The type of an argument, in a form that can be a key."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Tensors of ONNX files: their numbers, from the file itself or from one next to it.
+"""Tensors of ONNX files: reads their numbers from the file itself or from another file in its directory.
 
-A file with further tensors must be in the model's own directory, and complete; sizes are checked before
-memory is allocated.
+A file with further tensors must be complete and in the model's own directory. Sizes are checked before memory
+is allocated.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from autotensor.frontends.onnx.element_types import Array, element_type, type_na
 from autotensor.frontends.onnx.errors import Malformed
 from autotensor.frontends.onnx.messages import TensorProto
 
-MAX_BYTES = 1 << 31  # of one tensor, and of one file: protobuf's limit
-MOST_AXES = 64  # of a tensor; NumPy's own limit
-FOUR_BITS = {"INT4": np.int8, "UINT4": np.uint8}  # two in a byte, and the type that holds one in a byte
-EXTERNAL = 1  # of data_location: the numbers are in another file
-# where a tensor keeps numbers that it does not keep as bytes; those of other types are in int32_data
+MAX_BYTES = 1 << 31  # the limit for one tensor and for one file: protobuf's own
+MOST_AXES = 64  # most axes of a tensor: NumPy's own limit
+# types with two numbers in a byte → the type that holds one number in a byte
+FOUR_BITS = {"INT4": np.int8, "UINT4": np.uint8}
+EXTERNAL = 1  # value of data_location for numbers in another file
+# the fields for numbers that a tensor does not keep as bytes; other types use int32_data
 _FIELDS = {"FLOAT": "float_data", "DOUBLE": "double_data", "INT64": "int64_data"}
 _FIELDS |= {"UINT32": "uint64_data", "UINT64": "uint64_data"}
 
 
 def array_of(tensor: TensorProto, directory: Path | None, in_bytes: bool = False) -> Array:
-    """A tensor's values, read-only, in memory of their own. Raises Malformed or Unsupported naming it.
+    """A copy of a tensor's values, read-only. Raises Malformed or Unsupported, with the tensor's name.
 
-    in_bytes: whole numbers of 4 bits are read, too, as bytes.
+    in_bytes: whole numbers of 4 bits are read too, as bytes.
     """
     where = f"tensor {tensor.name or '(unnamed)'!r}"
     dims = [int(d) for d in tensor.dims]
@@ -67,29 +68,29 @@ def array_of(tensor: TensorProto, directory: Path | None, in_bytes: bool = False
 
 
 def _native(data: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Bytes of numbers in this machine's order; files have the least first."""
+    """The bytes of numbers in this machine's order. In files the least significant byte comes first."""
     return data if sys.byteorder == "little" else data.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
 
 
 def _bytes(tensor: TensorProto, field: str, dtype: np.dtype[np.generic]) -> Array:
-    """The numbers in one of a tensor's fields, as bytes of their type, the least first."""
+    """The numbers in one of a tensor's fields, as bytes of their type, the least significant first."""
     numbers = np.asarray(getattr(tensor, field))
     if dtype.itemsize == 2 and dtype.kind not in "iu":
-        dtype = np.dtype(np.uint16)  # the bits of floats
+        dtype = np.dtype(np.uint16)  # the field holds the bits of floats
     wide = numbers if numbers.dtype.kind == "f" else numbers.astype(np.int64)
     return _native(wide.astype(dtype).view(np.uint8), dtype)
 
 
 def _unpacked(data: Array, is_signed: bool) -> Array:
-    """Whole numbers of 4 bits, the first in the lower bits, one in a byte."""
+    """Whole numbers of 4 bits, each in its own byte. In the file, the first of two is in the lower bits."""
     numbers = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)
-    return (numbers ^ 8) - 8 if is_signed else numbers  # as bytes, which wrap around
+    return (numbers ^ 8) - 8 if is_signed else numbers  # the arithmetic is in bytes, which wrap around
 
 
 def _external(
     entries: Mapping[str, str], wanted: int, dims: Sequence[int], directory: Path | None, where: str
 ) -> Array:
-    """Bytes of another file."""
+    """A tensor's bytes from another file."""
     path = _beside(entries.get("location", ""), directory, where)
     offset = _number(entries.get("offset", "0"), where)
     length = _number(entries["length"], where) if "length" in entries else wanted
@@ -115,10 +116,11 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
     try:
         path = (directory / relative).resolve()
         is_file = path.is_file()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, circular links, a zero in the name
+    # a name that is too long, circular links, a zero byte in the name
+    except (OSError, RuntimeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # str(error) repeats a long name
         raise Malformed(f"{where} points at {location[:80]!r}, which is not a file ({why}).") from error
-    if not path.is_relative_to(directory):  # a symbolic link out of it
+    if not path.is_relative_to(directory):  # a symbolic link out of the directory
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
     if not is_file:
         raise Malformed(f"{where} is kept in {location!r}, which is not next to the model.")

@@ -1,10 +1,10 @@
 """PyTorch modules as graphs: exported programs, open shapes, constants, refused operators.
 
-    graph = at.from_torch(module, (example,))         ATen operators, a node each ──▶ at.ops
+    graph = at.from_torch(module, (example,))         one node for each ATen operator ──▶ at.ops
     model = at.compile_model(graph)
 
-Start reading at `importer.py`. One file of `families/` holds one family of operators; a converter is a
-function under `@converts("aten.relu.default")` that takes the arguments of the ATen operator, tensors as
+Start reading at `importer.py`. Each file of `families/` holds one family of operators. A converter is a
+function under `@converts("aten.relu.default")`. It takes the arguments of the ATen operator; tensors become
 graph nodes.
 """
 
@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 
 from autotensor.frontends.errors import Unsupported
-from autotensor.frontends.torch import constants as _constants  # noqa: F401  # converters, too
+from autotensor.frontends.torch import constants as _constants  # noqa: F401  # it registers converters, too
 from autotensor.frontends.torch import decomposed, families
 from autotensor.frontends.torch.exported import from_torch
 from autotensor.frontends.torch.importer import import_nodes

@@ -1,4 +1,4 @@
-"""Coefficients of the Cephes library, highest power or order first, as torch has them.
+"""Coefficients of the Cephes library, highest power or order first, as in torch.
 
 Source: aten/src/ATen/native/Math.h, from Cephes (Copyright 1984-2000 Stephen L. Moshier; BSD, 2018).
 """

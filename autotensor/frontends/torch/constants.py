@@ -1,4 +1,4 @@
-"""Nodes that depend on no input: operators without a converter are run by torch, once.
+"""Nodes that depend on no input: torch runs their operators once, if these have no converter.
 
 torch.inverse(weight), torch.matrix_exp(skew) ──▶ constants
 """
@@ -58,7 +58,8 @@ def _tensor(value: Any) -> Any:
     return value
 
 
-CHECK = "aten._linalg_check_errors.default"  # checks data; we compute without such checks
+# this operator checks data; autotensor computes without such checks
+CHECK = "aten._linalg_check_errors.default"
 
 
 @converts("with_effects")

@@ -1,6 +1,7 @@
-"""Types and arrays at the border to torch, and torch's rules for mixed types.
+"""Conversion of types and arrays from and to torch, and torch's rules for mixed types.
 
-Memory is shared where a tensor is row-major already. NumPy has no bfloat16, so those are passed as bits.
+A tensor that is already row-major shares its memory with the array. NumPy has no bfloat16, so bfloat16
+numbers are passed as bits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAMES = {
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Our name of a torch type. Raises Unsupported for complex and quantised ones."""
+    """autotensor's name of a torch type. Raises Unsupported for complex and quantised types."""
     if dtype not in _NAMES:
         raise Unsupported(
             f"tensors of {dtype} are not supported.", fix=f"Known: {', '.join(_NAMES.values())}."
@@ -75,8 +76,8 @@ def per_axis(value: Ints, axes: int) -> tuple[int, ...]:
 def common(*operands: Any) -> DType:
     """The type in which torch combines tensors and numbers.
 
-    Tensors with axes decide among themselves; a tensor without axes, and after it a number, changes the
-    outcome only when it is of a higher kind (bool < integer < float).
+    First, the tensors with axes decide. A tensor without axes, and then a number, changes the result only if
+    it is of a higher kind (bool < integer < float).
     """
     best: DType | None = None
     for group in _by_rank(operands):
@@ -113,8 +114,8 @@ def alike(*operands: Any) -> tuple[GraphNode, ...]:
 
 
 def with_axes(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """Extends a converter to tensors without axes, of which torch allows axis 0: they become vectors of one
-    element. The result has one element as well, and the importer removes its axis."""
+    """Extends a converter to tensors without axes, for which torch allows axis 0. They become vectors of one
+    element. The result also has one element, and the importer removes its axis."""
 
     @functools.wraps(convert)
     def wide(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensors without elements: no kernel computes them, and results that depend on them alone are constants.
+"""Tensors without elements. No kernel computes them, and results that depend only on them are constants.
 
 relu(x: [0, 3])  ──▶ a constant without elements
 sum(x: [0, 3])   ──▶ the constant 0, computed by torch: none of its inputs has elements
@@ -19,9 +19,9 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def of_nothing(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The node's results as constants, if they have no elements or if no tensor that it reads has any; None
-    for all other nodes."""
-    if str(node.target) == "with_effects":  # its token has no elements, but its effect counts
+    """The node's results as constants, if they have no elements, or if no tensor that it reads has elements.
+    None for all other nodes."""
+    if str(node.target) == "with_effects":  # its token has no elements, but the node has an effect
         return None
     wanted = node.meta.get("val")
     results = [w for w in tree_flatten(wanted)[0] if isinstance(w, torch.Tensor)]

@@ -1,6 +1,7 @@
 """`from_torch`: a module, exported by torch for example inputs, as a graph.
 
-    module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of them ──import_nodes──▶ Graph
+    module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of operators ──import_nodes──▶
+    Graph
 
 Parameters and buffers become constants; shapes are those of the examples. Inputs keep the names of
 `forward`'s arguments, and results in a dictionary are named by its keys.
@@ -30,7 +31,7 @@ from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.symbols.open_graphs import OpenGraph
 
-# torch.export keeps these whole; its decompositions would make products and sums of them
+# torch.export keeps these operators whole; its decompositions would turn them into products and sums
 KEPT = frozenset(
     {
         *WHOLE,
@@ -67,9 +68,9 @@ def from_torch(
     OpenGraph, as for an exported program with open extents: one program serves all extents of its Dims.
 
     example_inputs: the arguments of `module(*example_inputs, **example_kwargs)`; a single tensor may stand
-    alone. A program that torch.export.export has exported already needs neither.
-    Results that are None are left out. Raises Unsupported, naming operator and line, for operators that
-    cannot be converted, for modules that torch cannot export, and for those that write to inputs or buffers.
+    alone. A program that torch.export.export has already exported needs no example inputs.
+    Results that are None are left out. Raises Unsupported, with operator and line, for operators that cannot
+    be converted. Also raises it for modules that torch cannot export or that write to inputs or buffers.
     """
     if isinstance(module, ExportedProgram):
         if dynamic_shapes is not None:
@@ -99,8 +100,8 @@ def from_torch(
 
 
 def graph_of(program: ExportedProgram, name: str, nodes_of: torch.fx.Graph | None = None) -> Graph:
-    """The graph of an exported program whose operators are decomposed. nodes_of: the same nodes with numbers
-    for the sizes that the program leaves open."""
+    """The graph of an exported program whose operators are decomposed. nodes_of: the same nodes, with numbers
+    in place of the program's open sizes."""
     nodes_of = program.graph if nodes_of is None else nodes_of
     inputs, given = _given(program, nodes_of)
     nodes = import_nodes(nodes_of, given)
@@ -143,7 +144,7 @@ def _has_norms_in_training(graph: torch.fx.Graph) -> bool:
 def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    """The module, exported. Raises Unsupported that quotes torch's message."""
+    """Exports the module. Raises Unsupported, with torch's message, if torch cannot."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
         try:
@@ -182,12 +183,12 @@ def _given(program: ExportedProgram, graph: torch.fx.Graph) -> tuple[list[Input]
     for spec in program.graph_signature.input_specs:
         at = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
-            if isinstance(spec.arg, ConstantArgument):  # a number or None: part of the program
+            if isinstance(spec.arg, ConstantArgument):  # a number or None is part of the program
                 given[at] = spec.arg.value
                 continue
             inputs.append(_input(at, types[at]))
             given[at] = inputs[-1]
-        elif spec.kind is InputKind.TOKEN:  # keeps checks of data in order; no value
+        elif spec.kind is InputKind.TOKEN:  # a token keeps checks of data in order; it has no value
             given[at] = None
         else:
             given[at] = from_tensor(_held_tensor(program, spec), spec.target or at)
@@ -212,7 +213,8 @@ def _input(name: str, value: Any) -> Input:
 
 
 def _result_names(program: ExportedProgram) -> Any:
-    """The names of the results: keys of dictionaries and places in lists, joined; "" for a single tensor."""
+    """The names of the results: the keys of dictionaries and the positions in lists, joined; "" for a single
+    tensor."""
     from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
     spec = program.call_spec.out_spec
@@ -220,7 +222,7 @@ def _result_names(program: ExportedProgram) -> Any:
         return iter(())
     paths, _ = tree_flatten_with_path(tree_unflatten(list(range(spec.num_leaves)), spec))
     named = ["_".join(_key(k) for k in path) for path, _ in paths]
-    plain = all(n.isdigit() for n in named)  # a tuple: output_0, output_1 …
+    plain = all(n.isdigit() for n in named)  # a plain tuple: its results are output_0, output_1 …
     return iter("" if plain else re.sub(r"\W", "_", n) for n in named)
 
 

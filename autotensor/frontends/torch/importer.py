@@ -1,11 +1,11 @@
 """From ATen operators to graph nodes: an fx graph is walked once, in order.
 
-    placeholder x ──▶ an Input, or a Constant       the caller decides
+    placeholder x ──▶ an Input, or a Constant; the caller decides
     aten.relu.default(x) ──▶ CONVERTERS[…](node of x)
     output ──▶ the nodes of its arguments
 
-Every converted value must have the type and shape that torch derived for it. So a converter that differs from
-its operator in these raises an error at once, instead of giving wrong numbers later.
+Every converted value must have the type and shape that torch derived for it. So if a converter gives another
+type or shape than its operator, an error is raised at once, and no wrong numbers are computed later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
 _PICKS = (operator.getitem,)
-# Assertions about types and sizes held for the example already; those about data are not checked.
+# Assertions about types and sizes were true for the example. Assertions about data are not checked.
 _CHECKS = frozenset(
     {
         "aten._assert_tensor_metadata.default",
@@ -58,8 +58,8 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
     """The values that the graph outputs: nodes, numbers or None, in order.
 
     given: name of a placeholder or of an attribute (`get_attr`) → its node. Other attributes are looked up in
-    the module that owns the graph, where parts of a program are modules.
-    Raises Unsupported for an operator without a converter, naming it and the line of the model.
+    the module that owns the graph; parts of a program are modules there.
+    Raises Unsupported for an operator without a converter, with its name and the line of the model.
     """
     values: dict[torch.fx.Node, Any] = {}
     checks = _checks(graph)
@@ -76,7 +76,7 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
 
 
 def _checks(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The nodes that are used by assertions only."""
+    """The nodes that only assertions use."""
     found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "call_function" and (
@@ -129,7 +129,8 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         raise Unsupported(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
     except AutotensorError as error:
         raise GraphError(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
-    except Exception as error:  # an argument that the converter does not know, or a number that is data
+    # an argument that the converter does not accept, or a number that depends on data
+    except Exception as error:
         _known_shapes(node)
         raise Unsupported(
             f"{name} cannot be converted{_place(node)}: {str(error).rstrip('.')}.", fix=OTHER_FIX
@@ -139,13 +140,13 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
 
 
 def _constant(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """Torch's result for a node that depends on no input; None for others."""
+    """Torch's result for a node that depends on no input; None for other nodes."""
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
     return by_torch(node.target, args, kwargs)
 
 
 def _converter(name: str, node: torch.fx.Node, arguments: Sequence[Any]) -> Converter:
-    """Raises Unsupported for an operator that has none for such arguments."""
+    """The converter of an operator. Raises Unsupported if there is no converter for such arguments."""
     into = _is_complex(node) and name in ON_COMPLEX
     if into or any(isinstance(x, (Complex, complex)) for x in _flat(arguments)):
         if name not in ON_COMPLEX:
@@ -185,7 +186,7 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
     if not isinstance(result, GraphNode) or not isinstance(wanted, torch.Tensor):
         return result
     if result.shape != tuple(wanted.shape) and prod(result.shape) == prod(wanted.shape) == 1:
-        result = ops.reshape(result, shape=tuple(wanted.shape))  # one number, with axes or without
+        result = ops.reshape(result, shape=tuple(wanted.shape))  # a single number, with or without axes
     if result.shape != tuple(wanted.shape):
         raise GraphError(
             f"{node.target}: converted to shape {result.shape}, torch says {tuple(wanted.shape)}"
@@ -196,7 +197,7 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
 
 
 def _memory(node: Any, values: Mapping[torch.fx.Node, Any]) -> list[Held]:
-    """A tensor and those that it is a view of, which are the arguments on the same storage."""
+    """A tensor and the tensors of which it is a view. These are the arguments with the same storage."""
     found = []
     while node is not None:
         value = node.meta["val"]

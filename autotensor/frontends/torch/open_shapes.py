@@ -1,11 +1,11 @@
-"""Exported programs with `Dim`s: extents that a call may choose, in the ranges that the program gives.
+"""Exported programs with `Dim`s: a call may choose these extents, within the program's ranges.
 
     x: [batch, 4*n], batch in 2 … 64, n in 1 … 16 ──at({"x": (8, 12)})──▶ the graph for [8, 12]
 
-torch writes an extent as a symbol or as an expression of symbols. Our symbols are the same ones, with the
-ranges of the program. The graphs at several numbers are the program's own graph with numbers for its sizes
-(`sized_graphs.py`). The shapes of a call determine the symbols; shapes that do not fit raise an error of one
-sentence. Where numbers alone do not suffice, the program is exported again for those shapes.
+torch writes an extent as a symbol or as an expression of symbols. autotensor uses the same symbols, with the
+ranges of the program. For given sizes, the graph is the program's own graph with numbers in place of its
+sizes (`sized_graphs.py`). The shapes of a call determine the symbols. Shapes that do not fit raise an error
+of one sentence. If the program has other operators at some sizes, it is exported again for those shapes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class OpenProgram(OpenGraph):
         graph_of: Callable[..., Graph],
         names: Mapping[sympy.Symbol, str],
     ) -> None:
-        """fixed: `from_torch`, which gives the graph of one set of shapes. decompose, graph_of: its steps for
-        an exported program. names: the Dims behind the symbols."""
+        """fixed: `from_torch`, which returns the graph for one set of shapes. decompose, graph_of: the steps
+        of `from_torch` for an exported program. names: the names of the symbols' Dims."""
         self.program, self.name, self._fixed = program, name, fixed
         self._decompose, self._graph_of, self._names = decompose, graph_of, names
 
@@ -99,7 +99,7 @@ class OpenProgram(OpenGraph):
 
     @cached_property
     def _ranges(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
-        """The least and the greatest value of each symbol; None if there is no greatest."""
+        """The least and the greatest value of each symbol; None if there is no greatest value."""
         ranges = self.program.range_constraints
         found = {}
         for s in symbols_of_sizes(x for _, x in _tensors(self.program)):
@@ -178,14 +178,14 @@ def dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[sympy.Symbo
 
 
 def _axes(program: ExportedProgram, shapes: Shapes) -> Iterator[tuple[str, int, int, Any]]:
-    """(input, axis, extent of the call, number or expression) of every axis."""
+    """(input, axis, extent in the call, number or expression in the program) of every axis."""
     for name, x in _tensors(program):
         for axis, (given, wanted) in enumerate(zip(shapes[name], x.shape, strict=True)):
             yield name, axis, given, expression(wanted)
 
 
 def _check(program: ExportedProgram, model: str, shapes: Shapes) -> Numbers:
-    """The numbers of the symbols. Raises ArgumentError naming the first axis that does not fit."""
+    """The values of the symbols. Raises ArgumentError, which names the first axis that does not fit."""
     for name, x in _tensors(program):
         if name not in shapes or len(shapes[name]) != x.ndim:
             what = f"of shape {list(shapes[name])}" if name in shapes else "missing"
@@ -200,7 +200,7 @@ def _check(program: ExportedProgram, model: str, shapes: Shapes) -> Numbers:
 
 
 def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
-    """The values of the symbols that follow from these expressions having these values."""
+    """The values of the symbols, solved from pairs of an expression and its value."""
     known: dict[sympy.Symbol, int] = {}
     for wanted, given in extents:
         if isinstance(wanted, sympy.Symbol):
@@ -211,7 +211,8 @@ def solved(extents: Sequence[tuple[Any, int]]) -> dict[sympy.Symbol, int]:
 
 
 def _solve(wanted: Any, given: int, known: dict[Any, int]) -> None:
-    """Adds the only unknown symbol of an expression to `known`, if a whole number solves it."""
+    """Adds the only unknown symbol of an expression to `known`, if a whole number gives the expression its
+    value."""
     unknown = [s for s in getattr(wanted, "free_symbols", ()) if s not in known]
     if len(unknown) == 1:
         for solution in sympy.solve(wanted.subs(known) - given, unknown[0]):
@@ -221,7 +222,7 @@ def _solve(wanted: Any, given: int, known: dict[Any, int]) -> None:
 
 
 def _misfit(wanted: Any, given: int, known: Mapping[Any, int], ranges: Mapping[Any, Any]) -> str:
-    """The extents that an axis takes, for a message; "" if it takes this one."""
+    """The extents that an axis accepts, for a message; "" if it accepts this one."""
     if isinstance(wanted, int):
         return "" if wanted == given else str(wanted)
     limits = ranges.get(wanted)

@@ -1,4 +1,4 @@
-"""Operators that are not converted: the reason, and what to do instead."""
+"""Errors for operators that are not converted: the reason, and another way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_COMPLEX = (
 
 
 def unknown(name: str) -> Unsupported:
-    """The error for an operator (`aten.name.overload`) without converter."""
+    """The error for an operator (`aten.name.overload`) without a converter."""
     what, fix = _reason(name.split(".")[1] if name.count(".") > 1 else name)
     return Unsupported(f"{what}.", fix=fix)
 
@@ -40,7 +40,7 @@ def _reason(bare: str) -> tuple[str, str]:
 
 
 def no_complex() -> Unsupported:
-    """The error for complex tensors in operators that do not take them."""
+    """The error for complex tensors in operators that do not accept them."""
     return Unsupported(f"{_NO_COMPLEX[0]}.", fix=_NO_COMPLEX[1])
 
 

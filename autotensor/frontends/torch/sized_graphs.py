@@ -1,9 +1,9 @@
-"""Graphs of torch with symbols for sizes, at given numbers: one trace of torch serves every size.
+"""Puts numbers into torch's graphs in place of symbols for sizes. So one trace of torch serves every size.
 
     n = s0 * 4;  y = view(x: [s0, 8], [n, 2])    ──s0 = 6──▶    y = view(x: [6, 8], [24, 2])     y: [24, 2]
 
-Computed sizes become numbers in the arguments of their readers. torch then derives the shape and strides of
-every result again, without data.
+Computed sizes become numbers in the arguments of the nodes that read them. torch then derives the shape and
+strides of every result again, without data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.refused_operators import first_line
 
 Numbers = Mapping[sympy.Symbol, int]  # value of each symbol of torch
-# assertions about sizes: torch has proved them for the whole range of the symbols
+# assertions about sizes, which torch has proved for the whole range of the symbols
 _ASSERTS = ("aten._assert_scalar", "aten.sym_constrain_range", "aten._assert_tensor_metadata")
 
 
@@ -32,7 +32,7 @@ def expression(size: Any) -> Any:
 
 
 def symbols_of_sizes(values: Iterable[Any]) -> tuple[sympy.Symbol, ...]:
-    """The symbols in the shapes of tensors, and in sizes, in order."""
+    """The symbols in the shapes of tensors and in sizes, in order."""
     sizes = [e for v in values for e in (v.shape if isinstance(v, torch.Tensor) else (v,))]
     found: dict[sympy.Symbol, None] = {}
     for size in sizes:
@@ -54,7 +54,7 @@ def size_at(size: Any, numbers: Numbers) -> int:
 def sized(graph: torch.fx.Graph, numbers: Numbers) -> torch.fx.Graph:
     """The graph at these numbers, with placeholders and attributes of the same names.
 
-    Raises Unsupported for operators that torch refuses at them, and for graphs with graphs inside.
+    Raises Unsupported for operators that torch refuses at these numbers, and for graphs with graphs inside.
     """
     made = torch.fx.Graph(graph.owning_module)
     new: dict[torch.fx.Node, Any] = {}  # nodes of `made`, or numbers

@@ -1,9 +1,9 @@
-"""Attention of opset 23 and newer, as the operator of ours where that means the same.
+"""Attention of opset 23 and newer, converted to autotensor's operator if that computes the same.
 
     q, k, v [batch, tokens, heads * depth]  or  [batch, heads, tokens, depth]
 
-Everything else that it can do (a cache of keys, results in between, soft caps, windows, halves in 32 bits) is
-imported by the standard's definition. A query that its mask lets look nowhere gets zeros.
+The other forms (a cache of keys, intermediate results, soft caps, windows, 16-bit floats computed in 32 bits)
+are imported by the standard's definition. A query gets zeros if its mask hides all keys.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from autotensor.frontends.onnx.registry import converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-WIDE = ("float32", "float64")  # what the definition computes in its own type
-HIDDEN = np.array(-np.inf, np.float32)  # the score where a bool mask says False
+WIDE = ("float32", "float64")  # types in which the definition computes without a conversion
+HIDDEN = np.array(-np.inf, np.float32)  # the score where a bool mask is False
 PLAIN = ("is_causal", "scale", "q_num_heads", "kv_num_heads", "softcap", "qk_matmul_output_mode")
 
 
@@ -50,7 +50,8 @@ def attention(c: Call) -> Value:
 
 
 def _is_plain(c: Call) -> bool:
-    """Queries, keys, values, at most a mask; one result; computed in the type of the operands."""
+    """Whether a node has only queries, keys, values and at most a mask, has a single result, and computes in
+    the type of its operands."""
     operands = [c.value(n) for n in range(3)]
     if any(not isinstance(x, GraphNode) or str(x.dtype) not in WIDE for x in operands):
         return False
@@ -64,14 +65,15 @@ def _is_plain(c: Call) -> bool:
 
 
 def _fits(mask: GraphNode, scores: Sequence[int]) -> bool:
-    """Whether the mask broadcasts to the scores; the newest opset also takes one of fewer keys."""
+    """Whether the mask broadcasts to the scores. The newest opset also accepts a mask for fewer keys."""
     rank = mask.ndim
     extents = zip(mask.shape, scores[4 - rank :], strict=True) if rank <= 4 else ()
     return 2 <= rank <= 4 and all(have in (1, want) for have, want in extents)
 
 
 def _seeing(mask: GraphNode, scores: tuple[int, int], causal: bool) -> GraphNode:
-    """[..., queries, 1]: whether the mask, and the past, leave a query anything to look at."""
+    """[..., queries, 1]: whether the mask, and with `causal` the order of tokens, leave a query at least one
+    key."""
     added = ops.where(mask, constant(np.zeros_like(HIDDEN)), constant(HIDDEN)) if mask.dtype.is_bool else mask
     low = constant(HIDDEN.astype(added.dtype.numpy))
     if causal:

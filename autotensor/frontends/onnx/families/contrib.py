@@ -1,11 +1,12 @@
-"""Operators that onnxruntime's optimiser writes into files: of com.microsoft, fused from ONNX's own.
+"""Operators of com.microsoft that onnxruntime's optimiser writes into files. It fuses them from ONNX's own
+operators.
 
-    optimised.onnx: SkipLayerNormalization, FusedMatMul, Attention, …  ──▶  the operators that they stand for
+    optimised.onnx: SkipLayerNormalization, FusedMatMul, Attention, …  ──▶  the operators that they replace
 
-Source: onnxruntime, docs/ContribOperators.md, and what its processor kernels compute. Operands, attributes
-and results that are not read here are refused, since nothing else would notice them: the installed onnx has
-no schema of theirs. The graph's own rules find norms and attention that are put together again here.
-Those that compute with quantised numbers are in `contrib_quantized.py`.
+Source: onnxruntime, docs/ContribOperators.md, and the results of its CPU kernels. A node with further
+operands, attributes or results is refused, because nothing else checks them: the installed onnx has no schema
+of these operators. A converter writes a norm or attention as simple operators, and the graph's own rules
+recognise them. Operators on quantised numbers are in `contrib_quantized.py`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
 DOMAIN = "com.microsoft"
-MASKED = -10000.0  # what onnxruntime adds where a mask says 0, unless the node says otherwise
+MASKED = -10000.0  # onnxruntime adds this where a mask is 0, unless the node gives another number
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
 def fused(
     *names: str, operands: int, results: int = 1, attrs: Collection[str] = (), domain: str = DOMAIN
 ) -> Callable[[Converter], Converter]:
-    """Files a converter that reads so many operands, makes so many results and reads these attributes."""
+    """Registers a converter. operands, results: the most that it reads and makes. attrs: the attributes that
+    it reads."""
 
     def register(fn: Converter) -> Converter:
         def checked(c: Call) -> Value:
@@ -97,10 +99,11 @@ def fused_matmul(c: Call) -> Value:
 
 
 def _turned(x: GraphNode, last_two: bool, batch: bool) -> GraphNode:
-    """The last two axes change places; with `batch` the first goes in front of the last one before."""
+    """Swaps the last two axes if `last_two`. Before that, `batch` moves the first axis in front of the last
+    one."""
     rank = x.ndim
     if rank < 2:
-        return x  # a vector has nothing to turn
+        return x  # a vector has no axes to swap
     order = [*range(1, rank - 1), 0, rank - 1] if batch else list(range(rank))
     if last_two:
         order[-2:] = order[-1], order[-2]
@@ -138,7 +141,7 @@ def nhwc_conv(c: Call) -> Value:
 
 
 def _activated(c: Call, x: GraphNode, numbers: Collection[float]) -> GraphNode:
-    """The function that a fused node ends in; `numbers` are its own."""
+    """Applies the activation at the end of a fused node; `numbers` are the activation's parameters."""
     name, given = c.attr("activation", ""), tuple(numbers)
     most = {"LeakyRelu": 1, "Elu": 1, "ThresholdedRelu": 1, "HardSigmoid": 2, "Clip": 2}
     if len(given) > most.get(name, 0):
@@ -181,7 +184,7 @@ def skip_layer_norm(c: Call) -> Value:
 
 
 def _with_sum(c: Call, y: GraphNode, total: GraphNode) -> list[GraphNode]:
-    """The result, two that only training reads, and the sum."""
+    """The node's results: the norm, two results that only training reads, and the sum."""
     if c.wants(1) or c.wants(2):
         raise c.unsupported("the mean and inverse deviation as results.")
     return [y, y, y, total] if c.wants(3) else [y]
@@ -206,14 +209,16 @@ def _inverse_root(x: GraphNode, axis: int, eps: float) -> GraphNode:
 
 @fused("EmbedLayerNormalization", operands=9, results=3, attrs=("epsilon", "mask_index_type"))
 def embed_layer_norm(c: Call) -> Value:
-    """The sum of a token's, its place's and its segment's row, normalised; how many tokens a mask shows."""
+    """The normalised sum of three rows: the token's, its position's and its segment's. The second result is
+    the number of tokens that the mask shows."""
     return embedded(c, [c.get(n) for n in range(2, 7)], c.get(7), c.get(8))
 
 
 def embedded(
     c: Call, tables: Sequence[GraphNode | None], mask: GraphNode | None, places: GraphNode | None
 ) -> list[GraphNode]:
-    """The same, of words, places, segments, gamma and beta; operands 0, 1 are tokens and their segments."""
+    """The results of EmbedLayerNormalization. tables: words, positions, segments, gamma and beta. Operands 0
+    and 1 are the tokens and their segments."""
     words, of_places, segments, gamma, beta = tables
     tokens = c[0]
     batch, length = tokens.shape
@@ -250,7 +255,7 @@ def embedded(
     ),
 )
 def attention(c: Call) -> Value:
-    """x [batch, tokens, width] by weights [width, q + k + v]; past and present [2, batch, heads, …]."""
+    """x is [batch, tokens, width], the weights [width, q + k + v], past and present [2, batch, heads, …]."""
     return attended(c, lambda: product(c[0], c[1]), c.get(3), c.get(4), c.get(5))
 
 
@@ -261,7 +266,8 @@ def attended(
     past: GraphNode | None,
     bias: GraphNode | None = None,
 ) -> list[GraphNode]:
-    """The same, of products of x and the weights, operands 0 and 1, to which operand 2 is added."""
+    """The results of Attention. columns: computes the product of operands 0 and 1, x and the weights. Operand
+    2 is added to this product."""
     if c.attr("past_present_share_buffer", 0) or c.attr("do_rotary", 0):
         raise c.unsupported("a shared buffer of past keys, and rotary embedding inside.")
     weights, heads = c[1], c.whole("num_heads")
@@ -284,7 +290,7 @@ def attended(
     attrs=("num_heads", "unidirectional", "scale", "mask_filter_value"),
 )
 def multi_head_attention(c: Call) -> Value:
-    """q, k, v [batch, tokens, width]; keys and values also by heads."""
+    """q, k and v are [batch, tokens, width]. Keys and values may also be [batch, heads, tokens, depth]."""
     heads = c.whole("num_heads")
     query, key, value = c[0], c.get(1), c.get(2)
     if key is None or value is None or query.ndim != 3:
@@ -296,7 +302,7 @@ def multi_head_attention(c: Call) -> Value:
         if bias.shape != (sum(widths),):
             raise c.malformed(f"a bias of shape {bias.shape} for {widths} columns.")
         parts = pieces(bias, -1, widths)
-        given = [True, *(key.ndim != 4,) * 2]  # keys by heads have their bias already
+        given = [True, *(key.ndim != 4,) * 2]  # keys that are split into heads already include the bias
         q, k, v = (
             t + ops.reshape(b, shape=(heads, 1, t.shape[3])) if own else t
             for t, b, own in zip((q, k, v), parts, given, strict=True)
@@ -313,7 +319,8 @@ def multi_head_attention(c: Call) -> Value:
     attrs=("interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"),
 )
 def rotary_embedding(c: Call) -> Value:
-    """x [batch, tokens, width] or [batch, heads, tokens, depth], turned by angles of the places."""
+    """x is [batch, tokens, width] or [batch, heads, tokens, depth]. Each token is rotated by the angles of
+    its position."""
     if c.attr("is_packed_batching", 0) or c.attr("scale", 1.0) != 1.0:
         raise c.unsupported("packed batches, and scaled places.")
     x, cos, sin = c[0], c[2], c[3]
@@ -329,7 +336,8 @@ def rotary_embedding(c: Call) -> Value:
 def _rotated(
     x: GraphNode, places: GraphNode, cos: GraphNode, sin: GraphNode, part: int, interleaved: bool
 ) -> GraphNode:
-    """x [batch, heads, tokens, depth]; places: the first [1], or [batch, tokens]; cos, sin [places, half]."""
+    """x is [batch, heads, tokens, depth]. places: the first position [1], or all positions [batch, tokens].
+    cos and sin are [positions, half]."""
     batch, heads, tokens, depth = x.shape
     width = part or depth
     if places.shape == (1,):
@@ -370,7 +378,7 @@ def _rotated(
     ),
 )
 def group_query_attention(c: Call) -> Value:
-    """Causal attention of grouped heads behind a past; the number of visible keys is a run-time value."""
+    """Causal attention of grouped heads after past tokens. The number of visible keys is a run-time value."""
     if c.attr("local_window_size", -1) != -1 or c.attr("softcap", 0.0) or c.attr("smooth_softmax", 0):
         raise c.unsupported("local windows, soft caps and smooth softmax.")
     if c.attr("qk_output", 0) or not c.attr("causal", 1) or c.attr("kv_cache_bit_width", 0):
@@ -420,7 +428,8 @@ def _attend(
 
 
 def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[GraphNode]:
-    """The masks added to the scores [batch, heads, queries, keys]: the node's, and that of the future."""
+    """The masks to add to the scores [batch, heads, queries, keys]: the node's mask, and one that hides the
+    future."""
     (batch, _, tokens, _), keys = q.shape, k.shape[2]
     found = []
     if mask is not None:
@@ -428,7 +437,7 @@ def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[
             constant(np.zeros((), np.float32)),
             constant(np.float32(c.attr("mask_filter_value", MASKED))),
         )
-        if mask.shape == (batch,):  # how many keys are seen
+        if mask.shape == (batch,):  # the mask is the number of visible keys
             places = constant(np.arange(keys, dtype=mask.dtype.numpy)[None])
             shown = ops.less(places, ops.reshape(mask, shape=(batch, 1)))
         elif mask.shape in ((batch, keys), (batch, tokens, keys)):
@@ -445,5 +454,6 @@ def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[
 
 
 def _past_only(tokens: int, keys: int, low: float) -> GraphNode:
-    """[queries, keys]: 0 for the past, which all but the last keys are, and what a query has behind it."""
+    """[queries, keys]: 0 for a query's own token and all tokens before it, else `low`. The queries are the
+    last of the tokens that have keys."""
     return constant(np.where(np.tri(tokens, keys, keys - tokens, dtype=bool), 0, low).astype(np.float32))

@@ -1,12 +1,12 @@
-"""Quantised operators of com.microsoft, as onnxruntime.quantization writes them.
+"""Quantised operators of com.microsoft that onnxruntime.quantization writes.
 
 QLinearAdd: real(a) + real(b) ─▶ quantised          likewise Mul, Concat, pools, activations, softmax, Gemm
 MatMulIntegerToFloat, DynamicQuantizeMatMul         sums of integers, then floats
-DynamicQuantizeLSTM, QAttention                     likewise, within a layer
-QEmbedLayerNormalization                            floats of quantised tables
+DynamicQuantizeLSTM, QAttention                     the same, inside a layer
+QEmbedLayerNormalization                            floats from quantised tables
 
-Each stands for the operator in floats between quantised tensors; the graph's rules make integers of it.
-Source: onnxruntime, docs/ContribOperators.md.
+Each operator becomes its float operator between quantised tensors. The graph's rules then compute it in
+integers. Source: onnxruntime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from autotensor.graph.ir import GraphNode
 
 
 def _real(c: Call, n: int) -> GraphNode:
-    """Operands n, n + 1 and n + 2, a tensor, its scale and its zero point, as floats."""
+    """The floats of operands n, n + 1 and n + 2: a tensor, its scale and its zero point."""
     return real(c, c[n], c[n + 1], c.get(n + 2), on_axis(c, 0, c[n].shape))
 
 
 def _back(c: Call, y: GraphNode, n: int) -> GraphNode:
-    """y, quantised by operands n and n + 1."""
+    """y, quantised with operands n and n + 1 as scale and zero point."""
     return quantised(c, y, c[n], c.get(n + 1), on_axis(c, 0, y.shape), c[0].dtype)
 
 
@@ -64,7 +64,8 @@ def qlinear_leaky_relu(c: Call) -> Value:
 
 @fused("QLinearSoftmax", operands=5, attrs=("axis", "opset"))
 def qlinear_softmax(c: Call) -> Value:
-    """opset: of the Softmax that it stands for; before 13 over all axes from `axis` on."""
+    """The attribute `opset` is that of the replaced Softmax. Before opset 13, Softmax is over all axes from
+    `axis` on."""
     x, axis = _real(c, 0), c.axis(-1)
     if c.whole("opset") >= 13:
         return _back(c, ops.softmax(x, axis=axis), 3)
@@ -86,7 +87,7 @@ def qlinear_concat(c: Call) -> Value:
 
 
 def _first(c: Call, x: GraphNode) -> GraphNode:
-    """With channels in front, where `channels_last` says that they are behind."""
+    """x with its channels as the first axis after the batch; with `channels_last` they are the last axis."""
     last = c.flag("channels_last")
     return ops.transpose(x, axes=(0, x.ndim - 1, *range(1, x.ndim - 1))) if last else x
 
@@ -119,7 +120,8 @@ def qlinear_average_pool(c: Call) -> Value:
 
 @fused("QGemm", operands=9, attrs=("alpha", "transA", "transB"))
 def qgemm(c: Call) -> Value:
-    """alpha * A · B + C; C is int32, in steps of alpha * a_scale * b_scale. Without y_scale in floats."""
+    """alpha * A · B + C; C is int32, in steps of alpha * a_scale * b_scale. Without y_scale the result is in
+    floats."""
     turned = c.flag("transB")
     a = _real(c, 0)
     b = real(c, c[3], c[4], c.get(5), on_axis(c, 0 if turned else 1, c[3].shape))
@@ -149,7 +151,7 @@ def dynamic_quantize_matmul(c: Call) -> Value:
 def _scaled(
     c: Call, total: GraphNode, a_scale: GraphNode, b_scale: GraphNode, bias: GraphNode | None
 ) -> GraphNode:
-    """Sums of integers as floats."""
+    """Sums of integers, scaled to floats."""
     left = in_rows(c, -2, total.shape)(checked(c, a_scale))
     right = in_rows(c, -1, total.shape)(checked(c, b_scale))
     y = as_type(total, "float32") * (left * right)
@@ -169,7 +171,7 @@ def _scaled(
     ),
 )
 def qattention(c: Call) -> Value:
-    """Queries, keys and values are sums of integers; what follows is Attention, in floats."""
+    """Queries, keys and values are sums of integers. Attention then computes in floats."""
 
     def columns() -> GraphNode:
         return _scaled(c, integer_product(c, c[0], c[1], c.get(6), c.get(7)), c[3], c[4], None)
@@ -179,7 +181,7 @@ def qattention(c: Call) -> Value:
 
 @fused("QEmbedLayerNormalization", operands=18, results=2, attrs=("epsilon", "mask_index_type"))
 def qembed_layer_norm(c: Call) -> Value:
-    """Each of the five tables has its scale six operands behind it, and its zero point eleven."""
+    """Table n of the five has its scale as operand n + 6, and its zero point as operand n + 11."""
 
     def table(n: int) -> GraphNode | None:
         t = c.get(n)
@@ -192,7 +194,8 @@ def qembed_layer_norm(c: Call) -> Value:
 
 
 def _rounded_product(c: Call, n: int, d: int, rows: GraphNode, bias: GraphNode | None) -> GraphNode:
-    """Rows, rounded by their range of this step, times the weights [input, columns] of direction d."""
+    """The product of rows and the weights [input, columns] of direction d. The rows are quantised by the
+    range of their values in this step."""
     x, scale, zero = dynamic_range(c, rows)
     w_scale, w_zero = (None if c.get(m) is None else row(c[m], 0, d) for m in (2 * n + 6, 2 * n + 7))
     if w_scale is None:

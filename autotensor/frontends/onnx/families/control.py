@@ -1,11 +1,12 @@
-"""If, Loop, Scan. The importer follows them.
+"""Converters of If, Loop and Scan.
 
-If     the condition is evaluated, the branch that it takes is imported
-Scan   its length is a shape: unrolled, or of many rounds a loop of the program (`graph/steps.py`)
-Loop   whose rounds can be counted beforehand: likewise; else its body is compiled once and called from Python
-       until its condition says stop (staged_model.py)
+If     the condition is evaluated, and the chosen branch is imported
+Scan   the number of rounds follows from a shape: unrolled, or for many rounds a loop of the program
+(`graph/steps.py`)
+Loop   the same if its rounds can be counted beforehand; else its body is compiled once and called from Python
+until its condition is false (staged_model.py)
 
-A body that needs run-time values, or whose states change their shape, is not a loop of a program.
+A body that needs run-time values, or whose states change their shape, cannot become a loop of the program.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 from autotensor.graph.steps import is_loop, over_steps
 
-UNROLLED = 64  # rounds of a Loop
-MOST_SCANNED = 4096  # rounds of a Scan that is unrolled
-MOST_ROUNDS = 1 << 18  # of a Loop that is called: twelve seconds of the smallest body (Zen 4, 2026-11)
-ROOM, GROWTH = 1 << 25, 16  # a Loop's states may grow to 16 times what they were, or 512 MiB
+UNROLLED = 64  # most rounds of a Loop that is unrolled
+MOST_SCANNED = 4096  # most rounds of a Scan that is unrolled
+# most rounds of a Loop that is called: twelve seconds with the smallest body (Zen 4, 2026-11)
+MOST_ROUNDS = 1 << 18
+ROOM, GROWTH = 1 << 25, 16  # a Loop's states may grow to 16 times their size, or to 512 MiB if that is more
 
 Round = Callable[..., Sequence[Value]]  # the states, and one row of each sequence ──▶ results of the body
 
@@ -69,7 +71,7 @@ def scan(c: Call) -> Value:
 
 @converts("Scan", since=8)
 def scan_of_batches(c: Call) -> Value:
-    """Opset 8: each batch apart, scanned along axis 1."""
+    """Opset 8 scans each batch separately, along axis 1."""
     if c.get(0) is not None:
         raise c.unsupported("sequence_lens.")
     body, count = c.attr("body"), c.whole("num_scan_inputs")
@@ -124,14 +126,14 @@ def _scanned(
 
 
 def _rows_first(x: GraphNode, axis: int, back: bool) -> GraphNode:
-    """The rows along an axis along the first one, the last one first if `back`."""
+    """Moves an axis to the front, and reverses it if `back`."""
     order = (axis, *(n for n in range(x.ndim) if n != axis))
     turned = x if not axis else ops.transpose(x, axes=order)
     return ops.slice(turned, (None,), (None,), (-1,)) if back else turned
 
 
 def _rows_at(x: GraphNode, axis: int, back: bool) -> GraphNode:
-    """The rows along the first axis along another one."""
+    """Moves the first axis to position `axis`, and reverses it before that if `back`."""
     turned = ops.slice(x, (None,), (None,), (-1,)) if back else x
     rest = list(range(1, x.ndim))
     rest.insert(axis % x.ndim, 0)
@@ -141,10 +143,11 @@ def _rows_at(x: GraphNode, axis: int, back: bool) -> GraphNode:
 def _as_loop(
     c: Call, once: Round, states: Sequence[GraphNode], sequences: Sequence[GraphNode]
 ) -> tuple[Sequence[GraphNode], Sequence[GraphNode]] | None:
-    """The last states, and the rows of whatever else rounds give; None where they are not loop."""
+    """The last states, and the stacked other results of all rounds; None if the rounds cannot become a loop
+    of the program."""
     if not is_loop(states, sequences[0].shape[0]):
         return None
-    runtime, c.importer.runtime = c.importer.runtime, Ahead()  # values of one round of many are unknown
+    runtime, c.importer.runtime = c.importer.runtime, Ahead()  # a loop's body has no known values
     try:
         rows, last = over_steps(partial(_only_rows, once), states, sequences)
     except (NeedsValue, Unsupported, TensorError):
@@ -193,7 +196,7 @@ def _only_tensors(states: Sequence[Value]) -> bool:
 
 
 def _never_stops(body: GraphProto) -> bool:
-    """Whether the condition that the body gives is the one that it got, or a constant."""
+    """Whether the body returns its own condition unchanged, or a constant condition."""
     name = body.output[0].name
     if name == body.input[1].name:
         return True
@@ -204,7 +207,7 @@ def _never_stops(body: GraphProto) -> bool:
 
 
 def _unrolled(c: Call, body: GraphProto, states: list[Value]) -> list[Value]:
-    """Round after round in this graph; unknown conditions are evaluated."""
+    """Imports round after round into this graph. Unknown conditions are evaluated."""
     most = None if c.get(0) is None else int(c.scalar(0))
     going = True if c.get(1) is None else bool(c.scalar(1))
     rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - 1 - len(states))]
@@ -230,7 +233,7 @@ def _unrolled(c: Call, body: GraphProto, states: list[Value]) -> list[Value]:
 
 
 def _no_rows(c: Call, body: GraphProto, n: int) -> GraphNode:
-    """The rows that a loop of no rounds gives, if the body declares their shape."""
+    """The rows of a loop without rounds, if the body declares their shape."""
     t = body.output[n].type.tensor_type
     dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 0 for d in t.shape.dim]
     dtype = element_type(t.elem_type, c.where) if t.elem_type else float32
@@ -238,7 +241,7 @@ def _no_rows(c: Call, body: GraphProto, n: int) -> GraphNode:
 
 
 def _called(c: Call, body: GraphProto, states: list[Value]) -> list[Value]:
-    """The body as a compiled function, called from Python."""
+    """The results of a Loop whose body is a compiled function that Python calls."""
     if not c.importer.runs:
         raise NeedsValue(
             f"{c.where} has more than {UNROLLED} rounds, or as many as values say.",

@@ -28,7 +28,8 @@ def _shrink(x: GraphNode, bias: float = 0.0, lambd: float = 0.5) -> GraphNode:
     return ops.where(ops.less(x, -lambd), x + bias, inner)
 
 
-# of a tensor and of the attributes, which have their defaults here; fused and recurrent nodes name them, too
+# functions of a tensor and of attributes with their defaults; fused and recurrent nodes name these functions,
+# too
 ACTIVATIONS: dict[str, Callable[..., GraphNode]] = {
     **{name: getattr(ops, ours) for name, ours in UNARY.items()},
     "LeakyRelu": lambda x, alpha=0.01: ops.leaky_relu(x, alpha=alpha),
@@ -71,7 +72,7 @@ def _like(number: float, x: GraphNode) -> GraphNode:
 
 @converts("PRelu")
 def prelu_by_channel(c: Call) -> Value:
-    """Before opset 7 the slopes are one for all, or one for each channel."""
+    """Before opset 7 there is one slope for all channels, or one for each."""
     x, slope = c[0], c[1]
     shape = (-1, *(1,) * (c.rank - 2)) if slope.ndim == 1 and slope.shape != (1,) else slope.shape
     return ops.where(ops.less(x, _like(0, x)), x * ops.reshape(slope, shape=shape), x)
@@ -85,7 +86,7 @@ def prelu(c: Call) -> Value:
 
 @converts("Dropout")
 def dropout(c: Call) -> Value:
-    """As in inference: nothing is dropped."""
+    """Nothing is dropped, as always in inference."""
     if c.opset < 7 and not c.attr("is_test", 0):
         raise c.unsupported("is_test is off; models are run, not trained.")
     if c.get(2) is not None and bool(c.scalar(2)) and (c.get(1) is None or c.scalar(1) != 0):
@@ -145,7 +146,8 @@ def _same_type(c: Call) -> tuple[GraphNode, GraphNode]:
 
 
 def _aligned(c: Call) -> GraphNode:
-    """Before opset 7 the second operand lies along the first one's axes from `axis` on, by `broadcast`."""
+    """The second operand, reshaped to broadcast. Before opset 7, with `broadcast`, its axes are those of the
+    first operand from `axis` on."""
     a, b = c[0], c[1]
     if not c.attr("broadcast", 0):
         if a.shape != b.shape:
@@ -173,7 +175,7 @@ def mod(c: Call) -> Value:
     a, b = _same_type(c)
     if c.attr("fmod", 0):
         return ops.mod_trunc(a, b)
-    if a.dtype.is_float and c.opset < 28:  # what onnxruntime refuses, too
+    if a.dtype.is_float and c.opset < 28:  # onnxruntime refuses this, too
         raise c.malformed("a Mod of floats needs fmod=1 before opset 28.")
     return ops.mod_floor(a, b)
 
@@ -189,7 +191,7 @@ def bit_shift(c: Call) -> Value:
 
 @converts("Pow")
 def pow_(c: Call) -> Value:
-    """The result has the type of the base, whatever the exponent's."""
+    """The result has the type of the base. The exponent may have any type."""
     base, exponent = c[0], _aligned(c) if c.opset < 7 else c[1]
     value = c.known(1)
     if value is not None and value.size == 1 and base.dtype.is_float:
@@ -198,7 +200,8 @@ def pow_(c: Call) -> Value:
             return base * base if e == 2.0 else ops.sqrt(base)
     wide = "float64" if base.dtype.is_int or base.dtype.bits == 64 else "float32"
     if base.dtype.is_int and exponent.dtype.is_int:
-        return as_type(ops.power(base, exponent), base.dtype)  # in the wider type; both wrap around
+        # computed in the wider type; both types wrap around
+        return as_type(ops.power(base, exponent), base.dtype)
     powered = ops.power(as_type(base, wide), as_type(exponent, wide))
     return as_type(powered, base.dtype)
 
@@ -240,7 +243,7 @@ def clip(c: Call) -> Value:
         if limit is not None and math.prod(limit.shape) != 1:
             raise c.malformed(f"a limit has shape {limit.shape}; it must be one number.")
     y = x if low is None else ops.maximum(x, low)
-    y = y if high is None else ops.minimum(y, high)  # the upper limit wins where both cross
+    y = y if high is None else ops.minimum(y, high)  # if low > high, the upper limit wins
     return ops.identity(y) if y is x else y
 
 

@@ -1,4 +1,5 @@
-"""Reading and writing at places that are data; sorting; what has as many results as the data say."""
+"""Reading and writing at indices that are data; sorting; operators whose number of results depends on
+data."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def gather_nd(c: Call) -> Value:
 
 
 def _check_places(c: Call, places: Array, shape: Sequence[int]) -> None:
-    """Raises Malformed when one of the places [..., k] lies outside of the first k axes of `shape`."""
+    """Raises Malformed when one of the indices [..., k] is outside the first k axes of `shape`."""
     extents = np.array(shape[: places.shape[-1]])
     if len(extents) == places.shape[-1] and ((places < -extents) | (places >= extents)).any():
         raise c.malformed(f"some places lie outside of x {c[0].shape}.")
@@ -71,7 +72,7 @@ def scatter_nd(c: Call) -> Value:
 
 @converts("TensorScatter")
 def tensor_scatter(c: Call) -> Value:
-    """Each batch's rows written from its own start on; circular mode wraps round."""
+    """Writes each batch's rows from its own start on; circular mode wraps around."""
     past, update = c[0], c[1]
     axis, mode = c.axis(-2), c.attr("mode", "linear")
     batch, length, count = past.shape[0], past.shape[axis], update.shape[axis]
@@ -132,7 +133,7 @@ converts("CumProd")(lambda c: _cumulative(c, "cumprod"))
 
 @converts("ReverseSequence")
 def reverse_sequence(c: Call) -> Value:
-    """The first lengths[b] elements of each line turned round."""
+    """Reverses the first lengths[b] elements of each line of batch b."""
     x, time, batch = c[0], c.axis(0, "time_axis"), c.axis(1, "batch_axis")
     rank, n = x.ndim, x.shape[time]
     known = c.known(1)
@@ -148,7 +149,7 @@ def reverse_sequence(c: Call) -> Value:
     return ops.gather_elements(x, ops.broadcast_to(turned, shape=x.shape), axis=time)
 
 
-# -- results as large as the data say: on the host ---------------------------------------------------------
+# -- results whose size depends on data: computed on the host ----------------------------------------------
 
 
 @converts("NonZero")
@@ -207,7 +208,8 @@ def non_max_suppression(c: Call) -> Value:
 def _suppressed(
     boxes: Array, scores: Array, most: int, overlap: float, least: float | None, center: bool
 ) -> Array:
-    """[batch, class, box] of the boxes kept: the best first, none that overlaps a better one too much."""
+    """[batch, class, box] of each box that is kept, the best first. A box that overlaps a better one too much
+    is dropped."""
     kept = []
     for b, of_batch in enumerate(scores):
         corners = _corners(boxes[b].astype(np.float64), center)

@@ -19,7 +19,8 @@ def matmul(c: Call) -> Value:
 
 
 def product(a: GraphNode, b: GraphNode, zeros: tuple[int, int] | None = None) -> GraphNode:
-    """NumPy's matmul: vectors are rows on the left and columns on the right. zeros: of bytes."""
+    """NumPy's matmul: vectors are rows on the left and columns on the right. zeros: the zero points if the
+    operands are bytes."""
     return widened(partial(_product, zeros=zeros), a, b)
 
 
@@ -78,7 +79,7 @@ def einsum(c: Call) -> Value:
 
 
 def written_out(c: Call, equation: str) -> str:
-    """The equation with letters for its ellipses, and a result where it has none.
+    """The equation with letters in place of its ellipses, and with a result if it had none.
 
     `...ij,jk` of ranks 3 and 2 becomes `Aij,jk->Aik`.
     """

@@ -20,7 +20,8 @@ ATTRS = ("K", "N", "bits", "block_size", "accuracy_level", "weight_prepacked")
 
 @fused("MatMulNBits", operands=6, attrs=ATTRS)
 def matmul_nbits(c: Call) -> Value:
-    """x[…, K] by weights [N, blocks, bytes]. Whatever accuracy_level allows, it is computed in float32."""
+    """The product of x […, K] and weights [N, blocks, bytes]. It is computed in float32, even if
+    accuracy_level allows less."""
     x, depth, n, bits, size = c[0], c.whole("K"), c.whole("N"), c.whole("bits", 4), c.whole("block_size")
     if bits not in (4, 8):
         raise c.unsupported(f"weights of {bits} bits.", fix="Known: 4 and 8.")
@@ -48,7 +49,8 @@ def matmul_nbits(c: Call) -> Value:
 
 
 def _zeros(c: Call, n: int, blocks: int, bits: int) -> Array:
-    """Zero points [N, blocks]: floats as they are, or whole numbers packed as weights are, row by row."""
+    """Zero points [N, blocks]. They are floats, or whole numbers that are packed row by row, like the
+    weights."""
     given = c.array(3)
     if given.dtype != np.uint8:
         if given.size != n * blocks:

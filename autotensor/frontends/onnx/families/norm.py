@@ -29,7 +29,7 @@ def batch_norm(c: Call) -> Value:
 
 
 def _training(c: Call, x: GraphNode, eps: float) -> Value:
-    """By the batch's own statistics; the running ones move towards them."""
+    """Normalises by the batch's own statistics. The running statistics move towards them."""
     momentum = c.attr("momentum", 0.9)
     over = tuple(a for a in range(x.ndim) if a != 1)
     mean = ops.mean(x, axis=over, keepdims=True)
@@ -76,7 +76,7 @@ def layer_norm(c: Call) -> Value:
 
 
 def _layer_norm_in_parts(c: Call, axis: int, eps: float) -> Value:
-    """With mean and inverse deviation as results; 16-bit floats in 32 bits."""
+    """The norm, the mean and the inverse deviation as results. 16-bit floats are computed in 32 bits."""
     x, over = c[0], tuple(range(axis, c.rank))
     wide = as_type(x, "float32") if x.dtype.is_half else x
     mean = ops.mean(wide, axis=over, keepdims=True)
@@ -102,7 +102,7 @@ def rms_norm(c: Call) -> Value:
 
 @converts("LRN")
 def local_response(c: Call) -> Value:
-    """Each element divided by a power of the squares of its neighbours in the channels."""
+    """Divides each element by a power of a sum of squares: those of the neighbours in the channels."""
     x, size = c[0], c.whole("size")
     n, channels = x.shape[:2]
     line = ops.reshape(x * x, shape=(n, 1, channels, -1))

@@ -1,9 +1,9 @@
-"""Quantised numbers: q = round(x / scale) + zero point, held inside the type.
+"""Quantised numbers: q = round(x / scale) + zero point, clipped to the range of the type.
 
 QLinearConv: real(x), real(w) ─▶ conv2d ─▶ quantised          the node's meaning, in floats
 ConvInteger: conv2d(x, w, zeros=…)                            sums of integers, the node's result
 
-The graph's rules make integers of the first form, as of files that write it out themselves
+The graph's rules turn the first form into integers, also in files that spell it out
 (`graph/rules/integers.py`).
 """
 
@@ -26,16 +26,17 @@ from autotensor.graph.ir import GraphNode
 from autotensor.operators.quantized import FINITE, NOT_ZERO, POSITIVE, wrong_scale
 
 SMALL = (8, 16)  # bits of the results of QuantizeLinear
-MOST_COUNTED = 1 << 18  # elements of a map of sums of weights, which is kept
+MOST_COUNTED = 1 << 18  # most elements of a map of sums of weights that is computed beforehand and kept
 
 
 # -- scales and zero points --------------------------------------------------------------------------------
 
 
 def along(c: Call, v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> GraphNode:
-    """A scale or zero point so that it broadcasts against a tensor of that shape.
+    """A scale or zero point, reshaped so that it broadcasts to a tensor of that shape.
 
-    One number stands for all; a vector lies along the axis; with a block size each entry stands for a block.
+    A single number is for all elements. A vector lies along the axis. With a block size, each entry is for a
+    block.
     """
     if v.shape == () or v.shape == (1,):
         return ops.reshape(v, shape=())
@@ -58,19 +59,19 @@ def along(c: Call, v: GraphNode, axis: int, shape: Sequence[int], block: int = 0
 
 
 def _of_rows(c: Call, v: GraphNode, axis: int, shape: Sequence[int]) -> GraphNode:
-    """The same of a product of matrices: a tensor of several axes broadcasts as it is."""
+    """The same for an operand of a matrix product. A tensor of several axes already broadcasts."""
     return along(c, v, max(len(shape) + axis, 0), shape) if v.ndim < 2 else v
 
 
 def checked(c: Call, scale: GraphNode, law: str = NOT_ZERO) -> GraphNode:
-    """A scale. Raises Malformed where it is known to be none."""
+    """The scale, after a check: raises Malformed if its value is known and not a valid scale."""
     known = c.value_of(scale)
     if known is not None and (said := wrong_scale(known, law)):
         raise c.malformed(said)
     return scale
 
 
-Spread = Callable[[GraphNode], GraphNode]  # a scale or zero point, so that it broadcasts
+Spread = Callable[[GraphNode], GraphNode]  # a scale or zero point ▶ the same, so that it broadcasts
 
 
 def real(
@@ -84,7 +85,7 @@ def real(
 def quantised(
     c: Call, x: GraphNode, scale: GraphNode, zero: GraphNode | None, spread: Spread, to: DType = uint8
 ) -> GraphNode:
-    """x in the type of the zero point, or in `to` without one."""
+    """x, quantised to the type of the zero point, or to `to` without a zero point."""
     to = to if zero is None else zero.dtype
     if not (to.is_int and to.bits in SMALL):
         raise c.unsupported(f"quantising to {to}.")
@@ -137,12 +138,12 @@ def dynamic_quantize(c: Call) -> Value:
 
 
 def dynamic_range(c: Call, x: GraphNode) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """x as uint8, with the scale and zero point of its range, which includes 0."""
+    """x quantised to uint8, and the scale and zero point of its range. The range includes 0."""
     if 0 in x.shape:
         raise c.malformed(f"x has shape {x.shape}: nothing has no range.")
     low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
     scale = (high - low) / 255.0
-    # of zeros only: any scale will do, and 1 divides
+    # a tensor of zeros: any scale is right, and 1 avoids a division by 0
     scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
     zero = ops.cast(ops.clip(ops.round(0.0 - low / scale), min=0.0, max=255.0), dtype="uint8")
     return ops.quantize(x, scale, zero, dtype="uint8"), scale, zero
@@ -176,13 +177,15 @@ def qlinear_conv(c: Call) -> Value:
 
 
 def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: Value) -> GraphNode:
-    """Σ (a - zero)(b - zero) in 32 bits; zero points of a matrix are one, one a row or column, or a tensor.
+    """Σ (a - zero)(b - zero) in 32 bits. A matrix has a single zero point, one for each row or column, or a
+    tensor of them.
 
-    A zero point of a that is a run-time value is subtracted from the sums: zero * Σ (b - zero).
+    If the zero point of `a` is a run-time value, zero * Σ (b - zero) is subtracted from the sums.
     """
     for zero, axis, t in ((a_zero, -2, a), (b_zero, -1, b)):
         if zero is not None:
-            _of_rows(c, zero, axis, t.shape)  # says what does not fit, also where one number is repeated
+            # raises an error if the shape does not fit, even if a single number is repeated in it
+            _of_rows(c, zero, axis, t.shape)
     y_zero = _number(c, b_zero)
     if y_zero is None or not (a.dtype.is_byte and b.dtype.is_byte):
         return product(
@@ -202,7 +205,7 @@ def integer_product(c: Call, a: GraphNode, b: GraphNode, a_zero: Value, b_zero: 
 
 
 def _number(c: Call, zero: GraphNode | None) -> int | None:
-    """A zero point that is one known number; None for others."""
+    """The number that is known to be the only zero point; None if there are several or it is unknown."""
     if zero is None:
         return 0
     known = c.value_of(zero)
@@ -223,13 +226,14 @@ def matmul_integer(c: Call) -> Value:
 
 @converts("ConvInteger")
 def conv_integer(c: Call) -> Value:
-    """Σ (x - zero)(w - zero) in 32 bits; x's zero point that is not known is taken off behind the sums."""
+    """Σ (x - zero)(w - zero) in 32 bits. If x's zero point is not known, its part is subtracted after the
+    sums."""
     x, w, x_zero, w_zero = c[0], c[1], c.get(2), c.get(3)
     at, of_w = _number(c, x_zero), _number(c, w_zero)
     if of_w is not None and x.dtype.is_byte and w.dtype.is_byte:
         if at is not None:
             return convolved(c, x, w, None, (at, of_w))
-        # without a border all sums have all weights
+        # without padding every sum has all weights
         all_of_them = not any(c.attr("pads", ())) and c.attr("auto_pad", "NOTSET") in ("NOTSET", "VALID", "")
         reach = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], c.attr("dilations", (1,) * 3), strict=False)]
         ones = np.ones((1, x.shape[1], *(reach if all_of_them else x.shape[2:])), np.uint8)

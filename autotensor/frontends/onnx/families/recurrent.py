@@ -3,8 +3,8 @@
     x: [steps, batch, input]   w: [directions, gates*hidden, input]   r: [directions, gates*hidden, hidden]
     ──▶ y: [steps, directions, batch, hidden], and the last states [directions, batch, hidden]
 
-All steps' products with w are one matrix product before the loop. With layout 1 batch is the
-first axis.
+The products of all steps with w are one matrix product before the loop. With layout 1 the batch is the first
+axis.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Direction:
 
     gates: GraphNode  # x times w plus w's bias: [steps, batch, gates*hidden]
     r: GraphNode  # [gates*hidden, hidden]
-    times_r: Activation  # the products of states with r
+    times_r: Activation  # a state ▶ its product with r
     w_bias: GraphNode  # [gates*hidden]
     r_bias: GraphNode
     h: GraphNode  # [batch, hidden]
@@ -46,7 +46,8 @@ class Direction:
 
 # one step: (direction, gates of the step, h, c) ▶ (h, c)
 Step = Callable[[Direction, GraphNode, GraphNode, GraphNode], tuple[GraphNode, GraphNode]]
-# (node, which of its operands holds the weights, direction, rows, what is added) ▶ the rows' products
+# (node, index of the operand with the weights, direction, rows, bias) ▶ the product of the rows and the
+# weights
 Product = Callable[[Call, int, int, GraphNode, GraphNode | None], GraphNode]
 
 
@@ -56,12 +57,12 @@ def _dense(c: Call, n: int, d: int, rows: GraphNode, bias: GraphNode | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kind of layer."""
+    """A kind of recurrent layer."""
 
     step: Step
     gates: int
-    activations: tuple[str, ...]  # where the node names none
-    keeps: bool = False  # a second state
+    activations: tuple[str, ...]  # the defaults, if the node names none
+    keeps: bool = False  # whether there is a second state
     product: Product = _dense
     turned: bool = False  # weights are [directions, input, gates*hidden]
 
@@ -113,7 +114,7 @@ WITH_ALPHA = (*WITH_BETA, "LeakyRelu", "ThresholdedRelu", "Elu")
 
 
 def _activations(c: Call, layer: Layer, directions: int) -> list[tuple[Activation, ...]]:
-    """For each direction; alphas and betas are handed out in order to those that have them."""
+    """The activations of each direction. Alphas and betas go, in order, to the activations that have them."""
     each = len(layer.activations)
     names = list(c.attr("activations", layer.activations * directions))
     alphas, betas = list(c.attr("activation_alpha", ())), list(c.attr("activation_beta", ()))
@@ -185,7 +186,7 @@ def _direction(
     d: int,
     activations: tuple[Activation, ...],
 ) -> Direction:
-    """The operands of direction d on x: [steps, batch, input], from the states given."""
+    """The operands of direction d for x [steps, batch, input] and the initial states h and cell."""
     steps, batch, depth = x.shape
     hidden = h.shape[1]
     width = layer.gates * hidden
@@ -229,7 +230,8 @@ def _start(
 def _walk(
     layer: Layer, d: Direction, lengths: GraphNode | None, back: bool
 ) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early and give 0."""
+    """All outputs [steps, batch, hidden] and the last states. Shorter sequences stop early; their later
+    outputs are 0."""
     steps, batch, _ = d.gates.shape
     keeps = layer.keeps
 

@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, softmax and its kin."""
+"""Reductions, positions of extremes, softmax and similar operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Reduction = Callable[[GraphNode, "tuple[int, ...]"], GraphNode]  # keeps the axe
 
 
 def _total(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-    """The sum in the type of x; the operator sums integers in 64 bits."""
+    """The sum in the type of x. autotensor's operator sums integers in 64 bits."""
     return as_type(ops.sum(x, axis=axes, keepdims=True), x.dtype)
 
 
@@ -40,7 +40,8 @@ def _extreme(ours: str) -> Reduction:
 
 
 def _nothing(ours: str, x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-    """The greatest (least) of no elements: the least (greatest) value of the type."""
+    """The greatest element of an empty set is the least value of the type, and the least is the greatest
+    value."""
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
     if x.dtype.is_float:
         value = -math.inf if ours == "max" else math.inf
@@ -106,7 +107,7 @@ def _reduce(name: str) -> Callable[[Call], Value]:
             axes = c.axes(given) if given else tuple(range(x.ndim))
         y = reduction(x, axes) if axes or not x.shape else reduction(ops.unsqueeze(x, axes=(0,)), (0,))
         if not axes and x.shape:
-            return ops.reshape(y, shape=x.shape)  # without axes every element is reduced alone
+            return ops.reshape(y, shape=x.shape)  # with an empty list of axes, each element is its own result
         if c.attr("keepdims", 1) or not axes:
             return y
         return ops.reshape(y, shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
@@ -160,7 +161,7 @@ def _over_one(ours: str) -> Callable[[Call], Value]:
 
 def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
     if x.dtype.is_half and ours == "softmax":
-        # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
+        # as in the definition, each step is rounded to 16 bits; only the sum is computed in 32
         powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
         total = as_type(ops.sum(as_type(powers, "float32"), axis=axis, keepdims=True), x.dtype)
         return powers / total

@@ -1,4 +1,5 @@
-"""Resize, Upsample: each axis by itself, as a weighted sum of elements at places that are known now.
+"""Resize and Upsample. Each axis is resized alone, as a weighted sum of elements at indices that are known
+now.
 
 y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cubic: 4; antialiased: more
 """
@@ -27,14 +28,14 @@ class Axis:
     axis: int
     before: int
     after: int
-    scale: float  # as given, or after / before
+    scale: float  # the node's scale, or after / before
     roi: tuple[float, float] = (0.0, 1.0)
 
 
 def places(a: Axis, mode: str) -> Array:
     """Where each new element lies on the old axis: [after] float64."""
     i, n = np.arange(a.after, dtype=np.float64), a.before
-    long = a.scale * n  # what the new extent would be if it could be broken
+    long = a.scale * n  # the new extent before rounding
     match mode:
         case "half_pixel":
             return (i + 0.5) / a.scale - 0.5
@@ -74,7 +75,7 @@ def _cubic(a: float) -> Callable[[Array], Array]:
 
 
 def taps(c: Call, a: Axis, at: Array) -> tuple[Array, Array]:
-    """Places (held inside) and weights, each [after, taps]."""
+    """Indices of elements and their weights, each [after, taps]."""
     mode = c.attr("mode", "nearest")
     if mode == "nearest":
         return _nearest(c, at)[:, None].astype(np.int64), np.ones((a.after, 1))
@@ -84,7 +85,7 @@ def taps(c: Call, a: Axis, at: Array) -> tuple[Array, Array]:
     shrink = min(a.scale, 1.0) if c.attr("antialias", 0) else 1.0
     first = math.floor(-reach / shrink) + 1
     offsets = np.arange(first, 2 - first)
-    base = np.ceil(at) - 1  # an element that is hit exactly has the distance 1 from base
+    base = np.ceil(at) - 1  # an element at exactly `at` has the distance 1 from base
     index = (base[:, None] + offsets).astype(np.int64)
     weights = kernel((offsets - (at - base)[:, None]) * shrink)
     if shrink < 1:

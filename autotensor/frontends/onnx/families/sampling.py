@@ -1,6 +1,6 @@
-"""Sampling at places that are data: GridSample, AffineGrid, RoiAlign, DeformConv, Col2Im.
+"""Sampling at positions that are data: GridSample, AffineGrid, RoiAlign, DeformConv, Col2Im.
 
-All read single elements of an image by number: x as [N, C, elements], one gather for each tap.
+All read single elements of an image by index: x is [N, C, elements], with one gather for each tap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from autotensor.frontends.values import as_type, cut, row
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
-Tap = tuple[GraphNode, GraphNode | None]  # place on one axis as a whole float, and its weight (None is 1)
+# position on one axis, as a float without a fraction, and its weight (None: 1)
+Tap = tuple[GraphNode, GraphNode | None]
 
 
 def _reflected(v: GraphNode, low: float, high: float) -> GraphNode:
@@ -31,7 +32,7 @@ def _reflected(v: GraphNode, low: float, high: float) -> GraphNode:
 
 
 def _inside(v: GraphNode, extent: int) -> GraphNode:
-    """v, or the nearest place of an axis."""
+    """v, or the nearest position on an axis of that extent."""
     return ops.minimum(ops.maximum(v, 0.0), float(extent - 1))
 
 
@@ -56,7 +57,7 @@ def _cubic_taps(v: GraphNode, a: float = -0.75) -> list[Tap]:
 
 
 def _gathered(x: GraphNode, place: GraphNode) -> GraphNode:
-    """x: [N, C, elements] at place: [N, 1 or C, count] ──▶ [N, C, count]."""
+    """x [N, C, elements], read at the indices place [N, 1 or C, count] ──▶ [N, C, count]."""
     index = as_type(place, "int64")
     full = (x.shape[0], x.shape[1], index.shape[2])
     return ops.gather_elements(x, ops.broadcast_to(index, shape=full), axis=2)
@@ -65,7 +66,7 @@ def _gathered(x: GraphNode, place: GraphNode) -> GraphNode:
 def _sampled(
     x: GraphNode, taps: Sequence[Sequence[Tap]], extents: Sequence[int], inside_only: bool
 ) -> GraphNode:
-    """Σ over all combinations of taps, one for each axis. Places outside give 0 if inside_only."""
+    """Σ over all combinations of taps, one for each axis. Positions outside give 0 if inside_only."""
     total: GraphNode | None = None
     for chosen in itertools.product(*taps):
         number: Any = None
@@ -89,8 +90,8 @@ def _sampled(
     return total
 
 
-MODES = {"bilinear": "linear", "bicubic": "cubic"}  # as opset 16 spells them
-MOST_NUMBERED = 1 << 24  # elements of an image: places are computed in float32
+MODES = {"bilinear": "linear", "bicubic": "cubic"}  # the names in opset 16
+MOST_NUMBERED = 1 << 24  # most elements of an image, because positions are computed in float32
 
 
 @converts("GridSample")
@@ -117,7 +118,7 @@ def grid_sample(c: Call) -> Value:
 @converts("AffineGrid")
 def affine_grid(c: Call) -> Value:
     """theta: [N, rank, rank + 1] ──▶ [N, *extents, rank]. The standard's definition loses the axis of a batch
-    of one, so it is written here."""
+    of one, so this converter replaces it."""
     theta, size = c[0], c.ints(1)
     rank, extents = len(size) - 2, size[2:]
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(extents) < 1:
@@ -141,7 +142,7 @@ def _borders(n: int, corners: bool) -> tuple[float, float]:
 def _axis_taps(c: Call, v: GraphNode, mode: str, padding: str, n: int, corners: bool) -> list[Tap]:
     if mode == "nearest":
         v = ops.round(v)
-    if padding == "border" and mode != "cubic":  # a cubic one outside has weights of its own, as in torch
+    if padding == "border" and mode != "cubic":  # a cubic position outside keeps its own weights, as in torch
         v = _inside(v, n)
     elif padding == "reflection":
         v = _reflected(v, *_borders(n, corners))
@@ -156,7 +157,8 @@ def _axis_taps(c: Call, v: GraphNode, mode: str, padding: str, n: int, corners: 
 
 
 def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list[Tap]:
-    """Taps that a neighbourhood reaches outside: reflected too. The border's are held by `_sampled`."""
+    """The taps, with those outside reflected into the axis if `padding` says so. For a border, `_sampled`
+    moves them inside."""
     if padding not in ("zeros", "border", "reflection"):
         raise c.malformed(f"padding_mode {padding!r} is unknown.")
     if padding != "reflection":
@@ -169,7 +171,8 @@ def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list
 
 @converts("RoiAlign")
 def roi_align(c: Call) -> Value:
-    """rois: [R, 4] as x1, y1, x2, y2; each is cut into bins, a bin is sampled on a grid of points."""
+    """rois: [R, 4] as x1, y1, x2, y2. Each region is cut into bins, and each bin is sampled on a grid of
+    points."""
     x, rois, batch = c[0], c[1], as_type(c[2], "int64")
     if x.ndim != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}.")
@@ -234,7 +237,7 @@ def _adaptive(
     scale: float,
     half: bool,
 ) -> Sequence[GraphNode]:
-    """sampling_ratio 0: each region has its own grid, which its size decides; computed on the host."""
+    """sampling_ratio 0: the size of each region decides its grid. The host computes this."""
     mode = c.attr("mode", "avg")
 
     def run(image: Any, boxes: Any, numbers: Any) -> tuple[Any]:
@@ -277,7 +280,8 @@ def _corners(image: Any, ys: Any, xs: Any) -> Any:
 
 @converts("DeformConv")
 def deform_conv(c: Call) -> Value:
-    """Each tap of the kernel reads x where `offset` moves it; then one product with the weights."""
+    """Each tap of the kernel reads x at the position to which `offset` moves it. Then one product with the
+    weights follows."""
     x, w, offset = c[0], c[1], c[2]
     bias, mask = c.get(3), c.get(4)
     if x.ndim != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
@@ -312,7 +316,8 @@ def deform_conv(c: Call) -> Value:
 
 @converts("Col2Im")
 def col_to_im(c: Call) -> Value:
-    """x: [N, C*block, blocks]; every element is added to where it came from: a table of places, known now."""
+    """x: [N, C*block, blocks]. Every element is added to the pixel from which it came, by a table of indices
+    that is known now."""
     x, image, block = c[0], c.ints(1), c.ints(2)
     rank = len(image)
     dilations, strides = c.attr("dilations", (1,) * rank), c.attr("strides", (1,) * rank)
@@ -346,7 +351,8 @@ def col_to_im(c: Call) -> Value:
             found.append(tap * math.prod(counts) + number)
         table.append(found)
     most = max((len(f) for f in table), default=0)
-    places = np.asarray([f + [size] * (most - len(f)) for f in table], np.int64)  # `size` names a zero
+    # index `size` is an added zero
+    places = np.asarray([f + [size] * (most - len(f)) for f in table], np.int64)
     channels = x.shape[1] // math.prod(block)
     lines = ops.pad(ops.reshape(x, shape=(x.shape[0], channels, size)), pads=((0, 0), (0, 0), (0, 1)))
     y = ops.sum(ops.take(lines, constant(places), axis=2), axis=3)
@@ -354,7 +360,7 @@ def col_to_im(c: Call) -> Value:
 
 
 def _sources(n: int, k: int, s: int, d: int, before: int, after: int) -> list[list[tuple[int, int]]]:
-    """For each place of an axis: (tap, block) pairs that lie on it."""
+    """For each position on an axis, the (tap, block) pairs that lie there."""
     blocks = (n + before + after - d * (k - 1) - 1) // s + 1
     found: list[list[tuple[int, int]]] = [[] for _ in range(n)]
     for tap in range(k):

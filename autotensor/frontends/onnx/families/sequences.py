@@ -1,4 +1,4 @@
-"""Sequences and optionals: tuples of values that the importer keeps; nothing of them reaches the graph."""
+"""Sequences and optionals. The importer keeps them as tuples of values; the graph has no nodes for them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def split(c: Call) -> Value:
 
 @converts("SequenceMap")
 def map_(c: Call) -> Value:
-    """The body for each element; operands that are not sequences are given to all."""
+    """Runs the body on each element. Operands that are not sequences go to every run."""
     body, items = c.attr("body"), _items(c)
     results = []
     for n in range(len(items)):

@@ -79,12 +79,13 @@ def concat(c: Call) -> Value:
 
 
 def line_shape(axis: int, rank: int) -> tuple[int, ...]:
-    """The shape of a line along one axis of so many, to be broadcast over the others: (1, -1, 1)."""
+    """The shape of a line along one of `rank` axes, to be broadcast over the others, such as (1, -1, 1)."""
     return tuple(-1 if a == axis else 1 for a in range(rank))
 
 
 def joined(parts: Sequence[GraphNode], axis: int) -> GraphNode:
-    """The parts one after the other; in several operators where there are many, which would nest too deep."""
+    """The parts, joined along an axis. Many parts are joined by several operators, because one operator would
+    nest too deeply."""
     while len(parts) > 1:
         parts = [
             ops.concat(*parts[n : n + 24], axis=axis) if len(parts[n : n + 24]) > 1 else parts[n]
@@ -99,7 +100,7 @@ def stacked(parts: Sequence[GraphNode], axis: int) -> GraphNode:
 
 
 def divided(c: Call, axis: int, sizes: Sequence[int]) -> list[GraphNode]:
-    """The first operand in parts of these sizes."""
+    """The first operand, cut into parts of these sizes."""
     extent = c[0].shape[axis]
     if sum(sizes) != extent or min(sizes, default=0) < 0:
         raise c.malformed(f"parts of {sizes} do not make up the {extent} elements of axis {axis}.")
@@ -149,10 +150,10 @@ def _sliced(
         last = stop + n if stop < 0 else stop
         low, high = (0, n) if step > 0 else (-1, n - 1)
         first, last = min(max(first, 0 if step > 0 else low), high), min(max(last, low), high)
-        # Python reads -1 as the last element: None stands for an end before the first
+        # Python reads -1 as the last element, so None is the end before the first element
         begin.append(first if first >= 0 else None)
         end.append(last if last >= 0 else None)
-        if first < 0:  # starts before the first and goes down: nothing
+        if first < 0:  # a slice that starts before the first element and goes down is empty
             begin[-1], end[-1] = 0, 0
     if not places:
         return c[0]

@@ -1,7 +1,7 @@
-"""Fourier transforms, determinants.
+"""Fourier transforms and determinants.
 
-In a graph a transform is a product with a matrix that is known now; a model that runs in parts has NumPy's
-fast one between two of them.
+In a graph a transform is a product with a matrix that is known now. A model that runs in parts calls NumPy's
+fast transform between two parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotensor.frontends.onnx.registry import converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
-LONGEST = 4096  # the matrix has the square of it
+LONGEST = 4096  # most points; the matrix has the square of this number of elements
 LONGEST_FAST = 1 << 24
 
 
@@ -35,7 +35,7 @@ def _dft(c: Call, axis: int) -> GraphNode:
     """x: […, n, …, 1 or 2] (real, or real and imaginary) along the axis."""
     x = c[0]
     inverse, onesided = c.flag("inverse"), c.flag("onesided")
-    back = inverse and onesided  # half a spectrum back to a real signal
+    back = inverse and onesided  # from half a spectrum to a real signal
     n = int(c.scalar(1, 2 * (x.shape[axis] - 1) if back else x.shape[axis]))
     longest = LONGEST_FAST if c.importer.runs else LONGEST
     if not 1 <= n <= longest or axis == x.ndim - 1:
@@ -71,7 +71,7 @@ def _transformed(rows: GraphNode, columns: list[Array], parts: int) -> GraphNode
 
 
 def _fast(x: Array, kind: Callable[..., Array], n: int, axis: int, half: bool) -> Array:
-    """The transform by NumPy; `half` keeps the frequencies up to the middle one."""
+    """NumPy's transform. `half` keeps only the frequencies up to the middle one."""
     signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     y = kind(signal, n, axis)
     if half:
@@ -81,11 +81,12 @@ def _fast(x: Array, kind: Callable[..., Array], n: int, axis: int, half: bool) -
 
 
 def _real_rows(n: int, inverse: bool, onesided: bool) -> tuple[Array, Array]:
-    """Weights of real and imaginary inputs in real and in imaginary results: each [results, inputs, 2]."""
+    """The weights for the real results and for the imaginary results, each [results, inputs, 2]. The last
+    axis is the real and the imaginary input."""
     if inverse and onesided:
         k = np.arange(n // 2 + 1)
-        # a frequency and its mirror image, which is not given, add up; the first (and of even n the last)
-        # has none
+        # a frequency counts twice, because its mirror image is not given; the first (and for even n the last)
+        # frequency has no mirror image
         twice = np.where((k == 0) | ((n % 2 == 0) & (k == n // 2)), 1.0, 2.0) / n
         angle = 2 * np.pi * np.outer(np.arange(n), k) / n
         real = np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], -1)
@@ -122,12 +123,13 @@ def stft(c: Call) -> Value:
 
 @converts("Det")
 def determinant(c: Call) -> Value:
-    """By NumPy between two compiled parts: elimination with pivots takes its path from the data."""
+    """Computed by NumPy between two compiled parts, because in an elimination with pivots the steps depend on
+    the data."""
     if c.rank < 2 or c[0].shape[-1] != c[0].shape[-2]:
         raise c.malformed(f"x of shape {c[0].shape} holds no square matrices.")
 
     def run(x: Array) -> tuple[Array]:
-        with np.errstate(all="ignore"):  # NaN and infinity go their way, as in compiled code
+        with np.errstate(all="ignore"):  # no warnings for NaN and infinity, as in compiled code
             return (np.asarray(np.linalg.det(x), x.dtype),)
 
     return list(c.on_host(run, [c[0]]))
@@ -135,7 +137,7 @@ def determinant(c: Call) -> Value:
 
 @converts("MelWeightMatrix")
 def mel_weights(c: Call) -> Value:
-    """[spectrum, mel] triangles, equally wide on the mel scale."""
+    """Weights [spectrum, mel]: triangles of equal width on the mel scale."""
     bins, length, rate = int(c.scalar(0)), int(c.scalar(1)), int(c.scalar(2))
     low, high = float(c.scalar(3)), float(c.scalar(4))
     if not 1 <= bins <= LONGEST or not 1 <= length <= 1 << 20:

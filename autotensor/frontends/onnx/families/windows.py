@@ -1,4 +1,4 @@
-"""Convolutions and pools: windows moving over spatial axes; x is [N, C, spatial…]."""
+"""Convolutions and pools: windows that move over the spatial axes of x [N, C, spatial…]."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Geometry:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """As our operators take it: all befores, then all afters."""
+        """The padding in the form of autotensor's operators: first all `befores`, then all `afters`."""
         return (*self.befores, *self.afters)
 
 
 def _written(
     c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Strides, dilations and pads as the node has them, or their defaults."""
+    """The node's strides, dilations and pads, or their defaults."""
     rank = len(extents)
     strides = tuple(c.attr("strides", (1,) * rank))
     dilations = tuple(c.attr("dilations", (1,) * rank))
@@ -53,7 +53,7 @@ def _written(
 
 
 def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geometry:
-    """Attributes with their defaults; `auto_pad` worked out."""
+    """The attributes with their defaults. `auto_pad` becomes numbers."""
     rank = len(extents)
     strides, dilations, pads = _written(c, extents, kernel)
     mode = c.attr("auto_pad", "NOTSET")
@@ -83,7 +83,7 @@ def conv(c: Call) -> Value:
 def convolved(
     c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None, zeros: tuple[int, int] | None = None
 ) -> GraphNode:
-    """The node's convolution, of these operands. zeros: zero points of bytes."""
+    """The node's convolution for these operands. zeros: the zero points if the operands are bytes."""
     rank = x.ndim - 2
     if rank not in CONV or w.ndim != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
@@ -113,7 +113,7 @@ def _conv(
     groups: int,
     zeros: tuple[int, int] | None,
 ) -> GraphNode:
-    if min(g.padding, default=0) < 0:  # cut first
+    if min(g.padding, default=0) < 0:  # negative padding cuts x first
         x = ops.pad(
             x,
             pads=(
@@ -156,7 +156,7 @@ def conv_transpose(c: Call) -> Value:
 def _transposed(
     c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[Geometry, tuple[int, ...]]:
-    """Geometry with pads worked out from output_shape or auto_pad, and the output padding."""
+    """The geometry, with pads that follow from output_shape or auto_pad, and the output padding."""
     rank = len(extents)
     strides, dilations, pads = _written(c, extents, kernel)
     extra = tuple(c.attr("output_padding", (0,) * rank))
@@ -210,19 +210,19 @@ def pool(c: Call, x: GraphNode, mode: str) -> Value:
 
 
 def _is_small(g: Geometry) -> bool:
-    """Whether the padding is smaller than the kernel, as the two-dimensional operators want it."""
+    """Whether the padding is smaller than the kernel, which the two-dimensional operators require."""
     return all(b < k and a < k for k, b, a in zip(g.kernel, g.befores, g.afters, strict=True))
 
 
 def _whole_axes(x: GraphNode, g: Geometry, ceil: bool, mode: str) -> GraphNode | None:
-    """A window as large as x: the mean over all spatial axes."""
+    """The mean over all spatial axes, if the window is as large as x; else None."""
     if mode != "average" or g.kernel != x.shape[2:] or any(g.padding) or set(g.dilations) != {1}:
         return None
     return ops.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> GraphNode:
-    """Positions of the largest elements, counted over the whole of x."""
+    """The positions of the largest elements, counted over all of x."""
     column_major = c.flag("storage_order")
     inside = ops.max_positions(x, dilation=g.dilations, column_major=column_major, **shared)
     n, channels, *spatial = x.shape
@@ -258,7 +258,7 @@ def global_lp_pool(c: Call) -> Value:
 
 @converts("MaxUnpool")
 def max_unpool(c: Call) -> Value:
-    """Zeros, with x's elements where MaxPool said they were."""
+    """A tensor of zeros, with x's elements at the positions that MaxPool returned."""
     x, where = c[0], c[1]
     kernel = tuple(c.attr("kernel_shape"))
     rank = len(kernel)
@@ -269,7 +269,7 @@ def max_unpool(c: Call) -> Value:
     ]
     natural = (*x.shape[:2], *spatial)
     shape = c.ints(2, natural)
-    # positions count over the natural shape; a given one only pads
+    # positions count over the natural shape; a given shape only adds padding
     count = math.prod(natural)
     zeros = ops.broadcast_to(constant(0, dtype=x.dtype), shape=(count,))
     flat = ops.scatter_elements(zeros, ops.reshape(where, shape=(-1,)), ops.reshape(x, shape=(-1,)))

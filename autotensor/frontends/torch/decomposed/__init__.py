@@ -1,1 +1,1 @@
-"""Operators taken apart into those that have converters: one family per file, filed by `table.py`."""
+"""Decompositions of operators into operators that have converters. Each family has a file; see `table.py`."""

@@ -14,14 +14,15 @@ from autotensor.frontends.torch.decomposed.table import decomposes
 
 @decomposes("aten.signbit.default")
 def signbit(x: Tensor) -> Tensor:
-    """The reciprocal tells -0.0 from 0.0; the sign of not-a-number is ignored."""
+    """Whether x is negative. The reciprocal distinguishes -0.0 from 0.0. The sign of not-a-number is
+    ignored."""
     if not x.dtype.is_floating_point:
         return x < 0 if x.dtype is not torch.bool else torch.zeros_like(x)
     return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
 def _floats(x: Tensor, kind: torch.dtype) -> Tensor:
-    """x in this type if that is a float type, else in the default float type."""
+    """x in the type `kind` if this is a float type, else in the default float type."""
     return x.to(kind if kind.is_floating_point else torch.get_default_dtype())
 
 
@@ -43,7 +44,8 @@ def copysign_number(a: Tensor, b: float) -> Tensor:
 
 
 def _extreme(aten: str, extreme: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """The extreme of two; where one is not a number, the other one."""
+    """Registers an operator that returns the extreme of two values, or the other value if one is not a
+    number."""
 
     @decomposes(aten)
     def decomposed(a: Tensor, b: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposes("aten.round.decimals")
 def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
-    """Rounds the same product as torch's kernel, halves to even."""
+    """Rounds the same product as torch's kernel does, with halves to even."""
     if decimals == 0 or not x.dtype.is_floating_point:
         return x.round()
     power = 10.0 ** abs(decimals)
@@ -122,7 +124,7 @@ def trilinear(
 
 
 def _norm(difference: Tensor, p: float) -> Tensor:
-    """Over the last axis."""
+    """The p-norm over the last axis."""
     return torch.linalg.vector_norm(difference, p, -1)
 
 
@@ -137,7 +139,7 @@ def cdist(a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tensor:
 
 @decomposes("aten._pdist_forward.default")
 def pdist(x: Tensor, p: float = 2) -> Tensor:
-    """x: [n, k] ──▶ the distances of its n*(n-1)/2 pairs."""
+    """x: [n, k] ──▶ the distances of its n*(n-1)/2 pairs of rows."""
     rows, columns = torch.triu_indices(x.shape[0], x.shape[0], 1)
     if x.shape[1] == 0:
         return x.new_zeros(rows.shape)
@@ -148,8 +150,8 @@ def pdist(x: Tensor, p: float = 2) -> Tensor:
 
 
 def _fake_quantized(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
-    """x rounded to the nearest of scale * (low - zero) … scale * (high - zero); and a mask that is true where
-    x lies between the ends."""
+    """x, rounded to the nearest of scale * (low - zero) … scale * (high - zero), and a mask that is true
+    where x lies between the ends."""
     place = torch.round(x * (1 / scale)) + zero
     kept = place.clamp(low, high)
     return ((kept - zero) * scale).to(x.dtype), (place >= low) & (place <= high)
@@ -165,7 +167,7 @@ def fake_quantize(x: Tensor, scale: float, zero: int, low: int, high: int) -> tu
 def fake_quantize_if(
     x: Tensor, scale: Tensor, zero: Tensor, enabled: Tensor, low: int, high: int
 ) -> tuple[Tensor, Tensor]:
-    """scale and zero point are tensors of one number; where `enabled` is 0, x is unchanged."""
+    """scale and zero are tensors of one number. If `enabled` is 0, x is unchanged."""
     y, inside = _fake_quantized(x, scale.reshape(()), zero.reshape(()), low, high)
     on = enabled.reshape(()) != 0
     return torch.where(on, y, x), inside | ~on
@@ -184,9 +186,9 @@ def fake_quantize_channels(
 
 @decomposes("aten.multilabel_margin_loss_forward.default")
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """The sum over labels t before a line's first -1, and over classes j that are not among them, of
-    max(0, 1 - x[t] + x[j]) / classes; reduction 0 none, 1 mean, 2 sum. Torch's own decomposition is wrong: it
-    reads labels after the -1 as label 0."""
+    """For each line, the sum of max(0, 1 - x[t] + x[j]) / classes over its labels t and all other classes j.
+    The labels are those before the line's first -1. reduction: 0 none, 1 mean, 2 sum. Torch's own
+    decomposition is wrong: it reads labels after the -1 as label 0."""
     lines, labels = torch.atleast_2d(x), torch.atleast_2d(target)
     classes = torch.arange(lines.shape[1])
     given = torch.cumsum((labels == -1).to(torch.int64), 1) == 0  # [lines, label]

@@ -1,4 +1,4 @@
-"""Reading and writing at places given by data, made of operators that have converters."""
+"""Reading and writing at indices that are data, decomposed into operators that have converters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.frontends.torch.decomposed.table import decomposes
 
 @decomposes("aten.take.default")
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """x's elements at these places of the flattened x."""
+    """x's elements at these indices of the flattened x."""
     return x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
 
 
@@ -27,7 +27,7 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 
 @decomposes("aten.masked_scatter.default")
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The source's elements in order, where the mask holds."""
+    """x, with the source's elements, in order, where the mask holds."""
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     if not source.numel() or not prod(shape):
         return x.expand(shape).clone()
@@ -45,7 +45,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     rows, columns = torch.arange(x.shape[a]), torch.arange(x.shape[b])
     last = x.movedim((a, b), (-2, -1))  # [..., rows, columns]
     on = columns.unsqueeze(0) - rows.unsqueeze(1) == offset
-    along = rows - max(-offset, 0)  # number of the row's element on the diagonal
+    along = rows - max(-offset, 0)  # index of each row's element on the diagonal
     count = source.shape[-1]
     if not count:
         return x.clone()
@@ -69,7 +69,7 @@ def index_reduce(
 
 @decomposes("aten.resize.default")
 def resize(x: Tensor, size: list[int], *, memory_format: object = None) -> Tensor:
-    """The elements that fit. In torch, any further ones would be uninitialised memory."""
+    """x's elements in the new size. Any further elements would be uninitialised memory in torch."""
     count = prod(size)
     if count > x.numel():
         return NotImplemented

@@ -11,16 +11,17 @@ from torch import Tensor
 from autotensor.frontends.torch.decomposed.table import decomposes
 
 Pair = tuple[Tensor, Tensor]
-Picks = Callable[..., Pair]  # values and places
+Picks = Callable[..., Pair]  # returns values and positions
 
 
 def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
-    """One value of each line and its place, from slices that keep the axis."""
+    """One value of each line and its position, from slices that keep the axis."""
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
 def of_a_line(target: str) -> Callable[[Picks], Picks]:
-    """Files a function that picks an element of each line. A tensor without axes gives itself, at place 0."""
+    """Registers a function that picks an element of each line. For a tensor without axes, the result is the
+    tensor itself, at position 0."""
 
     def file(picks: Picks) -> Picks:
         def picked(x: Tensor, *args: Any, **kwargs: Any) -> Pair:
@@ -41,7 +42,8 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
 
 @of_a_line("aten.median.dim")
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
-    """The lower of the two middle elements. A line with not-a-number gives its first not-a-number."""
+    """The middle element of each line, or the lower of two. A line with not-a-number gives its first
+    not-a-number."""
     value, place = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
     if x.dtype.is_floating_point:
         bad = x.isnan()
@@ -77,7 +79,7 @@ _of_all("aten.nanmedian.default", nanmedian_along)
 
 @of_a_line("aten.mode.default")
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
-    """The commonest value (the least if there are several), and its last place."""
+    """The most frequent value (the least if there are several), and its last position."""
     line = x.movedim(dim, -1)  # [..., n]
     same = line.unsqueeze(-1) == line.unsqueeze(-2)
     count = same.sum(-1)

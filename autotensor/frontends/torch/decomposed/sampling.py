@@ -1,8 +1,9 @@
-"""Reading images and volumes at places between their elements: `grid_sample` along two and three axes.
+"""Reads images and volumes at positions between their elements: `grid_sample` along two and three axes.
 
-Torch has a decomposition for images, none for volumes. Source of the rules: torch's kernels,
-`aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. They differ for
-NaN (and, with reflection, for infinity): images read the first element there, volumes the last one.
+Torch has a decomposition for images, but not for volumes. Source of the rules: torch's kernels,
+`aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. The two kernels
+differ for a position of NaN (and, with reflection, of infinity): images read the first element, volumes the
+last one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from torch._decomp import decomposition_table
 from autotensor.frontends.torch.decomposed.table import decomposes
 
 _BILINEAR, _NEAREST = 0, 1
-_ZEROS, _BORDER = 0, 1  # else reflection
+_ZEROS, _BORDER = 0, 1  # values of `padding`; any other value is reflection
 
 
 def _reflected(place: Tensor, low: float, span: float) -> Tensor:
-    """The place, reflected at `low` and `low + span` until it lies between them."""
+    """The position, reflected at `low` and `low + span` until it lies between them."""
     if span == 0:
         return torch.zeros_like(place)
     away = (place - low).abs()
@@ -31,7 +32,8 @@ def _reflected(place: Tensor, low: float, span: float) -> Tensor:
 
 
 def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) -> Tensor:
-    """Coordinates -1 … 1 as places among `extent` elements; place 0 is the middle of the first element."""
+    """Converts coordinates -1 … 1 to positions among `extent` elements. Position 0 is the middle of the first
+    element."""
     scale = (extent - 1) / 2 if align_corners else extent / 2
     place = coordinate * scale + (extent - 1) / 2
     if padding == _ZEROS:
@@ -44,7 +46,8 @@ def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) 
 
 @decomposes("aten.grid_sampler_2d.default")
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
-    """x: [n, c, height, width]; grid: [n, *out, 2]. Torch's decomposition, and its kernel's NaN."""
+    """x: [n, c, height, width]; grid: [n, *out, 2]. This is torch's decomposition, but with NaN as in torch's
+    kernel."""
     whole = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
     if mode not in (_BILINEAR, _NEAREST):
         return whole(x, grid, mode, padding, align_corners)
@@ -62,7 +65,7 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align_corn
     """x: [n, c, depth, height, width]; grid: [n, *out, 3], its last axis (x, y, z). Result: [n, c, *out]."""
     n, channels, *extents = x.shape
     out = grid.shape[1:-1]
-    near: list[list[tuple[Tensor, Tensor]]] = []  # of each axis: places among its elements, and weights
+    near: list[list[tuple[Tensor, Tensor]]] = []  # for each axis: positions among its elements, and weights
     for axis, extent in enumerate(extents):
         place = _places(grid[..., len(extents) - 1 - axis], extent, padding, align_corners)
         if mode == _NEAREST:

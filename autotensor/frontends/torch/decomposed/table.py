@@ -1,4 +1,4 @@
-"""How operators are taken apart into those that have converters: torch's own decompositions, and ours.
+"""The decompositions of operators into operators that have converters: torch's and autotensor's own.
 
     aten._cdist_forward ──▶ sub, abs, pow, sum …        functions of torch tensors, which torch traces
 
@@ -6,8 +6,8 @@
     def addbmm(c, a, b, *, beta=1, alpha=1):
         return beta * c + alpha * torch.bmm(a, b).sum(0)
 
-We write a decomposition where torch has none, or has one that it cannot trace itself. Ours compute the same
-as torch's kernels. They are in the files of this folder, one for each family.
+autotensor has its own decomposition if torch has none, or cannot trace its own. These decompositions compute
+the same as torch's kernels. They are in the files of this folder, one for each family.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ OURS: dict[Any, Decomposition] = {}
 
 
 def decomposes(*targets: str) -> Callable[[F], F]:
-    """Files the decorated function as the decomposition of these operators (`aten.name.overload`), where this
-    version of torch has them."""
+    """Registers the decorated function as the decomposition of those of these operators
+    (`aten.name.overload`) that this version of torch has."""
 
     def file(function: F) -> F:
         for target in targets:
@@ -53,7 +53,7 @@ def decomposes(*targets: str) -> Callable[[F], F]:
 
 
 def extended(table: dict[Any, Decomposition]) -> dict[Any, Decomposition]:
-    """The table with every operator that has no converter and that torch or we can decompose."""
+    """The table, extended by every operator without a converter that torch or autotensor can decompose."""
     more = {o: how for o, how in decomposition_table.items() if _is_wanted(o)}
     return {**more, **table, **OURS}
 
@@ -63,7 +63,7 @@ _UNTRACED = frozenset({"aten.complex.default", "aten.polar.default"})
 
 
 def _is_wanted(operator: Any) -> bool:
-    """Whether it is a functional operator without a converter of its own."""
+    """Whether an operator is functional and has no converter."""
     return (
         isinstance(operator, torch._ops.OpOverload)
         and str(operator) not in _UNTRACED

@@ -1,4 +1,4 @@
-"""Resizing with antialiasing: a pixel is the mean of all pixels that it covers, weighted by a filter.
+"""Resizing with antialiasing: a new pixel is the mean of all old pixels that it covers, weighted by a filter.
 
 Source: aten/src/ATen/native/cpu/UpSampleKernel.cpp (`compute_indices_weights_aa`).
 """

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: torch's function, and the kernels that it calls on the CPU."""
+"""Scaled dot-product attention: torch's function, and the operators that it calls on the CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def attention(
     if dropout_p:
         raise Unsupported("dropout is random in training mode.", fix="Call .eval() on the module.")
     grouped = enable_gqa and k.shape[-3] != q.shape[-3]
-    own = 3 if grouped else 2  # axes that do not broadcast
+    own = 3 if grouped else 2  # how many last axes do not broadcast
     lead = np.broadcast_shapes(*(x.shape[:-own] for x in (q, k, v)))
     q, k, v = (_of_rank_4(_spread(x, lead, own)) for x in (q, k, v))
     if grouped:
@@ -68,7 +68,7 @@ def _mask(mask: GraphNode, q: GraphNode, lead: tuple[int, ...]) -> GraphNode:
 
 
 def _of_seeing(y: GraphNode, mask: GraphNode) -> GraphNode:
-    """0 for queries from which the mask hides every key, as in torch's softmax."""
+    """y, with 0 for queries from which the mask hides every key, as in torch's softmax."""
     if isinstance(mask, Constant) and _seeing(mask.data.array).all():
         return y
     seeing = mask if mask.dtype.is_bool else ops.greater(mask, constant(mask.dtype.numpy.type("-inf")))

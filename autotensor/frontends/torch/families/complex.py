@@ -1,10 +1,11 @@
 """Complex numbers inside a graph, as two tensors: real parts and imaginary parts.
 
-    y = torch.fft.rfft(x); z = (y * filter).abs()      Complex(re, im) between, real tensors at the ends
+    y = torch.fft.rfft(x); z = (y * filter).abs()      x and z are real tensors, the values between are
+    Complex
 
 Inputs and results of a model are real (`torch.view_as_real` makes them so); constants may be complex.
-Operators that only move or add elements are done to both parts; arithmetic is in `complex_arithmetic.py`,
-Fourier transforms in `fourier.py`.
+An operator that only moves elements or adds them is applied to each part. Arithmetic is in
+`complex_arithmetic.py`, Fourier transforms are in `fourier.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Complex:
-    """A complex tensor."""
+    """A complex tensor, as its real and its imaginary part."""
 
     re: GraphNode
     im: GraphNode
 
 
-REAL_TYPE = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}  # of either part
+# type of a complex tensor → type of its parts
+REAL_TYPE = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 ON_COMPLEX: dict[str, Callable[..., Any]] = {}  # converters of operators that read complex tensors
 # operators on real tensors with complex results
 MAKE_COMPLEX = frozenset(f"aten.{n}.default" for n in ("view_as_complex", "complex", "polar", "_fft_r2c"))
 
 
 def on_complex(*targets: str) -> Callable[[F], F]:
-    """Files a converter for operators (`aten.name.overload`) that have a complex argument."""
+    """Registers a converter for operators (`aten.name.overload`) that have a complex argument."""
 
     def file(function: F) -> F:
         ON_COMPLEX.update(dict.fromkeys(targets, function))
@@ -57,8 +59,9 @@ def parts(x: Any) -> tuple[Any, Any]:
 
 
 def _of_each_part(name: str, data: tuple[int, ...] = (0,)) -> None:
-    """Applies an operator that only moves or adds elements to both parts. `data`: numbers of the arguments
-    that hold elements; the others are places, sizes and axes."""
+    """Registers a converter that applies an operator to each part. The operator only moves elements or adds
+    them. `data`: the positions of the arguments that hold elements. The other arguments are indices, sizes
+    and axes."""
 
     @on_complex(name)
     def convert(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +76,8 @@ def _of_each_part(name: str, data: tuple[int, ...] = (0,)) -> None:
 
 
 def _part(x: Any, n: int) -> Any:
-    """The real part (0) or the imaginary one (1), which is zero for real values."""
+    """The real part (n = 0) or the imaginary part (n = 1) of x. The imaginary part of a real value is
+    zero."""
     if isinstance(x, list):
         return [_part(v, n) for v in x]
     if isinstance(x, GraphNode) and n:
@@ -82,7 +86,7 @@ def _part(x: Any, n: int) -> Any:
 
 
 def zeros_as(x: GraphNode) -> GraphNode:
-    """Zeros of its type and shape."""
+    """A tensor of zeros with the type and shape of x."""
     zero = as_type(0, x.dtype)
     return ops.broadcast_to(zero, shape=x.shape) if x.shape else zero
 

@@ -71,7 +71,7 @@ def div(a: Any, b: Any) -> Any:
         return Complex(over(a.re, b), over(a.im, b))
     if isinstance(b, complex):
         return mul(a, 1 / b) if b else Complex(over(a.re, 0.0), over(a.im, 0.0))
-    # divided by the larger part of b, because its square might overflow
+    # both sides are divided by the larger part of b first, because its square might overflow
     large = ops.maximum(ops.abs(b.re), ops.abs(b.im))
     nothing = ops.equal(large, 0.0)
     scaled = Complex(ops.divide(b.re, large), ops.neg(ops.divide(b.im, large)))
@@ -150,7 +150,8 @@ def addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 
 
 def _filled(name: str, at: int | None = None) -> None:
-    """Tensors filled with one number; `at` is the number of the argument that holds it, if there is one."""
+    """Registers a converter for tensors filled with one number. `at` is the index of the argument with this
+    number, if there is one."""
 
     @on_complex(name)
     def convert(*args: Any, dtype: str | None = None, **kwargs: Any) -> Any:

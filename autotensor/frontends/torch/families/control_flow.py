@@ -1,9 +1,9 @@
-"""Programs inside a program: `torch.cond`, `torch.scan`, `map`, and regions of a torch mode.
+"""Programs inside a program: `torch.cond`, `torch.scan`, `map`, and regions like `with torch.no_grad():`.
 
     cond(p, then, else, xs) ──▶ where(p, then(xs), else(xs))       both are computed
-    scan, map of n steps    ──▶ the step n times in a row, or a loop over many (`graph/steps.py`)
+    scan, map of n steps    ──▶ the step n times in a row, or for many steps a loop (`graph/steps.py`)
 
-A loop whose number of steps is data (`while_loop`) is not one graph, and is refused.
+A loop whose number of steps depends on data (`while_loop`) cannot be a single graph and is refused.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from autotensor.graph.steps import over_steps
 
 @converts("cond")
 def cond(predicate: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()) -> Any:
-    """The results of the branch that the predicate chooses. Both branches are computed, so neither saves
-    time."""
+    """The results of the branch that the predicate chooses. Both branches are computed, so the condition
+    saves no time."""
     if not isinstance(predicate, GraphNode):
         return tuple(import_part(then if predicate else otherwise, operands))
     both = zip(import_part(then, operands), import_part(otherwise, operands), strict=True)
@@ -31,14 +31,14 @@ def cond(predicate: Any, then: Any, otherwise: Any, operands: Sequence[Any] = ()
 
 
 def _where(chosen: GraphNode, a: Any, b: Any) -> Any:
-    if not isinstance(a, GraphNode) and a == b:  # None, or a number
+    if not isinstance(a, GraphNode) and a == b:  # both are None, or the same number
         return a
     return ops.where(chosen, a, b)
 
 
 @converts("scan")
 def scan(step: Any, state: Sequence[Any], rows: Sequence[GraphNode], more: Sequence[Any] = ()) -> Any:
-    """The last state, then what each step gives, stacked."""
+    """The last state, then the stacked results of all steps."""
     _check_steps(rows)
     given, last = over_steps(lambda *x: import_part(step, [*x, *more]), state, rows)
     return (*last, *given[len(last) :])

@@ -1,6 +1,6 @@
 """Convolutions. Weights keep torch's layout: [Cout, Cin/groups, …].
 
-Those of transposed convolutions are [Cin, Cout/groups, …].
+The weights of transposed convolutions are [Cin, Cout/groups, …].
 """
 
 from __future__ import annotations

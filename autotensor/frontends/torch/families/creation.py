@@ -1,4 +1,4 @@
-"""Tensors that depend on no other: constants of the graph."""
+"""Tensors that depend on no other tensor: they become constants of the graph."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def _full(shape: Ints, value: Any, dtype: str) -> Any:
-    """One number, broadcast: a large constant would cost memory and reads."""
-    if isinstance(value, GraphNode):  # a number that a call computes
+    """One number, broadcast to the shape, because a large constant would cost memory and reads."""
+    if isinstance(value, GraphNode):  # a number that is computed in each call
         return ops.broadcast_to(as_type(value, dtype), shape=tuple(shape))
     number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
     return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
@@ -44,7 +44,8 @@ def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, 
 
 
 def _filled(number: int, plain: Sequence[str], like: str, new: Sequence[str]) -> None:
-    """Tensors of one number, in three forms: of a shape; of a tensor's shape and type; of both mixed."""
+    """Registers converters for tensors filled with one number, in three forms: with a given shape, with the
+    shape and type of a tensor, or with a given shape and the type of a tensor."""
 
     @converts(*(f"aten.{name}" for name in plain))
     def of_shape(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
@@ -61,7 +62,7 @@ def _filled(number: int, plain: Sequence[str], like: str, new: Sequence[str]) ->
 
 _filled(0, ("zeros.default",), "zeros_like", ("new_zeros",))
 _filled(1, ("ones.default",), "ones_like", ("new_ones",))
-# The contents of `empty` are unspecified; zeros are as good as anything.
+# The contents of `empty` are unspecified, so zeros are correct.
 _EMPTY = ("empty.memory_format", "empty_permuted.default", "empty_strided.default")
 _filled(0, _EMPTY, "empty_like", ("new_empty", "new_empty_strided"))
 

@@ -1,4 +1,4 @@
-"""Elementwise operators. Mixed types follow torch's rules (`element_types.common`) here, not in the graph."""
+"""Elementwise operators. The converters apply torch's rules for mixed types (`element_types.common`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _same(x: GraphNode) -> GraphNode:
     return x
 
 
-# operators of one tensor, and the cast before ours of that name; exact functions take integers, too
+# operators of one tensor → the cast before autotensor's operator of the same name; exact functions take
+# integers, too
 UNARY: dict[str, Callable[[GraphNode], GraphNode]] = {
     **{n: floats if f.ulps else _same for n, f in FUNCTIONS.items() if f.arity == 1 and n != "rounded"},
     "reciprocal": floats,
@@ -58,7 +59,7 @@ def bitwise_not(x: GraphNode) -> Any:
 
 @converts("aten.sign.default")
 def sign(x: GraphNode) -> Any:
-    """0 for not-a-number, as in torch; NumPy's and our `sign` keep not-a-number."""
+    """The sign; 0 for not-a-number, as in torch. NumPy's and autotensor's `sign` keep not-a-number."""
     return ops.where(ops.isnan(x), as_type(0, x.dtype), ops.sign(x)) if x.dtype.is_float else ops.sign(x)
 
 
@@ -89,7 +90,8 @@ def softplus(x: GraphNode, beta: float = 1.0, threshold: float = 20.0) -> Any:
 @converts("aten.clamp.default")
 def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
     t = common(*(v for v in (x, min, max) if v is not None))
-    if min is not None and max is not None and not min <= max:  # not-a-number, or min > max: then max wins
+    # a limit is NaN, or min > max; then max wins
+    if min is not None and max is not None and not min <= max:
         return ops.minimum(ops.maximum(as_type(x, t), as_type(min, t)), as_type(max, t))
     return ops.clip(as_type(x, t), min=min, max=max)
 
@@ -180,7 +182,7 @@ def _angles(y: Tensor, x: Tensor) -> Tensor:
     return broadcast("atan2", te.atan2, y, x)
 
 
-# operators of two operands in their common type: ATen's name, its overloads, our name
+# operators of two operands in their common type: ATen's name, its overloads, autotensor's name
 _EACH = ("Tensor", "Scalar")
 _SIDES = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
 BINARY: tuple[tuple[str, Sequence[str], str], ...] = (

@@ -1,9 +1,9 @@
-"""Mixtures of experts: rows sorted by expert, each group multiplied by its own matrix.
+"""Mixtures of experts: rows are sorted by expert, and each group is multiplied by its expert's matrix.
 
     y[i] = x[i] @ weight[expert of row i]        offsets[e]: the first row after those of expert e
 
-The transformers package writes its experts like this: by `torch.nn.functional.grouped_mm`, or by an operator
-of its own where torch.compile does not accept that.
+The transformers package computes experts in this way: by `torch.nn.functional.grouped_mm`, or by its own
+operator where torch.compile does not accept `grouped_mm`.
 """
 
 from __future__ import annotations

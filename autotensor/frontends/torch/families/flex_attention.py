@@ -2,8 +2,8 @@
 
     score = score_mod(q[b, h, i] @ k[b, h, j] * scale, b, h, i, j)        -inf where not mask_mod(b, h, i, j)
 
-Torch gives both programs for single numbers. Elementwise operators and tensor indexing also work on arrays
-that broadcast. So here the programs run on arrays of shape [batch, 1, 1, 1], [1, heads, 1, 1] and so on.
+Torch traces both programs for single numbers. Elementwise operators and tensor indexing also work on arrays
+that broadcast. So the programs run on arrays of shape [batch, 1, 1, 1], [1, heads, 1, 1] and so on.
 """
 
 from __future__ import annotations

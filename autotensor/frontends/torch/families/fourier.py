@@ -1,9 +1,11 @@
 """Fourier transforms, as products with constant matrices.
 
-    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime; real ones: half of it
+    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime; half of it for real
+    points
 
-A longer line of n = a*b points is a transform of a points in strides, a rotation of each, and one of b
-points: n*(a + b) steps instead of n². Source: Cooley and Tukey 1965.
+A longer line of n = a*b points is computed in three steps: transforms of a points with a stride of b, a
+rotation of each point, and transforms of b points. This takes n*(a + b) steps instead of n². Source: Cooley
+and Tukey 1965.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from autotensor.frontends.torch.registry import converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
 
-WHOLE = 64  # points that one matrix transforms
-MOST = 2048  # of a prime number of points
+WHOLE = 64  # most points that one matrix transforms
+MOST = 2048  # most points if their number is prime
 
 
 @converts("aten._fft_r2c.default")
@@ -48,15 +50,17 @@ def complex_to_complex(x: Complex, dim: Ints, norm: int, forward: bool) -> Any:
 
 @on_complex("aten._fft_c2r.default")
 def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any:
-    """The other half of the last axis is the mirrored conjugate of the first."""
+    """The real signal of half a spectrum. The other half of the last axis is the mirrored conjugate of the
+    first half."""
     rank = x.re.ndim
     y, last = x, dim[-1] % rank
     for axis in dim[:-1]:
         y = _along(y, axis % rank, False)
     half = last_dim_size // 2 + 1
     first = _both(y, lambda v: slice_(v, last, 0, half))
-    points = half if last_dim_size % 2 else half - 1  # which have a mirror image
-    # points that are their own mirror image are real: like other libraries, we ignore their imaginary parts
+    points = half if last_dim_size % 2 else half - 1  # points with a mirror image
+    # points that are their own mirror image are real: autotensor ignores their imaginary parts, like other
+    # libraries
     tail = Complex(_mirrored(first.re, last, points), ops.neg(_mirrored(first.im, last, points)))
     own = np.ones(half, x.re.dtype.numpy)
     own[0] = 0
@@ -72,7 +76,7 @@ def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any
 
 
 def _mirrored(x: GraphNode, axis: int, points: int) -> GraphNode:
-    """Elements points - 1 … 1 of the axis."""
+    """Elements points - 1 … 1 of the axis, in this order."""
     return ops.slice(x, begin=(points - 1,), end=(0,), stride=(-1,), axes=(axis,))
 
 
@@ -81,7 +85,8 @@ def _joined(a: GraphNode, b: GraphNode, axis: int) -> Any:
 
 
 def _scaled(x: Complex, count: int, norm: int) -> Complex:
-    """Divides by: norm 0, nothing; 1, the root of the number of points; 2, their number."""
+    """Divides x according to norm: 0 by nothing, 1 by the root of the number of points, 2 by the number of
+    points."""
     if norm == 0:
         return x
     by = constant(1 / math.sqrt(count) if norm == 1 else 1 / count, dtype=x.re.dtype)
@@ -118,12 +123,12 @@ def _along(x: Signal, axis: int, forward: bool) -> Complex:
 
 
 def _lines(x: Signal, n: int, forward: bool) -> Complex:
-    """x: [lines, n]."""
+    """The transform of each line of x [lines, n]."""
     a = _factor(n)
     if a == n:
         return _by_matrix(x, n, forward)
     lines, b = _shape(x)[0], n // a
-    # point b*p + q, frequency u + a*v: first over p, for every q
+    # a point is b*p + q, a frequency u + a*v: the first transform is over p, for every q
     apart = _each(x, lambda v: _regrouped(v, (lines, a, b), a))
     inner = _by_matrix(apart, a, forward)  # [lines*b, u]
     inner = _turned(inner, _turns(b, a, n, forward), lines, b, a)
@@ -153,8 +158,8 @@ def _factor(n: int) -> int:
 
 
 def _turns(rows: int, columns: int, n: int, forward: bool) -> tuple[Array, Array]:
-    """Cosine and sine of row*column/n turns, clockwise if `forward`. Exact at quarters of a turn, so that
-    exact zeros stay zero."""
+    """Cosine and sine of row*column/n turns, clockwise if `forward`. They are exact at quarters of a turn, so
+    that exact zeros stay zero."""
     product = np.outer(np.arange(rows), np.arange(columns)) % n
     quarters = (4 * product + n // 2) // n
     rest = (4 * product - quarters * n) * (np.pi / 2 / n)
@@ -174,7 +179,7 @@ def _by_matrix(x: Signal, n: int, forward: bool) -> Complex:
 
 
 def _turned(x: Complex, by: tuple[Array, Array], lines: int, b: int, a: int) -> Complex:
-    """x: [lines*b, a], each times cosine + i*sine, [b, a]."""
+    """x [lines*b, a], multiplied by cosine + i*sine [b, a]."""
     c, s = (constant(v.astype(x.re.dtype.numpy)) for v in by)
     re, im = (ops.reshape(v, shape=(lines, b, a)) for v in (x.re, x.im))
     turned = (

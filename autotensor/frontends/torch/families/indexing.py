@@ -1,4 +1,4 @@
-"""Reading and writing at places given by data."""
+"""Reading and writing at indices that are data."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def index_select(x: GraphNode, dim: int, index: GraphNode) -> Any:
 
 @converts("aten._local_scalar_dense.default", "aten.item.default")
 def item(x: GraphNode) -> Any:
-    """A number read from a tensor stays a tensor without axes. Operators that need it at compile time, for a
-    size, refuse it."""
+    """A number that is read from a tensor stays a tensor without axes. Operators that need the number at
+    compile time, as a size, refuse it."""
     return ops.reshape(x, shape=())
 
 
@@ -59,7 +59,8 @@ def index(x: GraphNode, indices: Sequence[GraphNode | None]) -> Any:
 
 
 def _indexed(x: Any, axes: tuple[int, ...], at: tuple[Any, ...]) -> Any:
-    """The index tensors' axes replace the indexed axes if those are neighbours; else they come first."""
+    """The index tensors' axes replace the indexed axes if the indexed axes are neighbours. Otherwise the
+    index tensors' axes come first."""
     rank = max(t.ndim for t in at)
     spread = _broadcast([t.shape for t in at], rank)
     joined = axes == tuple(range(axes[0], axes[0] + len(axes)))
@@ -117,7 +118,7 @@ def index_put(
 
 
 def _put_where(x: GraphNode, mask: GraphNode, values: GraphNode, accumulate: bool) -> Any:
-    """x with values where the mask holds: one value for all places, or one for each, in order."""
+    """x with values where the mask holds: one value for all these elements, or one for each, in order."""
     depth = mask.ndim
     rest = x.shape[depth:]
     rows = values.shape[0] if values.ndim > len(rest) else 1
@@ -135,7 +136,7 @@ def _put_where(x: GraphNode, mask: GraphNode, values: GraphNode, accumulate: boo
 def _put_behind(
     x: GraphNode, indices: Sequence[GraphNode | None], values: GraphNode, accumulate: bool
 ) -> Any:
-    """Writes as if the indexed axes were the first."""
+    """Writes at indexed axes that are not the first: they are moved to the front and back."""
     axes = [a for a, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
     rank = max(i.ndim for i in given)
@@ -143,7 +144,7 @@ def _put_behind(
     order = (*axes, *(a for a in range(x.ndim) if a not in axes))
     kept = tuple(x.shape[a] for a in order[len(axes) :])
     joined = axes == list(range(axes[0], axes[0] + len(axes)))
-    first = axes[0] if joined else 0  # place of the index tensors' axes among those of the values
+    first = axes[0] if joined else 0  # position of the index tensors' axes among the axes of the values
     shape = (*kept[:first], *spread, *kept[first:])
     full = ops.broadcast_to(values, shape=shape) if values.shape != shape else values
     turned = (*range(first, first + rank), *(a for a in range(len(shape)) if not first <= a < first + rank))
@@ -152,7 +153,7 @@ def _put_behind(
 
 
 def _put_along(x: GraphNode, axis: int, at: GraphNode, values: GraphNode, accumulate: bool) -> Any:
-    """Slices of one axis."""
+    """Writes slices of one axis."""
     places = ops.reshape(at, shape=(-1,))
     return index_put(x, [*(None for _ in range(axis)), places], values, accumulate)
 
@@ -213,7 +214,7 @@ def scatter_reduce(
     return div_mode(y, as_type(members, y.dtype), None if y.dtype.is_float else "floor")
 
 
-# torch's names of reductions → ours
+# torch's names of reductions → autotensor's
 _JOIN = {None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul"}
 _JOIN |= {"mean": "add", "amax": "max", "amin": "min"}
 
@@ -250,7 +251,8 @@ def searchsorted(
     side: str | None = None,
     sorter: GraphNode | None = None,
 ) -> Any:
-    """For each element of x, how many elements of its sorted line come before it; equal ones if `right`."""
+    """For each element of x, the number of elements of its sorted line that come before it. With `right`,
+    equal elements count, too."""
     if sorter is not None:
         line = ops.gather_elements(line, sorter, axis=-1)
     wanted, sorted_line = alike(x, line) if isinstance(x, GraphNode) else (as_type(x, line.dtype), line)

@@ -1,6 +1,7 @@
-"""Systems of equations: triangular ones of any size, others by elimination, written out step by step.
+"""Systems of equations: triangular systems of any size; others by elimination, with each step in the graph.
 
-    inverse of a unit lower triangle, in log2(n) steps: two inverted blocks give the inverse of both together
+    inverse of a unit lower triangle in log2(n) steps: from the inverses of two blocks, the inverse of both
+    together
 
         | A    |-1     | A'        |
         | C  B |    =  | -B'CA' B' |
@@ -9,7 +10,7 @@
 
 (Golub and Van Loan, Matrix Computations, 3.4 and 4.2; Higham, Accuracy and Stability, 14.2.)
 
-A matrix without inverse gives inf or nan here, because data are not checked; torch raises an error.
+A matrix without an inverse gives inf or nan, because data are not checked. torch raises an error.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from autotensor.frontends.values import as_type, cut
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-MOST_ROWS = 16  # of matrices that are solved step by step: each row costs a few kernels
+MOST_ROWS = 16  # most rows of a matrix for an elimination, because each row costs a few kernels
 
 
 @converts("aten._linalg_check_errors.default", known=True)
 def check_errors(info: GraphNode, name: str, *, is_matrix: bool) -> None:
-    """Gives nothing: data are not checked, and torch itself checks constants."""
+    """Does nothing: autotensor does not check data, and torch itself checks constants."""
 
 
 # -- triangles -------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def triangular_solve(
 
 
 def _inverse_of_unit_lower(a: GraphNode) -> GraphNode:
-    """Elements above the diagonal, or on it, are not read."""
+    """The inverse of a unit lower triangle. Elements above the diagonal, or on it, are not read."""
     n = a.shape[-1]
     rows, columns = np.arange(n)[:, None], np.arange(n)
     inverse: GraphNode = constant(np.eye(n, dtype=a.dtype.numpy))
@@ -90,7 +91,7 @@ def lu_factor(a: GraphNode, *, pivot: bool = True, check_errors: bool = False) -
 def lu_solve(
     lu: GraphNode, pivots: GraphNode, b: GraphNode, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    """pivots: [..., n], for each row the number (from 1) of the row that it was swapped with."""
+    """pivots: [..., n], for each row the index (from 1) of the row with which it was swapped."""
     n = lu.shape[-1]
     _check_size(n)
     at = ops.unsqueeze(as_type(pivots, "int64") - 1, axes=(-1,))
@@ -102,7 +103,7 @@ def lu_solve(
 
 @converts("aten._linalg_solve_ex.default", known=True)
 def solve(a: GraphNode, b: GraphNode, *, left: bool = True, check_errors: bool = False) -> Any:
-    """b: a matrix, or a vector for each of a's."""
+    """x of a @ x = b, or x @ a = b. b: a matrix, or a vector, for each matrix of a."""
     is_vector = b.ndim == 1 or b.shape == a.shape[:-1]
     columns = ops.unsqueeze(b, axes=(-1,)) if is_vector else b
     lu, swaps = _lu(a)
@@ -136,7 +137,8 @@ def log_determinant(a: GraphNode) -> Any:
 
 
 def _lu(a: GraphNode, pivot: bool = True) -> tuple[GraphNode, list[GraphNode]]:
-    """L below the diagonal, U above and on it; for each row the row it was swapped with, [..., 1, 1]."""
+    """A matrix with L below the diagonal and U on and above it. Then for each row the index [..., 1, 1] of
+    the row with which it was swapped."""
     m, n = a.shape[-2:]
     _check_size(min(m, n))
     rows, columns = np.arange(m)[:, None], np.arange(n)
@@ -184,7 +186,8 @@ def _pivots(swaps: list[GraphNode], a: GraphNode) -> Any:
 
 
 def _info(a: GraphNode) -> Any:
-    """LAPACK's info: the first row (from 1) whose diagonal element is 0 or not a number; 0 if none is."""
+    """LAPACK's info: the first row (from 1) whose diagonal element is 0 or not a number; 0 if there is no
+    such row."""
     d = _diagonal(a)
     fails = as_type(ops.logical_or(ops.equal(d, _zero(a)), ops.isnan(d)), "int32")
     first = as_type(ops.argmax(fails, axis=-1), "int32") + 1
@@ -211,7 +214,7 @@ def cholesky_ex(a: GraphNode, *, upper: bool = False, check_errors: bool = False
 
 @converts("aten.cholesky.default", known=True)
 def cholesky(a: GraphNode, upper: bool = False) -> Any:
-    """Only one triangle is read."""
+    """The Cholesky factor. Only one triangle of a is read."""
     n = a.shape[-1]
     _check_size(n)
     a = _turned(a) if upper else a

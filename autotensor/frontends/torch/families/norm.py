@@ -17,7 +17,7 @@ from autotensor.graph.ir import GraphNode, constant
 
 
 def _moments(x: GraphNode, over: tuple[int, ...], eps: float, keepdims: bool) -> tuple[GraphNode, GraphNode]:
-    """Mean and 1 / deviation: further results of a norm, computed only if they are read."""
+    """Mean and 1 / deviation. These further results of a norm are computed only if they are read."""
     mean = ops.mean(x, axis=over, keepdims=keepdims)
     return mean, ops.rsqrt(_variance(x, over, keepdims) + float(eps))
 
@@ -74,7 +74,7 @@ def batch_norm(
 def batch_statistics(
     x: GraphNode, gamma: GraphNode | None, beta: GraphNode | None, training: bool, momentum: float, eps: float
 ) -> Any:
-    """A norm by the batch's own mean and variance, as instance norms use it."""
+    """A norm by the batch's own mean and variance, as in instance norms."""
     over = _all_but_channels(x)
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     var = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=True)
@@ -100,7 +100,7 @@ def batch_norm_training(
     momentum: float,
     eps: float,
 ) -> Any:
-    """The norm, the batch's moments, and the running ones after this batch."""
+    """The norm, the moments of the batch, and the running moments after this batch."""
     if not training:
         return (*batch_norm_inference(x, gamma, beta, mean, var, momentum, eps), mean, var)
     over = _all_but_channels(x)

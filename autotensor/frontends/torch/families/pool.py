@@ -1,6 +1,6 @@
 """Pools and resizing of pictures.
 
-Resizing, and adaptive pools whose windows differ, are a product with a constant matrix along each axis:
+Resizing, and adaptive pools whose windows differ, become products with a constant matrix along each axis:
 out = rows @ x @ columnsᵀ.
 """
 
@@ -41,8 +41,8 @@ def _pooled(
     ceil_mode: bool = False,
     **counted: bool,
 ) -> Any:
-    """x: channels and `axes` spatial axes, with or without a batch. Plain pools of pictures have schedules of
-    their own; `pool` is for all others."""
+    """x: channels and `axes` spatial axes, with or without a batch. Plain pools of pictures are separate
+    operators with their own schedules; `pool` is for all others."""
     sizes = {
         "kernel": per_axis(kernel, axes),
         "stride": per_axis(stride or kernel, axes),
@@ -152,7 +152,8 @@ def _windows(extent: int, count: int) -> Array:
 
 @converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
 def adaptive_max_pool(x: GraphNode, output_size: Ints) -> Any:
-    """The greatest element of each window and its number in the channel; windows of adaptive_avg_pool2d."""
+    """The greatest element of each window and its index in the channel. The windows are those of
+    adaptive_avg_pool2d."""
     axes = len(output_size)
     best = call(lambda t: _greatest(t, tuple(output_size)), x, name=f"adaptive_max_pool{axes}d")
     return best[1], best[0]
@@ -185,9 +186,10 @@ def _greatest(x: Tensor, wanted: tuple[int, ...]) -> Any:
 
 
 def resizes(aten: str) -> Callable[[F], F]:
-    """Files a resizing function (sizes, and a scale or None for each axis) under both forms of the operator.
+    """Registers a resizing function (sizes, and a scale or None for each axis) for both forms of the
+    operator.
 
-    The form `vec` gives the sizes, or the scales.
+    The form `vec` has either the sizes or the scales.
     """
 
     def file(by_sizes: F) -> F:
@@ -234,7 +236,7 @@ def upsample_bilinear2d(
 
 
 def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
-    """Weights [new extent, extent] of linear interpolation, two in a row."""
+    """Weights [new extent, extent] of linear interpolation, two in each row."""
     at = np.arange(wanted, dtype=np.float64)
     if align_corners:
         source = at * ((extent - 1) / (wanted - 1) if wanted > 1 else 0.0)

@@ -1,8 +1,9 @@
-"""Quantised graphs of torch (`pt2e`, torchao): quantized_decomposed.quantize_per_tensor and its kin.
+"""Quantised graphs of torch (`pt2e`, torchao): quantized_decomposed.quantize_per_tensor and similar
+operators.
 
-They become our `quantize` and `dequantize`; the graph's rules then compute the operators between them in
-integers. torch multiplies by 1 / scale and we divide, so values at halves may differ by one step. A range
-narrower than the type's clips the result.
+They become autotensor's `quantize` and `dequantize`. The graph's rules then compute the operators between
+these in integers. torch multiplies by 1 / scale and autotensor divides by scale, so values at halves may
+differ by one step. A range narrower than the type's clips the result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SPACE = "quantized_decomposed"
 
 
 def _scale(value: float | GraphNode, shape: tuple[int, ...]) -> GraphNode:
-    """A scale that broadcasts. Raises GraphError for one that is known not to be positive and finite."""
+    """A scale that broadcasts. Raises GraphError if the scale is known not to be positive and finite."""
     node = ops.reshape(value, shape=shape) if isinstance(value, GraphNode) else constant(np.float32(value))
     array = value.array if isinstance(value, Constant) else node.array if isinstance(node, Constant) else None
     if array is not None and (said := wrong_scale(array, POSITIVE)):

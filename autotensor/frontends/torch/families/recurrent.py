@@ -1,4 +1,4 @@
-"""Recurrent layers: whole ones as torch exports them, and one direction of an LSTM as oneDNN computes it.
+"""Recurrent layers: whole layers as torch exports them, and one direction of an LSTM as in oneDNN.
 
     LSTM:  gates = x_t @ Wᵀ + h @ Uᵀ + b       i, f, g, o in this order, each [batch, hidden]
            c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
@@ -21,7 +21,7 @@ from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 from autotensor.graph.steps import over_steps
 
-LSTM = 2  # the library's number
+LSTM = 2  # oneDNN's number of this kind of layer
 
 
 @converts("aten.mkldnn_rnn_layer.default")
@@ -55,7 +55,7 @@ def rnn_layer(
 
 # -- whole layers ------------------------------------------------------------------------------------------
 
-# (part of the inputs, part of the state, states) ▶ the next states
+# (the inputs' part of the sums, the state's part, states) ▶ the next states
 Cell = Callable[..., tuple[GraphNode, ...]]
 
 
@@ -89,10 +89,11 @@ def _layers(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[GraphNode, ...]:
-    """The outputs of the last layer, and the last states of all: [layers*directions, batch, hidden] each.
+    """The outputs of the last layer, and the last states of all layers, each [layers*directions, batch,
+    hidden].
 
-    x: [time, batch, k]. states: of the same shape as the last states. weights: for each direction of each
-    layer w, u and, with `biases`, their two biases.
+    x: [time, batch, k]. states: of the same shape as the last states. weights: w, u and, with `biases`, their
+    two biases, for each direction of each layer.
     """
     if train and dropout:
         raise Unsupported("dropout between recurrent layers draws numbers.", fix="Call it in eval mode.")

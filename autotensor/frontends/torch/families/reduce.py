@@ -20,7 +20,7 @@ Axes = Sequence[int] | int | None
 
 
 def _axes(dim: Axes) -> tuple[int, ...] | None:
-    """torch's [] means all axes."""
+    """The axes; None for all axes, which torch also writes as []."""
     if dim is None:
         return None
     found = (dim,) if isinstance(dim, int) else tuple(dim)
@@ -35,7 +35,7 @@ def _typed(x: GraphNode, dtype: str | None) -> GraphNode:
 
 
 def _sums(ours: str, *targets: str) -> Callable[..., Any]:
-    """Files sums and similar reductions, which compute in the type of a sum."""
+    """Registers sums and similar reductions, which compute in the type of a sum."""
 
     @with_axes
     def convert(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
@@ -50,7 +50,8 @@ product = _sums("prod", "aten.prod.default", "aten.prod.dim_int")
 
 
 def _extremes(ours: str) -> None:
-    """Files the greatest or the least: of all, along axes, along one axis with its place, the place alone."""
+    """Registers the greatest or the least element in four forms: of all elements, along axes, along one axis
+    with its position, and the position alone."""
     find, find_place = getattr(ops, ours), getattr(ops, f"arg{ours}")
 
     @converts(f"aten.a{ours}.default", f"aten.{ours}.default")
@@ -90,7 +91,8 @@ def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
 @converts("aten.var.correction")
 @with_axes
 def var(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    """Two passes: the mean, then the sum of squares around it, divided by n - correction."""
+    """Computed in two passes: the mean, then the sum of squares around the mean, divided by n -
+    correction."""
     over = _axes(dim)
     count = prod(x.shape[a] for a in (over if over is not None else range(x.ndim)))
     left = count - (1 if correction is None else correction)
@@ -164,15 +166,15 @@ _extremes_so_far("cummin", False)
 
 
 def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
-    """The extreme of the line up to each element, and its last place; not-a-number is more extreme than all
-    numbers. As written, every element reads its line again; on processors it becomes a scan."""
+    """The extreme of the line up to each element, and its last position. Not-a-number counts as more extreme
+    than all numbers. As written, every element reads its line again. On CPUs this becomes a scan."""
     k = te.reduce_axis(x.shape[axis], "k")
 
     def is_bad(v: Any) -> Any:
         return te.isnan(v) if x.dtype.is_float else te.const(False, "bool")
 
     def later(a: Any, b: Any) -> Any:
-        """Whether b is the new extreme; both are (place, value), and place -1 means none."""
+        """Whether b is the new extreme. Both are (position, value); position -1 means no element."""
         beyond = b[1] > a[1] if largest else b[1] < a[1]
         level = te.any(b[1].equal(a[1]), te.all(is_bad(a[1]), is_bad(b[1])))
         ahead = te.any(te.all(~is_bad(a[1]), te.any(is_bad(b[1]), beyond)), te.all(level, b[0] > a[0]))
@@ -208,7 +210,7 @@ def _exponentials_so_far(x: Tensor, axis: int) -> Any:
     def joined(a: Any, b: Any) -> Any:
         most = te.maximum(a[0], b[0])
 
-        def of(m: Any, total: Any) -> Any:  # equal ones may be infinite
+        def of(m: Any, total: Any) -> Any:  # equal values may be infinite, and inf - inf is not a number
             return total * te.exp(te.select(m.equal(most), te.const(0, m.dtype), m - most))
 
         return most, of(*a) + of(*b)

@@ -1,4 +1,4 @@
-"""Operators that move elements, or only rename their places."""
+"""Operators that move elements or only change their indices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flatten(x: GraphNode, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(x: GraphNode, dim: Ints | int | None = None) -> Any:
-    """Axes longer than 1 stay, even if they are named."""
+    """Axes longer than 1 stay, even if `dim` names them."""
     named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     drop = {d % x.ndim for d in named if x.shape and x.shape[d] == 1}
     return ops.reshape(x, shape=tuple(n for a, n in enumerate(x.shape) if a not in drop))
@@ -66,7 +66,7 @@ def t(x: GraphNode) -> Any:
 
 @converts("aten.expand.default")
 def expand(x: GraphNode, shape: Ints, implicit: bool = False) -> Any:
-    """-1 keeps an axis's extent."""
+    """An extent of -1 keeps the axis's extent."""
     new = len(shape) - x.ndim
     wanted = tuple(x.shape[a - new] if n == -1 else n for a, n in enumerate(shape))
     return x if wanted == x.shape else ops.broadcast_to(x, shape=wanted)
@@ -114,7 +114,7 @@ def _diagonal(x: Tensor, offset: int, a: int, b: int) -> Tensor:
 
 @converts("aten.unfold.default")
 def unfold(x: GraphNode, dim: int, size: int, step: int) -> Any:
-    """Windows along an axis, whose places are the last axis of the result."""
+    """Windows along an axis. The positions in a window are the last axis of the result."""
     if not x.shape:
         return ops.broadcast_to(x, shape=(size,))
     return call(lambda t: _unfold(t, dim % t.ndim, size, step), x, name="unfold")
@@ -142,7 +142,7 @@ def narrow(x: GraphNode, dim: int, start: int, length: int) -> Any:
 
 @converts("aten.select.int")
 def select(x: GraphNode, dim: int, index: int | GraphNode) -> Any:
-    """index: a number, or one read from a tensor, as in `x[:, i[0]]`."""
+    """index: a number, or a number that is read from a tensor, as in `x[:, i[0]]`."""
     if isinstance(index, GraphNode):
         return ops.take(x, index, axis=dim)
     at = index % x.shape[dim]
@@ -193,7 +193,8 @@ def roll(x: GraphNode, shifts: Ints, dims: Ints = ()) -> Any:
 
 @converts("aten.cat.default")
 def cat(tensors: Sequence[GraphNode], dim: int = 0) -> Any:
-    """Tensors without elements count for the type only; torch ignores empty vectors of any rank."""
+    """Tensors without elements only count for the result's type. torch ignores empty vectors, even if the
+    ranks differ."""
     dtype = common(*tensors)
     real = [as_type(x, dtype) for x in tensors if 0 not in x.shape]
     return ops.concat(*real, axis=dim) if len(real) > 1 else real[0]

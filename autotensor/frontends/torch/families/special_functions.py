@@ -2,8 +2,8 @@
 
     erfc erfcx erfinv   gamma's logarithm and its derivatives   normal quantile   Bessel functions
 
-Series in Chebyshev's polynomials are summed as powers: their arguments lie in [-2, 2], and float64 has digits
-to spare. Coefficients are in `cephes.py`; other sources stand at the functions.
+Series in Chebyshev's polynomials are summed as powers: their arguments lie in [-2, 2], and float64 has more
+digits than needed. Coefficients are in `cephes.py`; other sources are named at the functions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _mapped(x: GraphNode, value: Value, name: str) -> Any:
 
 
 def _special(*targets: str, name: str = "") -> Callable[[Value], Value]:
-    """Files a function of one number as the converter of these operators."""
+    """Registers a function of one number as the converter of these operators."""
 
     def file(value: Value) -> Value:
         @converts(*targets)
@@ -56,7 +56,7 @@ def _special(*targets: str, name: str = "") -> Callable[[Value], Value]:
 
 
 def _horner(v: Expr, coefficients: Sequence[float]) -> Any:
-    """Highest power first."""
+    """The polynomial's value, by Horner's rule; the coefficient of the highest power comes first."""
     total: Any = _f(coefficients[0])
     for c in coefficients[1:]:
         total = total * v + _f(c)
@@ -79,7 +79,7 @@ def _near(v: Expr, low: float, high: float) -> Expr:
 NAN, INF = _f(math.nan), _f(math.inf)
 
 
-# -- the error function's relatives ------------------------------------------------------------------------
+# -- the error function and similar ones -------------------------------------------------------------------
 
 # Source: W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969).
 _MIDDLE_P: tuple[float, ...] = (
@@ -142,7 +142,7 @@ def erfcx(v: Expr) -> Any:
 
 @_special("aten.erfinv.default")
 def erfinv(v: Expr) -> Any:
-    """A rational start and two steps of Newton's method. Source: G. L. Pavlis 1996, as torch has it."""
+    """A rational first value and two steps of Newton's method. Source: G. L. Pavlis 1996, as in torch."""
     size = te.abs(v)
     z = v * v
     central = v * _horner(z, (-0.140543331, 0.914624893, -1.645349621, 0.886226899))
@@ -218,7 +218,7 @@ _DIGAMMA += (8.33333333333333333333e-2,)
 
 @_special("aten.digamma.default")
 def digamma(v: Expr) -> Any:
-    """Ten steps up, then the asymptotic series."""
+    """Ten steps of the recurrence upwards, then the asymptotic series."""
     left = v < 0.0
     x = te.select(left, 1.0 - v, v)
     steps: Any = 1.0 / x
@@ -270,7 +270,7 @@ def _polygamma(n: int, v: Expr) -> Any:
     mirrored = float((-1) ** n) * right - math.pi * _horner(cotangent, [float(c) for c in turned.coef[::-1]])
     pole = te.all(v <= 0.0, te.floor(v).equal(v))
     found = te.select(pole, INF if sign > 0 else -INF, te.select(left, mirrored, right))
-    return found if n == 1 else te.select(te.all(te.isinf(v), v > 0.0), NAN, found)  # as torch has it
+    return found if n == 1 else te.select(te.all(te.isinf(v), v > 0.0), NAN, found)  # as in torch
 
 
 def q_to(q: Any, power: int) -> Any:
@@ -295,7 +295,7 @@ def _odd(v: Expr, y: Any) -> Any:
 
 
 def _positive(v: Expr, y: Any, at_zero: Any = -INF) -> Any:
-    """y where v > 0, at_zero where v = 0, not a number below."""
+    """y where v > 0, at_zero where v = 0, not a number where v < 0."""
     return te.select(v <= 0.0, te.select(v < 0.0, NAN, at_zero), y)
 
 

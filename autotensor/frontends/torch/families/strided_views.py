@@ -1,8 +1,8 @@
-"""`as_strided`: views that give the places of their elements in memory.
+"""`as_strided`: views that define where their elements are in memory.
 
-torch's decompositions use one to give a result the strides of the replaced kernel, for example after an
-adaptive pool of channels-last data; users write them to read windows. The places in memory are known here,
-because torch derives the strides of every tensor:
+torch's decompositions use such a view to give a result the strides of the replaced kernel, for example after
+an adaptive pool of channels-last data. Users write such views to read windows. The positions in memory are
+known at import, because torch derives the strides of every tensor:
 
     as_strided(x, size, stride, offset) ──▶ x itself, or reshape, slice and transpose of the memory in a row,
                                             or a gather of elements when the strides are not nested
@@ -28,7 +28,7 @@ from autotensor.graph.ir import Array, GraphNode, constant
 def as_strided(
     x: GraphNode, size: Ints, stride: Ints, storage_offset: int | None = None, *, memory: Sequence[Held]
 ) -> Any:
-    """memory: x and the tensors that it is a view of, because the elements may lie outside x."""
+    """memory: x and the tensors of which x is a view, because the elements may lie outside x."""
     wanted = _wanted(size, stride, storage_offset, memory)
     if prod(wanted.shape) == 0:
         return ops.reshape(ops.slice(_row(x), begin=(0,), end=(0,)), shape=wanted.shape)
@@ -49,7 +49,7 @@ def as_strided_scatter(
     *,
     memory: Sequence[Held],
 ) -> Any:
-    """x with the elements at these places replaced: each element is one of x or one of `source`."""
+    """x with the elements of the view replaced: each element of the result comes from x or from `source`."""
     written = _places(_wanted(size, stride, storage_offset, memory)).ravel()
     own = _places(memory[0].layout).ravel()
     if written.size == 0:
@@ -71,7 +71,7 @@ def _row(x: GraphNode) -> GraphNode:
 
 
 def _places(layout: Layout) -> Array:
-    """Where each element lies in memory, in elements: int64 of the layout's shape."""
+    """The position of each element in memory, counted in elements: int64 of the layout's shape."""
     steps = [np.arange(n) * s for n, s in zip(layout.shape, layout.strides, strict=True)]
     found = np.full(layout.shape, layout.offset, np.int64)
     for axis, step in enumerate(steps):
@@ -106,8 +106,8 @@ def _long(layout: Layout) -> list[tuple[int, int]]:
 
 
 def _nested(row: GraphNode, wanted: Layout, offset: int) -> GraphNode | None:
-    """Memory read by reshape, slice and transpose; None unless each stride is a multiple of the next one and
-    no axis reaches into the one before it.
+    """The view as reshape, slice and transpose of the memory. None unless each stride is a multiple of the
+    next one and no axis is longer than the stride before it allows.
 
     strides 12, 4, 1 of 24 elements: [24] ──▶ [2, 3, 4]; each axis begins at its digit of the offset
     """
@@ -115,7 +115,8 @@ def _nested(row: GraphNode, wanted: Layout, offset: int) -> GraphNode | None:
     axes.sort(key=lambda a: -wanted.strides[a])
     strides = [wanted.strides[a] for a in axes]
     lengths = [wanted.shape[a] for a in axes]
-    if not strides or strides[-1] != 1:  # an axis for the elements between two neighbours; one is read
+    # adds an axis for the elements between two neighbours, of which one is read
+    if not strides or strides[-1] != 1:
         strides, lengths = [*strides, 1], [*lengths, 1]
     if any(a <= b or a % b for a, b in pairwise(strides)):
         return None

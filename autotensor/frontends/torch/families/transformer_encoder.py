@@ -1,5 +1,5 @@
-"""Layers of `nn.TransformerEncoder` and `nn.MultiheadAttention`, taken apart into operators. In eval mode
-torch runs each layer as a single operator.
+"""Layers of `nn.TransformerEncoder` and `nn.MultiheadAttention`. In eval mode torch runs each layer as a
+single operator; the converters split it into simple operators.
 
 Source: aten/src/ATen/native/transformers/transformer.cpp and attention.cpp.
 """
@@ -19,7 +19,7 @@ from autotensor.frontends.values import pieces
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-ATTENTION, PADDING = 0, 1  # kinds of masks: [queries, keys], [batch, keys]; others have all four axes
+ATTENTION, PADDING = 0, 1  # kinds of masks: [queries, keys] and [batch, keys]; other masks have all four axes
 
 
 @converts("aten._transformer_encoder_layer_fwd.default")
@@ -82,7 +82,8 @@ def native_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """Inputs: [batch, n, wide]. Gives the result and the weights, of each head or their mean over heads."""
+    """Inputs: [batch, n, wide]. Returns the result and the weights: those of each head, or their mean over
+    heads."""
     rows = zip((query, key, value), *(pieces(w, 0, (wide,) * 3) for w in (qkv_weight, qkv_bias)), strict=True)
     q, k, v = (apart(linear(*each), heads) for each in rows)
     seen = _seen(mask, mask_type)
