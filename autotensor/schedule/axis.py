@@ -1,6 +1,6 @@
-"""Axes of a stage, their marks, and the naming law.
+"""Axes of a stage, their marks, and the rules for names.
 
-Names are predictable, so that traces, goldens and messages speak one language:
+Names are predictable, so that traces, golden files and messages use the same names:
 
     split of `i` in n parts      i.0 … i.(n-1), outer to inner
     fuse of `a` and `b`          (a*b)
@@ -9,7 +9,7 @@ Names are predictable, so that traces, goldens and messages speak one language:
     partial results of `C`       C.rf, C.rf1, …
     `W` in another layout        W.packed
 
-The law is injective, because authors' names hold none of `. * : ( )`.
+Different things never get the same name, because the names that users give contain none of `. * : ( )`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Mark(enum.Enum):
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"
-    BOUND = "bound"  # bound to a GPU thread axis, named in Axis.thread
+    BOUND = "bound"  # bound to an axis of GPU threads, which Axis.thread names
 
     __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One loop of a stage. Its extent is derived (see `extents.py`), because attaching a stage changes it."""
+    """One loop of a stage. `extents.py` derives its extent, because attaching a stage changes it."""
 
     name: str
     kind: AxisKind
@@ -51,7 +51,7 @@ def fuse_name(a: str, b: str) -> str:
 
 
 def fresh(name: str, taken: set[str], reader: str = "") -> str:
-    """`name` + `reader`, the first free number between them if that is taken: `A.local:C`, `A.local1:C`."""
+    """`name` + `reader`. If that is taken, the first free number comes between: `A.local:C`, `A.local1:C`."""
     candidate, n = name + reader, 0
     while candidate in taken:
         n += 1

@@ -1,9 +1,9 @@
-"""Scans: a step reads the values that earlier steps wrote, and steps come one after the other.
+"""Scans: each step reads values that earlier steps wrote, so the steps run one after another.
 
     y[t, i] = 0.9 * y.before[t - 1, i] + x[t, i]      ──▶     for t: for i: y[t, i] = 0.9 * y[t - 1, i] + …
 
-Loops over axes along which steps are independent may be anywhere; all others stand inside the loop over
-steps, as do the intermediate values of a step.
+Loops over axes along which the steps are independent may be anywhere. All other loops are inside the loop
+over steps, and so are the intermediate values of a step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotensor.te.scan import first_steps, steps_of
 
 
 def check_scans(state: State) -> None:
-    """Raises ScheduleError where loops do not run the steps of a scan in order."""
+    """Raises ScheduleError if the loops do not run the steps of a scan in order."""
     if not state.dag.carried:
         return
     live = state.live()
@@ -57,7 +57,7 @@ def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
 
 
 def steps_loop(host: Stage) -> str:
-    """The loop over the steps of a scan: whole, or over groups of steps that do not wait for one another."""
+    """The loop over the steps of a scan, or, if it was split, the loop over groups of independent steps."""
     split = _split_of_steps(host)
     return split.children[0] if split else host.op.axes[0].name
 
@@ -68,7 +68,7 @@ def _split_of_steps(host: Stage) -> Split | None:
 
 
 def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
-    """Whether no group of steps, if the loop is split into such, reads a step of its own."""
+    """Whether the steps of each group, if the loop is split into groups, read no step of their own group."""
     split = _split_of_steps(host)
     if split is None:
         return True
@@ -79,13 +79,13 @@ def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
         split.nparts is None
         and len(sizes) == len(split.factors)
         and prod(sizes) <= least_distance(host.op, inside, state.dag.carried)
-        and parts[0] == outer  # whole, and outside of its groups
+        and parts[0] == outer  # the outer part is whole, and outside of the loops inside a group
     )
 
 
 def steps_given(state: State, stage: Stage, axis: str) -> int:
-    """How many turns of a scan's loop over steps are unlike the others: steps that init gives, groups that
-    would look back beyond them; 0 for other loops."""
+    """The number of turns of a scan's loop over steps that differ from the others: steps that init gives, and
+    groups that would read steps before those. 0 for other loops."""
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
     if not carries or steps_loop(stage) != axis:
         return 0
@@ -93,7 +93,7 @@ def steps_given(state: State, stage: Stage, axis: str) -> int:
 
 
 def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[object, object], ...]) -> set[int]:
-    """Dimensions along which no step reads another place than its own."""
+    """Dimensions along which each step reads only its own index."""
     ours = {before for before, after in carried if after in host.buffers}
     ours |= {b for op in inside for b in op.buffers}
     rank = len(host.axes)
@@ -110,7 +110,7 @@ def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[objec
 
 
 def axes_of(stage: Stage, leaf: str) -> set[str]:
-    """The axes of the stage that a loop is a part of."""
+    """The axes of the stage that a loop runs over, at least in part."""
     for relation in stage.relations:
         match relation:
             case Split(parent, children, _, _) if leaf in children:
@@ -121,6 +121,6 @@ def axes_of(stage: Stage, leaf: str) -> set[str]:
 
 
 def vector_along(stage: Stage, axis: str) -> str | None:
-    """The loop of a stage whose vectors run along one of its axes; None if there is none."""
+    """The loop of a stage whose vectors run along one of the stage's axes; None if no loop does."""
     loops = (a.name for a in stage.leaves if a.mark is Mark.VECTORIZED)
     return next((name for name in loops if axis in axes_of(stage, name)), None)

@@ -1,12 +1,13 @@
-"""Extents of loops and boxes of producers: derived from relations, access functions and places.
+"""Extents of loops and boxes of producers: derived from relations, access functions and places of stages.
 
-The same code serves one schedule (ints) and a whole population (int64 arrays over candidates). For an
-attached stage, the box that one iteration of its host's loop needs gives its axes' extents:
+The same code works for one schedule (ints) and for a whole population (int64 arrays over candidates). If a
+stage is attached to a loop of its host, one iteration of that loop needs a box of the stage. The extents of
+this box are the extents of the stage's axes:
 
     iteration of the host ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of its loops
 
-A box holds all elements that the host's own points read; points outside of the host's domain do not count (a
-tail reads less). Arithmetic on spans is in `index_regions.py`. The starts of boxes are symbolic, and only
+A box holds all elements that the host's own points read. Points outside of the host's domain do not count (a
+tail reads less). `index_regions.py` has the arithmetic on spans. The starts of boxes are symbolic, and only
 lowering needs them.
 """
 
@@ -53,7 +54,7 @@ Values = Mapping[Ref, Number]
 
 
 def number(size: Size, values: Values) -> Number:
-    """The number of a factor: itself, or what was decided for its hole."""
+    """The value of a factor: the number itself, or the decided number of its hole."""
     if isinstance(size, int):
         return size
     if size not in values:
@@ -63,20 +64,21 @@ def number(size: Size, values: Values) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Extents of every loop and axis: (stage, axis name) → number; boxes of attached stages by stage name."""
+    """Extents of every loop and axis, by (stage, axis name). Boxes of attached stages, by stage name."""
 
     of: dict[tuple[str, str], Number] = field(default_factory=dict)
-    # the boxes that an iteration of the host computes: per attached stage, one span per spatial axis
+    # the box that one iteration of the host computes, for each attached stage: one span per spatial axis
     boxes: dict[str, tuple[Span, ...]] = field(default_factory=dict)
-    windows: dict[str, Window] = field(default_factory=dict)  # windows of stages that are stored further out
-    # iterations before the host's first one in which attached stages are computed, for windows to be full
+    # windows of stages whose storage is at a loop further out
+    windows: dict[str, Window] = field(default_factory=dict)
+    # number of iterations before the host's first one in which an attached stage is computed, to fill windows
     early: dict[str, Number] = field(default_factory=dict)
 
     def __getitem__(self, key: tuple[str, str]) -> Number:
         return self.of[key]
 
     def stored(self, stage: str) -> tuple[Span, ...]:
-        """The contents of an attached stage's storage in an iteration of its host."""
+        """The contents of an attached stage's storage during one iteration of its host."""
         window = self.windows.get(stage)
         return self.boxes[stage] if window is None else window.box
 
@@ -90,9 +92,9 @@ def derive(
 ) -> Extents:
     """Extents of all loops of a state.
 
-    values: numbers (or arrays) of the holes. symbolic: give boxes their base expressions, over loop
-    variables. of: a stage at root; only its loops are derived and those of stages that are computed in it, so
-    that holes of others may be open.
+    values: numbers (or arrays) for the holes. symbolic: give boxes their base expressions, over loop
+    variables. of: a stage at root. Then only the loops of this stage and of stages computed in it are
+    derived, so holes of other stages may be undecided.
     Raises ScheduleError when an attached stage is read outside the loop that it is computed in.
     """
     decided = values or {}
@@ -116,8 +118,8 @@ def derive(
 
 
 def _early(state: State, stage: Stage, place: At, extents: Extents) -> Number:
-    """Iterations before the first one in which a stage is computed: for readers that early, and for its own
-    window."""
+    """The number of iterations before the first one in which a stage is computed: for its readers that are
+    early, and to fill its own window."""
     own = extents.windows.get(stage.name)
     wanted: Number = 0
     for consumer in state.consumers(stage):
@@ -128,8 +130,8 @@ def _early(state: State, stage: Stage, place: At, extents: Extents) -> Number:
 
 
 def _computed_at(state: State, stage: Stage, place: At) -> str | None:
-    """Which stage at the place's loop computes a stage: itself, or one that it is computed in; None if none
-    does."""
+    """The stage that is attached directly at the place's loop and computes `stage`: `stage` itself, or a
+    stage that it is computed in. None if there is no such stage."""
     while isinstance(stage.place, At):
         if (stage.place.stage, stage.place.axis) == (place.stage, place.axis):
             return stage.name
@@ -138,8 +140,8 @@ def _computed_at(state: State, stage: Stage, place: At) -> str | None:
 
 
 def _of_whole_tiles(stage: Stage, box: tuple[Span, ...]) -> tuple[Span, ...]:
-    """The box, moved inside the tensor where an instruction of tiles computes it: its tiles are whole, so the
-    last box and the one before may have rows in common. Columns may stick out."""
+    """The box, moved inside the tensor if an instruction on tiles computes it. The tiles are whole, so the
+    last box and the box before it may have rows in common. Columns may extend beyond the tensor."""
     marked = next((a for a in stage.leaves if takes_tiles(a.thread)), None)
     if marked is None:
         return box
@@ -153,7 +155,7 @@ def _of_whole_tiles(stage: Stage, box: tuple[Span, ...]) -> tuple[Span, ...]:
 
 
 def root_extents(stage: Stage, values: Values) -> dict[tuple[str, str], Number]:
-    """Extents of all axes and loops of a stage that is computed whole."""
+    """Extents of all axes and loops of a stage that is computed at root."""
     return _loops(stage, [a.extent for a in stage.op.axes], values)
 
 
@@ -188,7 +190,7 @@ def _derive_relations(stage: Stage, found: dict[tuple[str, str], Number], values
 
 @lru_cache(maxsize=8192)
 def leaf_var(stage: str, axis: str) -> Var:
-    """The loop variable of a stage's loop, qualified so that it is unique in the function."""
+    """The variable of a stage's loop. Its name contains the stage, so that it is unique in the function."""
     return Var(f"{stage}:{axis}")
 
 
@@ -202,11 +204,12 @@ def spans(
     symbolic: bool,
     ahead: Mapping[str, int] | None = None,
 ) -> dict[str, Span]:
-    """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still, those
-    in `ahead` so many iterations further on. Inner parts of a fused loop may be named without the loop.
+    """Spans of the stage's axes while the loops in `inside` run fully and the other loops stand still. Loops
+    in `ahead` stand still the given number of iterations further on. `inside` may name inner parts of a fused
+    loop without the loop itself.
 
-    Those of an attached stage are relative to its box. Parts of a fused loop that stands still are variables
-    of their own (lowering gives them Lets), so that everything computed from them stays linear.
+    The spans of an attached stage are relative to its box. If a fused loop stands still, its parts are
+    variables of their own (lowering gives them Lets), so that all expressions of them stay linear.
     """
     name = stage.name
     out: dict[str, Span] = {}
@@ -242,10 +245,10 @@ def _join_split(
     out: Mapping[str, Span],
     found: Mapping[tuple[str, str], Number],
 ) -> Span:
-    """Σ child × stride, cut off at the parent's extent: what lies beyond is guarded.
+    """Σ child × stride, cut off at the parent's extent. Elements beyond the extent are guarded.
 
-    While the outermost child stands still, all needed elements lie in one of its steps: loops further inside
-    may stick out of it (i = 56*g + j, j = 32*b + l < 56), and are guarded there.
+    While the outermost child stands still, all needed elements lie in one of its steps. Inner loops may reach
+    beyond this step (i = 56*g + j, j = 32*b + l < 56); these elements are guarded there.
     """
     stride: Number = 1
     extent: Number = 1
@@ -268,9 +271,10 @@ def _join_split(
 
 
 def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:
-    """Quotient and remainder of a window of a fused loop.
+    """Quotient and remainder of a part of a fused loop.
 
-    The base modulo cols is a multiple of g and at most cols - g; a window of at most g stays in its row.
+    The base modulo cols is a multiple of g and at most cols - g. So a part of at most g elements stays in its
+    row.
     """
     size = fused.extent
     g = divisor(fused.step, cols)
@@ -293,11 +297,11 @@ def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:
 def _within(
     state: State, place: At, extents: Extents, symbolic: bool, together: bool, ahead: int
 ) -> dict[str, Span]:
-    """Spans of the host's axes in one iteration of the loop that a stage is attached to, or in the one that
-    comes so many later.
+    """Spans of the host's axes in one iteration of the loop that a stage is attached to, or in the iteration
+    that comes `ahead` iterations later.
 
-    together: for all threads of a block at once, as shared memory needs it: loops over threads outside of
-    that loop run, too, those of the host's own hosts included.
+    together: count all threads of a block at once, as shared memory needs it. Then loops over threads that
+    are outside of that loop run, too, and so do those of the host's own hosts.
     """
     host = state.stage(place.stage)
     at = host.position(place.axis)
@@ -307,7 +311,7 @@ def _within(
     if not isinstance(host.place, At):
         return own
     outer = extents.boxes[host.name]
-    if together and host.scope is not Scope.SHARED:  # the box of a shared host is that of all threads anyway
+    if together and host.scope is not Scope.SHARED:  # the box of a shared host is for all threads already
         reach_of_all = needed(state, host, host.place, extents, symbolic, together=True)
     else:
         reach_of_all = outer
@@ -317,11 +321,11 @@ def _within(
 
 
 def _of_all(span: Span, box: Span, whole: Span) -> Span:
-    """The elements that all threads reach when one reaches `span` of its `box`, and `whole` is around their
-    boxes.
+    """The elements that all threads reach, if one thread reaches `span` of its `box`. `whole` contains the
+    boxes of all threads.
 
-    Part of a box is at other places of the others' boxes, and how far the last of them is cut off at the
-    tensor's end is not known here: then it is anywhere in the whole.
+    The threads' boxes are at different positions, and it is not known here how far the last box is cut off at
+    the tensor's end. So a part of a box may be anywhere in the whole.
     """
     wider = whole.extent - box.extent
     near = moved(Span(span.extent + wider, span.at, span.step, span.base, span.gap), whole)
@@ -330,7 +334,7 @@ def _of_all(span: Span, box: Span, whole: Span) -> Span:
         where(part, whole.extent, near.extent),
         where(part, whole.at, near.at),
         where(part, whole.step, near.step),
-        whole.base if part is True else near.base,  # expressions come with numbers only
+        whole.base if part is True else near.base,  # expressions exist only if the values are plain numbers
         where(part, whole.gap, near.gap),
     )
 
@@ -353,9 +357,9 @@ def needed(
     ahead: int = 0,
 ) -> tuple[Span, ...]:
     """The box of the producer that one iteration of the place's loop reads, one span per axis of the
-    producer. `together`, and for a producer in shared memory: that all threads of the block read.
+    producer. With `together`, or if the producer is in shared memory, all threads of the block count.
 
-    ahead: of the iteration that comes so many later.
+    ahead: take the iteration that comes so many iterations later.
     Raises ScheduleError when a stage outside that loop reads the producer, or no stage reads it.
     """
     own = _within(state, place, extents, symbolic, together or producer.scope is Scope.SHARED, ahead)
@@ -364,7 +368,7 @@ def needed(
     memo: dict[str, dict[str, Span]] = {host.name: own}
 
     def axes_of(consumer: Stage) -> dict[str, Span]:
-        """Spans of a consumer's axes within that iteration."""
+        """Spans of a consumer's axes during that iteration."""
         if consumer.name not in memo:
             if not is_within(state, consumer, host.name, at):
                 raise ScheduleError(
@@ -382,7 +386,7 @@ def needed(
         return memo[consumer.name]
 
     def box_of(stage: Stage) -> tuple[Span, ...]:
-        """Union of the regions that all consumers read of a stage."""
+        """Union of the regions of a stage that all its consumers read."""
         reaches: list[Reach | None] = [None] * len(stage.op.axes)
         consumers = state.consumers(stage)
         if not consumers:
@@ -401,8 +405,9 @@ def needed(
 
 
 def _over_fused(index: Expr, stage: Stage) -> Expr:
-    """The index with a * n + b, of axes that a stage at root has fused, as the loop over both: what a part of
-    that loop reads is then one piece, where of its axes little is known but that rows begin somewhere."""
+    """Replaces a * n + b in an index by the fused loop, for axes a and b that a stage at root has fused. Then
+    the elements that a part of this loop reads are one piece. From the spans of a and b alone, it would only
+    be known that rows begin somewhere."""
     total = affine(index)
     if total is None:
         return index
@@ -420,7 +425,7 @@ def _over_fused(index: Expr, stage: Stage) -> Expr:
 
 
 def is_within(state: State, stage: Stage, host: str, at: int) -> bool:
-    """Whether a stage is computed inside loop number `at` of the host, directly or through other stages."""
+    """Whether a stage is computed inside the host's loop at position `at`, directly or through others."""
     place = stage.place
     while isinstance(place, At):
         owner = state.stage(place.stage)

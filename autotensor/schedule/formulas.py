@@ -1,15 +1,16 @@
-"""Formulas: how numbers of a candidate follow from its decisions; recorded once, evaluated for many.
+"""Formulas: how numbers of a candidate depend on its decisions. They are recorded once, evaluated for many.
 
-    sheet = Sheet(options, choices)         options of each hole; a population to begin with
-    a = sheet.hole(0, 1) * 4 + 1            ──recorded──▶ a Formula, which stands where an array would
+    sheet = Sheet(options, choices)         options of each hole, and the choices of a first population
+    a = sheet.hole(0, 1) * 4 + 1            ──recorded──▶ a Formula, in place of an array
     sheet.plan((a,)).evaluate(choices)      ──NumPy──▶ its values [candidates]
 
-A formula of few decisions has few values: these are tabulated and looked up. Nothing is computed twice, and
-nothing is computed that is not needed. Results are those of the same operations on arrays.
+A formula of few decisions has few values: these are put into a table and looked up. Nothing is computed
+twice, and nothing is computed that is not needed. The results are the same as those of the same operations on
+arrays.
 
-An operation on Formulas is any ufunc, `np.where`, `np.clip`, or a function that `elementwise` marks. Where
-code branches for a whole population, `any_of` decides by the population that is used for recording, and the
-sheet keeps the answer as a condition under which its formulas hold.
+Operations on Formulas are ufuncs, `np.where`, `np.clip`, and functions that `elementwise` marks. If code
+branches for a whole population, `any_of` decides the branch by the population that is used for recording. The
+sheet keeps the answer as a condition under which its formulas are right.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-TABLE = 1024  # values of a formula that are tabulated, at most
+TABLE = 1024  # a formula with more values than this is computed instead of tabulated
 
 
 class NotRecorded(Exception):
-    """Something was done with a Formula that cannot be recorded."""
+    """An operation on a Formula that cannot be recorded."""
 
 
 class Formula:
-    """A number of a candidate, as it follows from its decisions."""
+    """A number of a candidate, as a function of the candidate's decisions."""
 
     __slots__ = ("holes", "number", "sheet")
 
     def __init__(self, sheet: Sheet, number: int, holes: int) -> None:
-        """holes: the holes that the formula follows from, a bit each."""
+        """holes: the holes that the formula depends on, one bit each."""
         self.sheet, self.number, self.holes = sheet, number, holes
 
     def __array_ufunc__(self, function: Any, method: str, *args: Any, **options: Any) -> Any:
@@ -77,7 +78,7 @@ for _name, _function in {
     "truediv": np.true_divide,
     "floordiv": np.floor_divide,
     "mod": np.remainder,
-    "pow": operator.pow,  # arrays have ways of their own for some exponents
+    "pow": operator.pow,  # arrays compute some exponents in special ways
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -92,7 +93,7 @@ for _name, _function in {
     "ge": np.greater_equal,
     "eq": np.equal,
     "ne": np.not_equal,
-    "getitem": operator.getitem,  # takes one row of a result that has several
+    "getitem": operator.getitem,  # takes one row of a result with several rows
 }.items():
     _defined(_name, _function)
 _defined_alone("neg", np.negative)
@@ -100,8 +101,8 @@ _defined_alone("abs", np.absolute)
 
 
 def elementwise(function: F) -> F:
-    """Marks a function of numbers, each row of whose result follows from the same row of its arguments: it is
-    recorded as one operation. Its result may have several numbers of a candidate [numbers, candidates].
+    """Marks a function of numbers as one operation to record. Each row of its result must depend only on the
+    same row of its arguments. The result may have several numbers for each candidate [numbers, candidates].
     """
 
     @wraps(function)
@@ -115,7 +116,7 @@ def elementwise(function: F) -> F:
 
 
 def any_of(truth: Any) -> bool:
-    """Whether it is so for any candidate."""
+    """Whether `truth` holds for any candidate."""
     if isinstance(truth, bool):
         return truth
     return truth.sheet.any_of(truth) if type(truth) is Formula else bool(np.any(truth))
@@ -128,14 +129,15 @@ class _Step(NamedTuple):
 
 
 class Sheet:
-    """The formulas of one sketch, each by its number."""
+    """The formulas of one sketch, each with a number."""
 
     def __init__(self, options: Sequence[Ints], rows: Ints) -> None:
-        """options: of each hole [options, components]. rows: choices of the population that it is recorded
-        with [rows, holes]: those of `any_of`.
+        """options: the options of each hole [options, components]. rows: the choices of the population that
+        is used for recording [rows, holes]. `any_of` answers for these rows.
         """
         self.options, self.rows = tuple(options), rows
-        self.conditions: list[tuple[Formula, bool]] = []  # answers of `any_of` that others may not share
+        # answers of `any_of` that may differ for other populations
+        self.conditions: list[tuple[Formula, bool]] = []
         self.steps: list[_Step] = []
         self._known: dict[tuple[Any, ...], Formula] = {}
         self._said: dict[int, bool] = {}
@@ -144,11 +146,11 @@ class Sheet:
         self._places: dict[tuple[int, int], Ints] = {}
 
     def hole(self, hole: int, component: int) -> Formula:
-        """A component of the option that is taken for a hole."""
+        """A component of the option that is chosen for a hole."""
         return self._new((hole, component), _Step(_column, (hole, component), 1 << hole))
 
     def record(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Formula:
-        """The formula of a function of others and of plain numbers."""
+        """The formula of a function of other formulas and plain numbers."""
         key: list[Any] = [function]
         for a in args:
             kind = type(a)
@@ -178,7 +180,7 @@ class Sheet:
         return self._known[key]
 
     def any_of(self, truth: Formula) -> bool:
-        """Whether it is so for any of the rows that it is recorded with."""
+        """Whether `truth` holds for any of the rows used for recording."""
         if truth.number not in self._said:
             answer = self._always(truth)
             if answer is None:
@@ -189,25 +191,25 @@ class Sheet:
         return self._said[truth.number]
 
     def _always(self, truth: Formula) -> bool | None:
-        """The answer for all candidates; None where it depends on their choices, or is not known."""
+        """The answer, if it is the same for all candidates; None if it may differ, or is not known."""
         if not self.is_tabulated(truth.holes):
             return None
         table = self.table(truth)
         return True if table.all() else None if table.any() else False
 
     def plan(self, wanted: Sequence[Any]) -> Plan:
-        """How to evaluate these: formulas and plain numbers."""
+        """A plan for evaluating these formulas and plain numbers."""
         return Plan(self, wanted)
 
     def done(self) -> None:
-        """Frees memory that recording and planning alone need."""
+        """Frees memory that only recording and planning need."""
         for kept in (self._tables, self._known, self._places):
             kept.clear()
         self.steps.clear()
         self.rows = self.rows[:0]
 
     def size(self, holes: int) -> int:
-        """Number of ways in which these holes may be decided."""
+        """The number of different decisions for these holes."""
         found = self._sizes.get(holes)
         if found is None:
             last = 1 << (holes.bit_length() - 1)
@@ -218,7 +220,7 @@ class Sheet:
         return self.size(holes) <= TABLE or holes & (holes - 1) == 0
 
     def table(self, formula: Formula) -> Array:
-        """Its values under all decisions of its holes, in order, the last hole fastest."""
+        """The formula's values for all decisions of its holes, in order; the last hole changes fastest."""
         pending = [formula]
         while pending:
             f = pending[-1]
@@ -245,7 +247,7 @@ class Sheet:
         return np.ascontiguousarray(np.broadcast_to(found, (*found.shape[:-1], size)))
 
     def _widened(self, f: Formula, holes: int) -> Array:
-        """The table of a formula for more holes than its own."""
+        """The table of a formula, repeated for more holes than its own."""
         table = self._tables[f.number]
         if f.holes == holes:
             return table
@@ -257,7 +259,7 @@ class Sheet:
         return table.take(places, axis=-1)
 
     def numbered(self, holes: int, choices: Any) -> Ints:
-        """The number of the decision of some holes. choices: per hole, the options' numbers."""
+        """The position of a decision in tables of these holes. choices: each hole's option, as an index."""
         first, *others = _bits(holes)
         at: Ints = choices[first]
         for h in others:
@@ -266,19 +268,20 @@ class Sheet:
 
 
 class Plan:
-    """Formulas as look-ups and operations, in order."""
+    """Formulas as a list of look-ups and operations, in order."""
 
     def __init__(self, sheet: Sheet, wanted: Sequence[Any]) -> None:
         self._number = sheet.numbered
-        self._tables: list[tuple[int, Array, int]] = []  # holes, [formulas, decisions], their first slot
+        # holes, [formulas, decisions], slot of the first of these formulas
+        self._tables: list[tuple[int, Array, int]] = []
         self._plain: list[Any] = []
-        # function, slots of its arguments, its slot, slots that are free afterwards
+        # function, slots of its arguments, slot of its result, slots that are not needed afterwards
         self._steps: list[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]] = []
         reached = _reached(sheet, wanted)
-        slots: dict[Any, int] = {}  # in the list of values, of formulas and plain numbers
+        slots: dict[Any, int] = {}  # index in the list of values, for formulas and plain numbers
         self._look_up(sheet, [f for f in reached if sheet.is_tabulated(f.holes)], slots)
         computed = [f for f in reached if f.number not in slots]
-        self._before = len(slots)  # slots of look-ups
+        self._before = len(slots)  # number of slots for look-ups
         for f in computed:
             for a in sheet.steps[f.number].args:
                 if type(a) is not Formula and (type(a), a) not in slots:
@@ -298,7 +301,7 @@ class Plan:
         self._size = len(slots)
 
     def _look_up(self, sheet: Sheet, formulas: Iterable[Formula], slots: dict[Any, int]) -> None:
-        """Puts tables of the same holes together, for one look-up."""
+        """Stacks the tables that depend on the same holes, so that one look-up serves all of them."""
         alike: dict[Any, list[Formula]] = {}
         for f in formulas:
             table = sheet.table(f)
@@ -309,7 +312,7 @@ class Plan:
                 slots[f.number] = len(slots)
 
     def evaluate(self, choices: Ints) -> list[Any]:
-        """The values of these [rows each], or plain numbers. choices: [rows, holes]"""
+        """The values of the wanted formulas [rows each], and the plain numbers. choices: [rows, holes]."""
         values: list[Any] = [None] * self._size
         columns = np.ascontiguousarray(choices.T)
         for holes, tables, first in self._tables:
@@ -323,7 +326,7 @@ class Plan:
 
 
 def _reached(sheet: Sheet, wanted: Sequence[Any]) -> list[Formula]:
-    """These formulas and all that they are computed from, in the order of recording."""
+    """These formulas and all formulas that they are computed from, in the order of recording."""
     found: dict[int, Formula] = {}
     pending = [f for f in wanted if type(f) is Formula]
     while pending:
@@ -340,12 +343,12 @@ def _bits(holes: int) -> list[int]:
 
 
 def _column(hole: int, component: int) -> NoReturn:
-    """Stands for an option's component, which is looked up."""
+    """Stands for a component of an option. It is never called, because components are looked up."""
     raise NotRecorded(f"component {component} of hole {hole} is looked up")
 
 
 def _plain(number: Any) -> Any:
-    """A plain number of one that is the same for all candidates."""
+    """A plain number for a value that is the same for all candidates."""
     if type(number) in (int, float, bool):
         return number
     if isinstance(number, np.generic) or (isinstance(number, np.ndarray) and number.size == 1):
@@ -354,7 +357,7 @@ def _plain(number: Any) -> Any:
 
 
 def _unchanged(function: Any, args: tuple[Any, ...]) -> Formula | None:
-    """The formula that an addition of 0 or a multiplication by 1, as whole numbers, leaves as it is."""
+    """The formula that adding 0 or multiplying by 1 (in integers) leaves unchanged, else None."""
     if function is np.multiply or function is np.add:
         nothing = 1 if function is np.multiply else 0
         for a, b in (args, args[::-1]):

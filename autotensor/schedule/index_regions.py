@@ -1,15 +1,15 @@
-"""Regions: how far an index runs while some loops run and others stand still. Arithmetic for `extents.py`.
+"""Regions that an index covers while some loops run and others stand still. Arithmetic for `extents.py`.
 
     x in xo*16 … xo*16 + 15                    Span(16, base xo*16)
     A[2*x + k - 1], k in 0 … 2                 Reach(-1 … 31, base xo*32)
 
-A base is kept three ways. `base` is an expression, needed in lowering only. `at` is that expression's value
-for one random assignment of numbers to loop variables, modulo a prime: two bases differ by a constant exactly
-when their `at`s do (but for one chance in 10^9), so that reads which start together are joined. Numbers
-modulo a prime can be divided, so this also holds for half a base. `step` is a divisor of the base; 0 means
-that the base is 0.
+A base is stored in three forms. `base` is an expression, which only lowering needs. `at` is the value of that
+expression for one random assignment of numbers to loop variables, modulo a prime. Two bases differ by a
+constant exactly when their `at`s do (with an error of one in 10^9), so reads that start together are joined.
+Numbers modulo a prime can be divided, so this also holds for half of a base. `step` is a divisor of the base;
+0 means that the base is 0.
 
-Every number may be an int or an int64 array over a population of candidates; each operation here works on
+Every number may be an int, or an int64 array over a population of candidates. All operations here work on
 both.
 """
 
@@ -28,10 +28,10 @@ from autotensor.ir.affine import affine
 from autotensor.ir.expr import Binary, Const, Expr, Op, Var, binary, const
 from autotensor.schedule.formulas import elementwise
 
-Number = Any  # int, or int64 array [candidates], or a Formula of such
-Truth = Any  # bool, or bool array [candidates], or a Formula of such
+Number = Any  # int, or int64 array [candidates], or a Formula of these
+Truth = Any  # bool, or bool array [candidates], or a Formula of these
 
-NEAR = 1 << 31  # constants by which bases may differ; random numbers are further apart
+NEAR = 1 << 31  # bases whose constant difference is smaller may be joined; random numbers are further apart
 
 
 # -- numbers -----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def both(a: Truth, b: Truth) -> Truth:
 
 
 def divisor(a: Number, b: Number) -> Number:
-    """The greatest common divisor; of 0 and b it is b."""
+    """The greatest common divisor. For 0 and b it is b."""
     return math.gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
@@ -71,22 +71,22 @@ PRIME = (1 << 61) - 1  # a Mersenne prime: multiplying by a power of two rotates
 
 
 def modular(x: Number) -> Number:
-    """The remainder by the prime, at least 0."""
+    """The remainder modulo the prime, at least 0."""
     return x % PRIME
 
 
 @elementwise
 def multiplied(at: Number, k: Number) -> Number:
-    """at × k by the prime, in 64 bits where they are arrays."""
+    """at × k modulo the prime. For arrays, 64 bits are enough for all intermediate values."""
     if isinstance(at, int) and isinstance(k, int):
         return at * k % PRIME
     k = modular(k)
-    high, low = k >> 31, k & ((1 << 31) - 1)  # 30 and 31 bits
+    high, low = k >> 31, k & ((1 << 31) - 1)  # k divided into 30 and 31 bits
     return modular(_by_half(_by_half(at, high), 1 << 31) + _by_half(at, low))
 
 
 def _by_half(at: Number, k: Number) -> Number:
-    """The same for k of at most 31 bits."""
+    """The same product for k of at most 31 bits."""
     high, low = at >> 31, at & ((1 << 31) - 1)
     t = modular(high * k)
     turned = (t >> 30) + ((t & ((1 << 30) - 1)) << 31)  # t × 2^31
@@ -94,7 +94,7 @@ def _by_half(at: Number, k: Number) -> Number:
 
 
 def divided(at: Number, c: int) -> Number:
-    """The value that stands for a base's c-th part, where c divides it."""
+    """The value that stands for a base divided by c, if c divides the base."""
     return multiplied(at, pow(c, -1, PRIME))
 
 
@@ -106,7 +106,7 @@ def somewhere(name: str) -> int:
 
 @elementwise
 def scrambled(at: Number, by: Number) -> Number:
-    """The number that stands for a quotient or remainder of a base: 0 for 0, else unrelated to it."""
+    """The number that stands for a quotient or remainder of a base: 0 for 0, else unrelated to the base."""
     mixed = multiplied(at ^ (at >> 29), 0x1F3D5B79A2C4E685) + modular(by * 0x2545F4914F6)
     return where(at == 0, 0, modular(mixed) | 1)
 
@@ -116,9 +116,9 @@ def scrambled(at: Number, by: Number) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One dimension of one load: `constant` + Σ coefficient × axis; or that // div, or that % mod."""
+    """A load's index in one dimension: s = `constant` + Σ coefficient × axis, or s // div, or s % mod."""
 
-    steps: Mapping[str, int]  # axis → coefficient, none 0, in order of appearance
+    steps: Mapping[str, int]  # axis → coefficient (never 0), in order of appearance
     constant: int
     div: int = 0
     mod: int = 0
@@ -129,14 +129,14 @@ class Access:
 
     @property
     def axis(self) -> str | None:
-        """The axis that is the whole index."""
+        """The axis that the whole index consists of."""
         alone = self.is_sum and not self.constant and [*self.steps.values()] == [1]
         return next(iter(self.steps)) if alone else None
 
 
 @lru_cache(maxsize=8192)
 def access(e: Expr) -> Access | None:
-    """How an index walks a dimension, when that is a sum of axes, or a quotient or remainder of one."""
+    """The index as an Access, if it is a sum of axes, or a quotient or remainder of such a sum; else None."""
     match e:
         case Binary(Op.FLOORDIV, a, Const(c)) if c > 0:
             inner = access(a)
@@ -166,20 +166,20 @@ def _of_axes(e: Expr) -> tuple[dict[str, int], int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The values of an axis: `extent` numbers from the base on."""
+    """The values of an axis: `extent` numbers, beginning at the base."""
 
     extent: Number
     at: Number = 0
     step: Number = 0
     base: Expr | None = None
-    gap: Number = 1  # the indices differ from the base by multiples of it; 0: they do not differ
-    cell: Number = 0  # the needed part lies between two neighbouring multiples of it; 0: none is known
+    gap: Number = 1  # the indices differ from the base by multiples of this; 0: they equal the base
+    cell: Number = 0  # the needed part lies between two neighbouring multiples of this; 0: none is known
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The elements that an index touches: base + low … base + top - 1, or (where `every`) they are
-    unknown."""
+    """The elements that an index touches: base + low … base + top - 1. If `every`, they are not known, and
+    may be any elements."""
 
     low: Number
     top: Number
@@ -201,12 +201,12 @@ def standing(var: Var, symbolic: bool, ahead: int = 0) -> Span:
 
 
 def running(extent: Number, symbolic: bool) -> Span:
-    """The span of a loop, or a whole dimension."""
+    """The span of a loop that runs fully, or of a whole dimension."""
     return Span(extent, 0, 0, const(0) if symbolic else None)
 
 
 def moved(inner: Span, by: Span) -> Span:
-    """A span within a box, as a span of the whole dimension."""
+    """A span inside a box, as a span of the whole dimension."""
     base = None if inner.base is None or by.base is None else plus(by.base, inner.base)
     return Span(inner.extent, modular(inner.at + by.at), divisor(inner.step, by.step), base, inner.gap)
 
@@ -275,17 +275,19 @@ def _times(a: Reach, k: int) -> Reach:
 
 
 def _settled(a: Reach) -> Reach:
-    """The same with `low` 0: the constant goes into the base."""
+    """The same reach with `low` 0: the constant becomes part of the base."""
     base = None if a.base is None else plus(a.base, const(int(a.low)))
     at, step = modular(a.at + a.low), divisor(a.step, abs(a.low))
     return Reach(0, a.top - a.low, at, step, base, a.every, a.gap)
 
 
 def _quotient(a: Reach, c: int) -> Reach:
-    """Where c divides the base, the quotients of both ends, with a c-th of the base. Else the base modulo c
-    is a multiple of g and at most c - g: that much further may the last quotient be.
+    """The quotients of a reach. If c divides the base, they are the quotients of both ends, and the base
+    divided by c. Otherwise the base modulo c is a multiple of g and at most c - g, and the last quotient may
+    be further by so much.
 
-    Steps that are multiples of c leave the remainder as it is. All values in a cell of c have one quotient.
+    Steps that are multiples of c do not change the remainder. All values in a cell of c have the same
+    quotient.
     """
     alone, whole = _in_cell(a, c), a.step % c == 0
     low, last = a.low // c, (a.top - 1) // c
@@ -309,8 +311,9 @@ def _in_cell(a: Reach, c: int) -> Truth:
 
 
 def _remainder(a: Reach, c: int) -> Reach:
-    """The window lies between two multiples of c, wherever it starts, or as far as it is wanted; or it walks
-    in multiples of c; or any remainder may occur.
+    """The remainders of a reach. If the needed part lies between two multiples of c, they are this part, and
+    start anywhere. If the indices differ by multiples of c, there is only one remainder. Otherwise any
+    remainder may occur.
     """
     alone = _in_cell(a, c)
     a = _settled(a)
@@ -330,7 +333,7 @@ def _known(every: Truth) -> Truth:
 
 
 def join(a: Reach | None, b: Reach) -> Reach:
-    """The smallest reach that holds both; everything when they do not start a known distance apart."""
+    """The smallest reach that holds both. It is everything if the distance of their bases is not known."""
     if a is None:
         return b
     apart = modular(b.at - a.at)
@@ -343,7 +346,7 @@ def join(a: Reach | None, b: Reach) -> Reach:
 
 
 def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
-    """A reach as a span of a dimension, at most the whole of it."""
+    """A reach as a span of a dimension. It is at most the whole dimension."""
     if r is None:
         return running(dim, symbolic)
     size = r.top - r.low
@@ -357,12 +360,12 @@ def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
 
 
 def scaled(e: Expr, k: int) -> Expr:
-    """e × k without trivial nodes."""
+    """e × k, simplified."""
     return e if k == 1 else const(int(e.value) * k) if isinstance(e, Const) else binary(Op.MUL, e, const(k))
 
 
 def plus(a: Expr, b: Expr | None) -> Expr:
-    """a + b without trivial nodes."""
+    """a + b, simplified."""
     if b is None or (isinstance(b, Const) and b.value == 0):
         return a
     return b if isinstance(a, Const) and a.value == 0 else binary(Op.ADD, a, b)

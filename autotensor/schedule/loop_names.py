@@ -1,4 +1,4 @@
-"""Names of loops as people write them: `yo`, `yi` for the halves of `y`, bare where no other stage has it."""
+"""Names of loops as people write them: `yo`, `yi` for the halves of `y`, with the stage only if needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotensor.schedule.state import Fuse, Split, Stage, State
 
 
 def display_names(state: State) -> dict[str, str]:
-    """Printed name per loop variable of the state, injective."""
+    """The printed name of each loop variable of the state. No two variables have the same name."""
     pretty = {s.name: _stage_names(s) for s in state.live()}
     counts = Counter(short for names in pretty.values() for short in set(names.values()))
     taken = {b.name for b in (*state.dag.inputs, *(b for s in state.stages for b in s.op.buffers))}
@@ -22,7 +22,7 @@ def display_names(state: State) -> dict[str, str]:
 
 
 def plain(name: str) -> str:
-    """A derived name as an identifier."""
+    """A derived name, changed into an identifier."""
     return "".join(c if c.isalnum() or c == "_" else "_" for c in name).strip("_")
 
 

@@ -1,8 +1,8 @@
 """LoopPicture: the loops of a sketch for a whole population at once, as int64 arrays over candidates.
 
-A sketch is replayed once; its holes become arrays. From the loops' extents follow, per stage and loop level,
-how often the level is entered and how many bytes of every operand the loops inside it touch. Prior and
-features read only this; nothing is lowered to score a candidate.
+A sketch is replayed once, and its holes become arrays. The loops' extents tell two things for each stage and
+loop level: how often the level begins, and how many bytes of every operand the loops inside it touch. The
+prior and the features read only this picture. No candidate is lowered to be scored.
 """
 
 from __future__ import annotations
@@ -39,58 +39,60 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop around a stage's body, its own or its host's."""
+    """One loop around a stage's body. It belongs to the stage or to the stage's host."""
 
     stage: str
     axis: str
     extent: Number
-    trips: Number  # iterations on average: less than the extent where blocks overhang their domain
+    trips: Number  # average iterations: less than the extent if blocks reach beyond their domain
     parts: tuple[tuple[str, Number], ...]  # axis and trips of the axes fused into it, outermost first
     mark: Mark
     kind: AxisKind
-    thread: str = ""  # the GPU thread axis that it is bound to, or a dot instruction
+    thread: str = ""  # the axis of GPU threads that the loop is bound to, or the name of a dot instruction
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The inner parts of a fused loop and all loops inside: a level by itself, as before they were fused."""
+    """The inner parts of a fused loop, with all loops inside, as a level of their own."""
 
-    level: int  # the number of the fused loop's
-    trips: Number  # trips of the outer parts
+    level: int  # position of the fused loop in the levels
+    trips: Number  # iterations of the outer parts
     bytes: tuple[Number, ...]  # per operand
     runs: tuple[Number, ...]  # per operand
 
 
 @dataclass(frozen=True, slots=True)
 class StagePicture:
-    """A stage that runs at every call: its levels (outermost first) and operand footprints per level."""
+    """A stage that runs at every call: its levels (outermost first), and each operand's bytes per level."""
 
     name: str
     levels: tuple[Level, ...]
     own: int  # number of levels that belong to the stage itself
-    points: Number  # evaluations of the body, tails and recomputation included
+    points: Number  # number of times that the body is computed, including tails and recomputation
     flops_per_point: float
-    work: int  # operations of the whole stage, or its points if it only moves data; without tails
+    work: int  # operations of the whole stage without tails; the number of its points if it only moves data
     is_reduction: bool
     operands: tuple[Operand, ...]
-    bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside; last: one point
-    fetched: tuple[Number, ...]  # [operand]: elements that the innermost unrolled code loads, or stores
-    lanes: Number  # extent of the vectorized loop, else 1
-    slow: SlowWork = NO_SLOW_WORK  # slow operations of a point
-    runs: tuple[tuple[Number, ...], ...] = ()  # as `bytes`: of these, what lies in one row in memory
-    parts: tuple[Part, ...] = ()  # parts of its own fused loops, outermost first
+    # [operand][level]: bytes that the loops inside touch; last: bytes of one point
+    bytes: tuple[tuple[Number, ...], ...]
+    fetched: tuple[Number, ...]  # [operand]: elements that the innermost unrolled code loads or stores
+    lanes: Number  # extent of the vectorized loop; 1 without one
+    slow: SlowWork = NO_SLOW_WORK  # slow operations of one point
+    # like `bytes`, but only the part that lies in one row in memory
+    runs: tuple[tuple[Number, ...], ...] = ()
+    parts: tuple[Part, ...] = ()  # parts of the stage's own fused loops, outermost first
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPicture:
-    """All stages of a population of candidates of one sketch."""
+    """The stages of all candidates of a population. All candidates have the same sketch."""
 
     count: int
     stages: tuple[StagePicture, ...]
 
 
 def picture(state: State, values: Mapping[Ref, Number], count: int = 1) -> LoopPicture:
-    """The picture of a state whose holes have the given numbers (ints, or arrays of `count`)."""
+    """The picture of a state with these numbers (ints, or arrays of `count`) in its holes."""
     extents = derive(state, values)
     fixed = state.constant_stages()
     out = []
@@ -116,7 +118,7 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
             extents[stage.name, a.name],
             trips[a.name],
             tuple((p.partition(".")[0], trips[p]) for p in _fused(stage, a.name)),
-            Mark.UNROLLED if n > inside else a.mark,  # an instruction does all of a group
+            Mark.UNROLLED if n > inside else a.mark,  # an instruction computes a whole group at once
             a.kind,
             a.thread,
         )
@@ -133,7 +135,7 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
 
 
 def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
-    """The loops that were fused into one, outermost first."""
+    """The loops that were fused into this one, outermost first."""
     for relation in stage.relations:
         if isinstance(relation, Fuse) and relation.fused == leaf:
             return (*_fused(stage, relation.a), *_fused(stage, relation.b))
@@ -142,11 +144,11 @@ def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
 
 Appearance = tuple[
     tuple[object, Number, Number], ...
-]  # what a number is about, the number, whether it counts
+]  # description of a number, the number, whether it counts
 
 
 def appearance(p: LoopPicture) -> Appearance:
-    """All that summaries of candidates' loops say."""
+    """The columns that summaries of candidates' loops are made of."""
     columns: list[tuple[object, Number, Number]] = []
     for s in p.stages:
         for n, v in enumerate(s.levels):
@@ -162,8 +164,9 @@ def looks(columns: Appearance, count: int) -> tuple[bytes, ...]:
     """A summary of each candidate's loops: all loops of more than one iteration, and the bytes that they
     touch.
 
-    Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
-    loops that overhang. As bytes, since their hash is taken once: membership in sets is tested all the time.
+    Candidates of a task with the same summary are the same program, whatever their sketches, except for
+    guards of loops that reach beyond their domain. Summaries are bytes, whose hash is computed only once,
+    because they are looked up in sets very often.
     """
     numbers = np.empty((count, len(columns)), np.float64)
     counts = np.empty((count, len(columns)), np.bool_)
@@ -181,17 +184,17 @@ def looks(columns: Appearance, count: int) -> tuple[bytes, ...]:
 
 
 def _trips(stage: Stage, extents: Extents) -> dict[str, Number]:
-    """Average iterations of a stage's loops, by name.
+    """The average number of iterations of each of a stage's loops, by the loop's name.
 
-    The loops of i in 0..100 split by (8, 6) have 3, 8 and 6 iterations, but only 17 of the 24 outer ones come
-    to anything, so the middle one has 17/3 on average. Unrolled loops and vectors run whole.
+    If i in 0..100 is split by (8, 6), the loops have 3, 8 and 6 iterations. But only 17 of the 24 outer
+    iterations do any work, so the middle loop has 17/3 on average. Unrolled loops and vectors run completely.
     """
     found: dict[str, Number] = {a.name: extents[stage.name, a.name] for a in stage.op.all_axes}
     for relation in stage.relations:
         match relation:
             case Split(parent, children, _, _):
                 extent = extents[stage.name, parent]
-                before: Number = extent / found[parent]  # the parent's own share of empty iterations
+                before: Number = extent / found[parent]  # accounts for empty iterations of the parent itself
                 inside: Number = 1
                 for child in children[1:]:
                     inside = inside * extents[stage.name, child]
@@ -253,7 +256,7 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
 
 
 def _points_inside(levels: tuple[Level, ...]) -> list[Number]:
-    """Per level, and last of the body: how often the body runs."""
+    """For each level, how often the body runs inside one iteration around it; last: 1 for the body itself."""
     found: list[Number] = [1]
     for level in reversed(levels):
         found.append(found[-1] * level.extent)
@@ -261,7 +264,7 @@ def _points_inside(levels: tuple[Level, ...]) -> list[Number]:
 
 
 def _whole(operand: Operand, axes: Mapping[str, Span], held: Mapping[str, Number]) -> Number:
-    """Bytes of the operand that are touched, of those that are there."""
+    """Bytes of the operand that are touched, at most the bytes that its buffer has."""
     return least(footprint(operand, axes), held.get(operand.buffer.name, operand.buffer.bytes))
 
 
@@ -285,7 +288,7 @@ def _parts(
 
 
 def _unrolled(stage: Stage, levels: tuple[Level, ...]) -> int:
-    """Number of the first of the innermost levels that are unrolled or vectors."""
+    """Index of the first level from which on all inner levels are unrolled or vectors."""
     first = len(levels)
     while first > len(levels) - len(stage.leaves) and levels[first - 1].mark in (
         Mark.UNROLLED,
@@ -296,7 +299,7 @@ def _unrolled(stage: Stage, levels: tuple[Level, ...]) -> int:
 
 
 def _held(state: State, extents: Extents) -> dict[str, Number]:
-    """Bytes that buffers of attached stages really take: the box of one iteration, used again by the next."""
+    """Bytes of attached stages' buffers: the box of one iteration, which the next iteration reuses."""
     out: dict[str, Number] = {}
     for stage in state.live():
         if isinstance(stage.place, At):
@@ -308,7 +311,7 @@ def _held(state: State, extents: Extents) -> dict[str, Number]:
 
 
 def _axes_moved_by(stage: Stage, leaf: str, extents: Extents) -> frozenset[str]:
-    """Axes of the op that the vectorized loop moves."""
+    """Axes of the op whose values change along the vectorized loop."""
     if not leaf:
         return frozenset()
     found = spans(stage, frozenset({leaf}), extents.of, False)
@@ -316,7 +319,7 @@ def _axes_moved_by(stage: Stage, leaf: str, extents: Extents) -> frozenset[str]:
 
 
 def _flat(stage: Stage, leaf: str) -> tuple[str, ...]:
-    """The axes, outermost first, that the vectorized loop walks as if they were one."""
+    """The axes, outermost first, that the vectorized loop runs over as if they were one axis."""
     for relation in stage.relations:
         if isinstance(relation, Split) and leaf == relation.children[-1]:
             found = _fused(stage, relation.parent)
@@ -327,7 +330,7 @@ def _flat(stage: Stage, leaf: str) -> tuple[str, ...]:
 def _axis_spans(
     state: State, stage: Stage, levels: tuple[Level, ...], depth: int, extents: Extents
 ) -> dict[str, Span]:
-    """Spans of the stage's axes while all loops from `depth` inwards run and those outside stand still."""
+    """Spans of the stage's axes while all loops from `depth` inwards run and the outer loops stand still."""
     outside = len(levels) - len(stage.leaves)
     if depth >= outside:
         inside = frozenset(a.name for a in stage.leaves[depth - outside :])

@@ -1,5 +1,5 @@
-"""The operands of a stage: arrays that it reads and writes, how vectors walk through them, and how many
-elements loops touch."""
+"""The operands of a stage: the arrays that it reads and writes, how vectors move through them, and how many
+elements the loops touch."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from autotensor.schedule.extents import Access, Number, Span, access, least
 from autotensor.schedule.index_regions import both, either, where
 from autotensor.schedule.state import Stage, State
 
-PAGE = 4096  # bytes: processors fetch ahead inside of it
+PAGE = 4096  # bytes; processors fetch ahead only inside a page
 
 
 @dataclass(frozen=True, slots=True)
 class Anywhere:
-    """One dimension of a load whose index is not a sum of axes, nor a quotient or remainder of one."""
+    """A dimension of a load whose index is neither a sum of axes nor a quotient or remainder of one."""
 
-    axes: frozenset[str]  # the axes that it depends on
+    axes: frozenset[str]  # the axes that the index depends on
     what: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Loads of a stage that differ by constants only (the taps of a stencil); or (`write`) its store."""
+    """Loads of a stage that differ only by constants (the taps of a stencil), or, with `write`, its store."""
 
     buffer: Buffer
     dims: tuple[Access | Anywhere, ...]  # the dimensions of the first of these loads
     write: bool
     constant: bool
-    # "unit" along the vectorized loop, "broadcast" (does not move), "apart" (every other element, or each
-    # twice), "strided"
+    # How the vectorized loop moves through the buffer. "unit": from one element to the next; "broadcast": not
+    # at all; "apart": every other element, or each element twice; "strided": in other steps
     vector: str
-    shifts: tuple[tuple[int, ...], ...] = ()  # per dimension: the constants of all, in order
-    count: int = 1  # loads
+    shifts: tuple[tuple[int, ...], ...] = ()  # for each dimension: the constants of all loads, in order
+    count: int = 1  # number of loads
 
 
 def operands_of(
@@ -69,7 +69,7 @@ def operands_of(
 def _goes_on(
     dims: tuple[Access | Anywhere, ...], strides: tuple[int, ...], stage: Stage, flat: tuple[str, ...]
 ) -> bool:
-    """Whether a step of each of these axes is as far as all steps of the next: rows follow one another."""
+    """Whether rows follow one another in memory: one step of an axis is as far as all steps of the next."""
     far = dict.fromkeys(flat, 0)
     for dim, step in zip(dims, strides, strict=True):
         if not isinstance(dim, Access) or not dim.is_sum:
@@ -84,7 +84,7 @@ def _axes_of(index: Expr) -> frozenset[str]:
 
 
 def _walk(dim: Access | Anywhere) -> object:
-    """The common part of loads that differ by constants."""
+    """The part that is the same in all loads that differ by constants."""
     return dim if isinstance(dim, Anywhere) else (frozenset(dim.steps.items()), dim.div, dim.mod)
 
 
@@ -93,7 +93,7 @@ def _constant(dim: Access | Anywhere) -> int:
 
 
 def _strides(state: State, buffer: Buffer) -> tuple[int, ...]:
-    """Elements between neighbours of each dimension, as the buffer is stored."""
+    """Elements between neighbours of each dimension, in the buffer's storage order."""
     producer = state.producer(buffer)
     if producer is None or producer.storage is None:
         return buffer.row_major()
@@ -134,10 +134,10 @@ def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
 
 
 def run(operand: Operand, axes: Mapping[str, Span]) -> Number:
-    """Bytes of the operand that lie in one row, of those that are touched while its axes run over the spans:
-    side by side, or so near that one page has the next ones."""
+    """Of the bytes that are touched while the operand's axes run over the spans: those that lie in one row.
+    Elements of a row are side by side, or so near that they are in the same page."""
     run: Any = operand.buffer.dtype.bytes
-    pitch, goes_on = run, True  # pitch: from one step of a dimension to the next
+    pitch, goes_on = run, True  # pitch: bytes from one step of a dimension to the next
     for a, dim, shifts in reversed([*zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True)]):
         touched = _touched(a, dim, axes, shifts)
         run = run * where(goes_on, touched, 1)
@@ -149,8 +149,8 @@ def run(operand: Operand, axes: Mapping[str, Span]) -> Number:
 
 
 def fetched(operand: Operand, axes: Mapping[str, Span], moving: frozenset[str]) -> Number:
-    """Elements of all vectors that are loaded, each shift along the vector as one of its own; or of loads
-    that do not move with the vector."""
+    """The number of elements in all loaded vectors. Each shift along the vector counts as a vector of its
+    own. If the loads do not move with the vector, this is the number of loaded elements."""
     together: Any = 1
     apart: Any = operand.count
     for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):
@@ -166,7 +166,7 @@ def fetched(operand: Operand, axes: Mapping[str, Span], moving: frozenset[str]) 
 def _touched(
     a: Access | Anywhere, dim: int, axes: Mapping[str, Span], shifts: tuple[int, ...] = (0,)
 ) -> Number:
-    """Places of a dimension, of loads that are shifted by these constants."""
+    """The number of indices of a dimension that loads with these shifts touch."""
     names = a.axes if isinstance(a, Anywhere) else a.steps.keys()
     if not names <= axes.keys():
         return dim
@@ -186,5 +186,5 @@ def _touched(
 
 
 def most(operand: Operand, points: Number) -> Number:
-    """Elements that so many points touch at most: spans of rows that a vector crosses are longer."""
+    """The most elements that this many points can touch. Rows that a vector crosses have longer spans."""
     return points * operand.count

@@ -1,13 +1,13 @@
-"""Schedule: the comfortable object that people use. It wraps a trace and replays it.
+"""Schedule: the object that people use to write a schedule. It holds a trace and replays it.
 
     s = te.create_schedule(C)
     yo, yi = s[C].split(C.op.axis[0], factor=8)
     s[C].reorder(yo, s[C].op.axis[1], yi)
     print(s)                       the loops
-    print(s.trace)                 the calls, to paste back
+    print(s.trace)                 the calls, to paste into a program
 
-Axes come back as `AxisRef`s; te axes (`C.op.axis[0]`, a `te.reduce_axis`) and names (`"y.0"`) are accepted as
-well.
+Axes are returned as `AxisRef`s. Arguments may also be te axes (`C.op.axis[0]`, a `te.reduce_axis`) or names
+(`"y.0"`).
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ AxisLike = AxisRef | IterVar | str
 
 @dataclass(frozen=True, slots=True)
 class OpRef:
-    """The value of `s[C].op`: the stage's axes, in TVM's spelling."""
+    """The value of `s[C].op`: the stage's axes, with TVM's names."""
 
     axis: tuple[AxisRef, ...]
     reduce_axis: tuple[AxisRef, ...]
 
 
 class Schedule(ShownInNotebooks):
-    """A trace under construction; every call moves `state` on, and raises at once when it does not apply."""
+    """A trace under construction. Every call applies a step to `state`, or raises if that is impossible."""
 
     def __init__(self, dag: ComputeDAG, trace: Trace = Trace()) -> None:  # noqa: B008  # traces are frozen
         self.dag = dag
@@ -82,7 +82,7 @@ class Schedule(ShownInNotebooks):
             raise absent("s", name, self, _SCHEDULE_ELSEWHERE)
 
     def do(self, step: Step) -> None:
-        """Applies a step and records it."""
+        """Applies a step, and records it."""
         self.state = step.apply(self.state)
         self.trace = self.trace.then(step)
 
@@ -90,7 +90,7 @@ class Schedule(ShownInNotebooks):
         return StageRef(self, self.stage_name(what))
 
     def stage_name(self, what: Any) -> str:
-        """The stage that a tensor, an op, a handle or a name means."""
+        """The name of the stage that a tensor, an op, a handle or a name stands for."""
         if isinstance(what, StageRef):
             return what.name
         if isinstance(what, str):
@@ -107,8 +107,8 @@ class Schedule(ShownInNotebooks):
         raise ScheduleError(f"{what!r} is not part of this schedule.")
 
     def tensor_name(self, what: Any) -> str:
-        """The name of the tensor that a tensor, an op, a handle or a name stands for; inputs have a name,
-        too."""
+        """The name of the tensor that a tensor, an op, a handle or a name stands for. This also works for
+        inputs."""
         if isinstance(what, Tensor):
             try:
                 return self.dag.buffer_of(what).name
@@ -117,14 +117,14 @@ class Schedule(ShownInNotebooks):
         return self.stage_name(what) if not isinstance(what, str) else what
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageRef:
-        """A copy of a tensor for some readers, or for one; returns the copying stage."""
+        """Copies a tensor for some readers, or for one. Returns the copying stage."""
         several = readers if isinstance(readers, (list, tuple)) else [readers]
         return self._adding(
             CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in several))
         )
 
     def cache_write(self, tensor: Any, scope: str) -> StageRef:
-        """Computes a stage near by; returns the computing stage. tensor: a result of it, or several."""
+        """Computes a stage into a near buffer. Returns the computing stage. tensor: one result or several."""
         several = tensor if isinstance(tensor, (list, tuple)) else [tensor]
         names = list(dict.fromkeys(self.stage_name(t) for t in several))
         if len(names) != 1:
@@ -135,31 +135,31 @@ class Schedule(ShownInNotebooks):
         return self._adding(CacheWrite(names[0], scope))
 
     def rfactor(self, tensor: Any, axis: AxisLike) -> StageRef:
-        """Partial results along a reduction loop; returns the new stage."""
+        """Computes partial results along a reduction loop. Returns the new stage."""
         name = self.stage_name(tensor)
         return self._adding(RFactor(name, self.axis_name(name, axis)))
 
     def layout(self, tensor: Any, tiles: Sequence[tuple[int, int]], order: str) -> StageRef:
-        """A tensor in tiles and another order of dimensions; returns the copying stage."""
+        """Copies a tensor into tiles and another order of dimensions. Returns the copying stage."""
         return self._adding(
             Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order)
         )
 
     def algorithm(self, tensor: Any, name: str) -> None:
-        """Computes a stage in another way (`schedules/algorithms`); the first step of its stage."""
+        """Computes a stage in another way (`schedules/algorithms`). It must be the stage's first step."""
         self.do(UseAlgorithm(self.stage_name(tensor), name))
 
     def _adding(self, step: Step) -> StageRef:
-        """Takes a step that makes a stage, and gives that."""
+        """Applies a step that makes a stage, and returns that stage."""
         before = set(self.state.names)
         self.do(step)
         (new,) = set(self.state.names) - before
         return StageRef(self, new)
 
     def axis_name(self, stage: str, axis: AxisLike) -> str:
-        """The name of a stage's loop given as a reference, a te axis or a name.
+        """The name of a stage's loop. The loop is given as a reference, a te axis or a name.
 
-        Raises ScheduleError for an axis of another stage: equal names would hide the mistake.
+        Raises ScheduleError for an axis of another stage, because equal names would hide the mistake.
         """
         if isinstance(axis, str):
             return axis
@@ -173,7 +173,7 @@ class Schedule(ShownInNotebooks):
         return name
 
     def _origin(self, axis: Any) -> tuple[str, str]:
-        """The stage and the name that the DAG gave to a te axis."""
+        """The stage and the name of a te axis in the DAG."""
         for op in self.dag.keep:
             if isinstance(op, Compute):
                 for n, a in enumerate((*op.axes, *op.reduce_axes)):
@@ -185,7 +185,7 @@ class Schedule(ShownInNotebooks):
         )
 
     def __str__(self) -> str:
-        """The loops, as `autotensor.lower` prints them (lowering is a floor up; looked up when printed)."""
+        """The loops, as `autotensor.lower` prints them. Lowering, a higher layer, is looked up only then."""
         return str(importlib.import_module("autotensor.compiler").nest_text(self.state))
 
     def __repr__(self) -> str:
@@ -213,9 +213,10 @@ _ELSEWHERE = {  # primitives of TVM's stages → what to write here
 
 
 class StageRef:
-    """One stage of a schedule; its methods are the primitives, with pictures in docs/schedule-language.md.
+    """One stage of a schedule. Its methods are the primitives; docs/schedule-language.md shows them in
+    pictures.
 
-    Each raises ScheduleError, and leaves the schedule as it was, where it would change the result.
+    Each method raises ScheduleError if it would change the result, and then leaves the schedule unchanged.
     """
 
     def __init__(self, schedule: Schedule, name: str) -> None:
@@ -237,7 +238,7 @@ class StageRef:
 
     @property
     def leaf_iter_vars(self) -> tuple[AxisRef, ...]:
-        """The loops, outer to inner."""
+        """The loops, outermost first."""
         return tuple(AxisRef(self.name, a.name) for a in self.schedule.state.stage(self.name).leaves)
 
     def _axis(self, axis: AxisLike) -> str:
@@ -274,7 +275,7 @@ class StageRef:
     def tile(
         self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int
     ) -> tuple[AxisRef, AxisRef, AxisRef, AxisRef]:
-        """Splits two loops and puts both outer parts outside: (x outer, y outer, x inner, y inner)."""
+        """Splits two loops and moves both outer parts outside: (x outer, y outer, x inner, y inner)."""
         xo, xi = self.split(x, factor=x_factor)
         yo, yi = self.split(y, factor=y_factor)
         self.reorder(xo, yo, xi, yi)
@@ -292,11 +293,11 @@ class StageRef:
         return AxisRef(self.name, name)
 
     def reorder(self, *axes: AxisLike) -> None:
-        """Puts the loops into this order, outer to inner, in the places that they occupy together."""
+        """Puts the loops into this order, outermost first, at the positions that they occupy together."""
         self.schedule.do(Reorder(self.name, tuple(self._axis(a) for a in axes)))
 
     def vectorize(self, axis: AxisLike) -> None:
-        """Runs all iterations at once, in vector registers; the extent is a constant."""
+        """Runs all iterations at once, in vector registers. The extent must be a constant."""
         self.schedule.do(Vectorize(self.name, self._axis(axis)))
 
     def unroll(self, axis: AxisLike) -> None:
@@ -304,7 +305,7 @@ class StageRef:
         self.schedule.do(Unroll(self.name, self._axis(axis)))
 
     def parallel(self, axis: AxisLike) -> None:
-        """Divides the iterations among the threads of a call; the loop must end up outermost, at root."""
+        """Divides the iterations among the threads of a call. The loop must end up outermost, at root."""
         self.schedule.do(Parallel(self.name, self._axis(axis)))
 
     def bind(self, axis: AxisLike, thread: ThreadAxis | str) -> None:
@@ -312,38 +313,38 @@ class StageRef:
         self.schedule.do(Bind(self.name, self._axis(axis), str(thread)))
 
     def set_scope(self, scope: str) -> None:
-        """Where an attached stage keeps its values: "shared" or "local"."""
+        """Sets the memory in which an attached stage keeps its values: "shared" or "local"."""
         self.schedule.do(SetScope(self.name, scope))
 
     def compute_at(self, host: Any, axis: AxisLike) -> None:
-        """Computes the stage inside a loop of a reader, in each iteration as much as that reads."""
+        """Computes the stage inside a loop of a reader. Each iteration computes the part that it reads."""
         name = self.schedule.stage_name(host)
         self.schedule.do(ComputeAt(self.name, name, self.schedule.axis_name(name, axis)))
 
     def store_at(self, host: Any, axis: AxisLike) -> None:
-        """Keeps the values that earlier iterations have computed: storage lives at the loop right outside of
-        that of `compute_at`, and each iteration computes only what is new."""
+        """Keeps values that earlier iterations have computed. The storage belongs to the loop directly
+        outside the loop of `compute_at`, and each iteration computes only the new values."""
         name = self.schedule.stage_name(host)
         self.schedule.do(StoreAt(self.name, name, self.schedule.axis_name(name, axis)))
 
     def compute_inline(self) -> None:
-        """Puts the stage's expression in place of every read; for stages that reduce nothing."""
+        """Replaces every read of the stage by its expression. Only for stages without a reduction."""
         self.schedule.do(Inline(self.name))
 
     def compute_root(self) -> None:
-        """Undoes `compute_at`: the stage by itself again."""
+        """Undoes `compute_at`: the stage is computed at root again."""
         self.schedule.do(ComputeRoot(self.name))
 
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
-        """Order of dimensions of the private buffer of a stage that is computed inside another."""
+        """Sets the order of dimensions in the private buffer of an attached stage."""
         self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
 
     def storage_align(self, axis: AxisLike, factor: int, offset: int) -> None:
-        """Neighbours along an axis of a private buffer are `offset` modulo `factor` elements apart."""
+        """Makes neighbours along an axis of a private buffer `offset` modulo `factor` elements apart."""
         self.schedule.do(StorageAlign(self.name, self._axis(axis), factor, offset))
 
     def swizzle(self, chunk: int) -> None:
-        """Mixes up chunks of the rows of a stage in shared memory, against bank conflicts."""
+        """Permutes chunks of the rows of a stage in shared memory, to avoid bank conflicts."""
         self.schedule.do(Swizzle(self.name, chunk))
 
     def double_buffer(self, turns: int = 2) -> None:
@@ -351,9 +352,9 @@ class StageRef:
         self.schedule.do(DoubleBuffer(self.name, turns))
 
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
-        """Computes a reduction loop, and all that is inside it, by an instruction of the tensor cores.
+        """Computes a reduction loop, and everything inside it, by an instruction of the tensor cores.
 
-        Raises ScheduleError for an instruction that is not a name.
+        Raises ScheduleError if the name of the instruction is not a string.
         """
         if not isinstance(instruction, str):
             raise ScheduleError(
@@ -363,19 +364,19 @@ class StageRef:
         self.schedule.do(Tensorize(self.name, self._axis(axis), instruction))
 
     def solve(self, axis: AxisLike) -> None:
-        """Each term of a reduction goes where it is for: scatters (docs/schedule-language.md)."""
+        """Adds each term of a reduction to its own element: scatters (docs/schedule-language.md)."""
         self.schedule.do(Solve(self.name, self._axis(axis)))
 
     def scan(self, axis: AxisLike) -> None:
-        """Each element of a running reduction continues the one before it (docs/schedule-language.md)."""
+        """Computes each element of a running reduction from the one before it (docs/schedule-language.md)."""
         self.schedule.do(Scan(self.name, self._axis(axis)))
 
     def look_ahead(self, steps: int) -> None:
-        """Steps of a scan read their state that many steps back (docs/schedule-language.md)."""
+        """Makes the steps of a scan read the state `steps` steps back (docs/schedule-language.md)."""
         self.schedule.do(LookAhead(self.name, steps))
 
     def sort(self, axis: AxisLike) -> None:
-        """Ranks along the axis are found by sorting (docs/schedule-language.md)."""
+        """Finds ranks along the axis by sorting (docs/schedule-language.md)."""
         self.schedule.do(Sort(self.name, self._axis(axis)))
 
     def pragma(self, axis: AxisLike, key: str, value: Any = "") -> None:

@@ -1,8 +1,8 @@
 """Sketches: traces with holes, and decisions that fill them.
 
-A hole never changes loop structure; structural choices are separate sketches. An option is a tuple of ints,
-so that numbers that belong together (rows and columns of a register tile) are one decision. `Ref("tile", 1)`
-in a step stands for component 1 of the choice for hole "tile".
+A hole never changes the loop structure: structural choices are separate sketches. An option is a tuple of
+ints, so that numbers that belong together (rows and columns of a register tile) are one decision. In a step,
+`Ref("tile", 1)` stands for component 1 of the chosen option of hole "tile".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Decisions = Mapping[str, Option]
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An unknown: one of `options`; `default` is the rule's choice without measuring."""
+    """An open decision with `options`. `default` is the option that the rule chooses without measuring."""
 
     name: str
     options: tuple[Option, ...]
@@ -37,7 +37,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Sketch:
-    """Steps with holes; `made_by` names the rules that made it, in order."""
+    """Steps with holes. `made_by` names the rules that made the sketch, in order."""
 
     steps: tuple[Step, ...] = ()
     holes: tuple[Hole, ...] = ()
@@ -48,18 +48,18 @@ class Sketch:
 
     @cached_property
     def hash(self) -> str:
-        """The sketch's identity: the steps with their holes, and the holes' domains."""
+        """The sketch's identity: its steps with their holes, and the options of the holes."""
         text = json.dumps([[to_json(s) for s in self.steps], [[h.name, h.options] for h in self.holes]])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def text(self) -> str:
-        """The steps with their holes, as a trace's JSON."""
+        """The steps with their holes, in the JSON form of a trace."""
         return Trace(self.steps).to_json()
 
     @property
     def size(self) -> int:
-        """Number of candidates."""
+        """The number of candidates."""
         total = 1
         for h in self.holes:
             total *= len(h.options)
@@ -73,11 +73,11 @@ class Sketch:
 
     @cached_property
     def _open(self) -> tuple[bool, ...]:
-        """Which steps have holes; the others are those of every candidate."""
+        """For each step, whether it has holes. Steps without holes are the same for every candidate."""
         return tuple(bool(refs(s)) for s in self.steps)
 
     def fill(self, decisions: Decisions) -> Trace:
-        """The trace under decisions. Raises ScheduleError when one is missing or not among its options."""
+        """The trace for these decisions. Raises ScheduleError if one is missing or not among its options."""
         for h in self.holes:
             if decisions.get(h.name) not in h.options:
                 raise ScheduleError(f"hole {h.name!r} cannot be {decisions.get(h.name)}.")

@@ -1,14 +1,14 @@
 """Sliding windows: a stage keeps the rows that earlier iterations have computed, and computes only new rows.
 
-    for i.1: reads P[i.1 … i.1 + 2]     computes P[i.1 + 2]       P[r] is kept at place r % 3
+    for i.1: reads P[i.1 … i.1 + 2]     computes P[i.1 + 2]       P[r] is kept at index r % 3
 
     turn v reads      [low + c*v, low + c*v + e)              the window: e rows, which move by c
-    turn v computes   [low + c*v + e - c, low + c*v + e)      what is new
-    turns -m … -1     do so, too, and nothing else            they warm up: m = ceil((e - c) / c)
+    turn v computes   [low + c*v + e - c, low + c*v + e)      the new rows
+    turns -m … -1     compute their rows, and nothing else      they warm up: m = ceil((e - c) / c)
 
-If a sliding stage reads another stage that slides along the same loop, its reads are counted for the elements
-that it computes, not for all that it keeps. The reader warms up itself, and the stage that it reads warms up
-that much earlier.
+If a sliding stage reads another stage that slides along the same loop, only the elements that it computes
+count as its reads, not all that it keeps. The reader warms up itself, and the stage that it reads warms up
+before that, as many turns earlier.
 Source: sliding windows and storage folding of Halide (Ragan-Kelley et al., PLDI 2013).
 """
 
@@ -41,25 +41,25 @@ from autotensor.te.tensor import AxisKind
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The region that one iteration reads of a stage whose storage lies outside of the loop."""
+    """The region of a stage that one iteration reads, if the stage's storage is outside of the loop."""
 
     box: tuple[Span, ...]  # one span per axis of the stage
-    along: int  # the axis along which it moves
-    new: Number  # the part of the box's extent along that axis that no iteration before has computed
+    along: int  # the axis along which the region moves
+    new: Number  # extent of the part along that axis that no earlier iteration has computed
 
     @property
     def rows(self) -> Number:
-        """Places of the ring."""
+        """Number of rows in the ring."""
         return self.box[self.along].extent
 
     @property
     def kept(self) -> Number:
-        """How much of the extent iterations before have computed."""
+        """The part of the extent that earlier iterations have computed."""
         return self.rows - self.new
 
     @property
     def early(self) -> Number:
-        """Iterations before the first one; they compute the rows that the first one would find kept."""
+        """Number of extra iterations before the first. They compute the rows that the first finds kept."""
         return ceil_div(self.kept, self.new)
 
     def computed(self) -> tuple[Span, ...]:
@@ -72,10 +72,11 @@ class Window:
 
 
 def window_of(stage: Stage, box: Sequence[Span], later: Sequence[Span]) -> Window:
-    """The window of a stage that reads `box` in one iteration and `later` in the next one.
+    """The window of a stage of which one iteration reads `box`, and the next one reads `later`.
 
-    Raises ScheduleError unless it moves forwards along one axis, by as much in every iteration; of a
-    population only if that holds for none; the others keep nothing.
+    Raises ScheduleError unless the window moves forwards along one axis, by the same step in every iteration.
+    For a population, it raises only if this holds for no candidate; candidates for which it fails keep
+    nothing.
     """
     steps = [_moved(now, then) for now, then in zip(box, later, strict=True)]
     moving = [n for n, step in enumerate(steps) if any_of(step != 0)]
@@ -103,14 +104,14 @@ def _unsteady(stage: Stage, steps: Sequence[Number]) -> ScheduleError:
 
 
 def _moved(now: Span, later: Span) -> Number:
-    """By how much a span starts further on; something large where that is not a constant."""
+    """The distance by which a span moves; something large if the distance is not a constant."""
     apart = modular(later.at - now.at)
     return where(apart > PRIME // 2, apart - PRIME, apart)
 
 
 def check_storage_loop(state: State, stage: Stage) -> None:
-    """Raises ScheduleError unless a stage's storage may lie where it does: right outside a plain loop of a
-    stage that is computed by itself."""
+    """Raises ScheduleError unless a stage's storage is at a loop where it may be: directly outside a plain
+    loop of a stage at root."""
     place = stage.place
     assert isinstance(place, At)
     host, start = state.stage(place.stage), f"store_at: loop {place.axis!r} of {place.stage!r}"

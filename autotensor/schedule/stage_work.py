@@ -1,9 +1,9 @@
-"""How many operations a stage really executes at a point.
+"""The number of operations that a stage really executes at one point.
 
     select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
 
-Choices between rows by position, as in transforms, cost one row only: where positions are unrolled, the other
-rows vanish. A repeated subexpression is computed once.
+A choice between rows by position, as in transforms, costs only one row, because the other rows vanish when
+positions are unrolled. A repeated subexpression is computed once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from autotensor.ir.expr import Binary, Call, Cmp, Compare, Expr, Load, Op, Selec
 from autotensor.ir.visit import contains
 from autotensor.te.stage import StageOp, distinct_operations, evaluated
 
-ROOTS = ("sqrt", "rsqrt")  # roots take as long as a division
-SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # functions that are one instruction each
+ROOTS = ("sqrt", "rsqrt")  # a root takes as long as a division
+SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # each of these functions is one instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class SlowWork:
     """Operations of one point that take many times as long as an addition."""
 
     divisions: int = 0  # divisions and square roots of floats
-    calls: int = 0  # calls of functions of a number (exp)
+    calls: int = 0  # calls of functions of one number (exp)
 
 
 NO_SLOW_WORK = SlowWork()
@@ -32,7 +32,7 @@ NO_SLOW_WORK = SlowWork()
 
 @lru_cache(maxsize=4096)
 def slow_work(bodies: tuple[Expr, ...]) -> SlowWork:
-    """The slow work of a stage's bodies; a repeated subexpression is computed once."""
+    """The slow work of a stage's bodies. A repeated subexpression counts once."""
     divisions = calls = 0
     for e in evaluated(bodies):
         match e:
@@ -46,7 +46,7 @@ def slow_work(bodies: tuple[Expr, ...]) -> SlowWork:
 
 
 def executed(op: StageOp) -> float:
-    """Floating-point operations of one point, joins included."""
+    """The number of floating-point operations of one point, including joins."""
     return sum(_executed(body) for body in op.bodies) + op.joins()
 
 
@@ -59,7 +59,7 @@ def _executed(body: Expr) -> float:
 
 
 def _rows(body: Expr) -> list[Expr]:
-    """The alternatives of a chain of choices by position; the body itself where there is no such chain."""
+    """The alternatives of a chain of choices by position; the body itself if there is no chain."""
     rows = []
     while isinstance(body, Select) and _is_position(body.cond):
         rows.append(body.then)

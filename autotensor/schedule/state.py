@@ -1,10 +1,10 @@
-"""State: the frozen picture of all loops of a schedule. Primitives map states to states; lowering reads the
-last one.
+"""State: all loops of a schedule at one moment, frozen. Primitives map states to states, and lowering reads
+the last state.
 
-    State ── stages ──▶ Stage ── op (what), leaves (loops, outer to inner), relations (leaves → axes), place
+    State ── stages ──▶ Stage ── op, leaves (loops, outer to inner), relations (leaves → axes), place
 
-Extents are not stored: `extents.py` derives them from the relations, because attaching a stage shrinks its
-loops.
+Extents are not stored. `extents.py` derives them from the relations, because attaching a stage changes the
+extents of its loops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotensor.te.scan import hosts, steps_of
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Stands for a number that the search decides: component `index` of the hole's chosen option."""
+    """Stands for a number that the search decides: component `index` of the chosen option of a hole."""
 
     hole: str
     index: int = 0
@@ -38,7 +38,7 @@ Size = int | Ref  # a factor in a sketch may be undecided
 class Split:
     """`parent` = children[0] … children[n-1], where children 1… have the extents `factors`.
 
-    With `nparts`, the outermost child has that extent and the one factor is derived.
+    With `nparts`, the outermost child has that extent, and the single factor is derived.
     """
 
     parent: str
@@ -49,7 +49,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """`fused` runs over a × b, b fastest."""
+    """`fused` runs over a × b; b changes fastest."""
 
     a: str
     b: str
@@ -63,14 +63,16 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """The stage is not computed at all: its expression stands in its consumers."""
+    """The stage is not computed. Its expression is part of its consumers."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The stage is computed inside loop `axis` of stage `stage`, as much as an iteration of it needs.
+    """The stage is computed inside loop `axis` of stage `stage`. Each iteration computes the part that it
+    needs.
 
-    store: the loop outside of it in each iteration of which the stage's storage lives; "": in each of `axis`.
+    store: a loop outside of `axis`; the stage's storage is kept during each of its iterations. "": the
+    storage is kept during one iteration of `axis`.
     """
 
     stage: str
@@ -91,15 +93,19 @@ class Stage:
     place: Place = Root()
     scope: Scope = Scope.GLOBAL
     pragmas: tuple[tuple[str, str, str], ...] = ()  # (axis, key, value)
-    storage: tuple[tuple[str, ...], int] | None = None  # axes of the private buffer, and padding of its rows
-    align: tuple[str, int, int] | None = None  # an axis of it: its stride is offset modulo factor
-    swizzle: int = 0  # elements that stay together when its rows are mixed up; 0: they are not
-    turns: int = 1  # boxes kept in shared memory: of this turn and of those computed ahead
-    # loops that are not run, because the values of their variables are known inside those around them
-    solved: tuple[str, ...] = ()  # spatial: where the term goes
-    scanned: str = ""  # reduction axis along which each element has one term more than the one before
-    sorted: str = ""  # along which the elements are sorted for their ranks
-    carries: bool = False  # state, from step to step along its first axis: it is computed by itself
+    # axes in the order of the private buffer, and padding of its rows
+    storage: tuple[tuple[str, ...], int] | None = None
+    # an axis of the private buffer whose stride is offset modulo factor
+    align: tuple[str, int, int] | None = None
+    # number of elements that stay together when chunks of rows are permuted; 0: not permuted
+    swizzle: int = 0
+    turns: int = 1  # boxes kept in shared memory: the one of this turn, and those computed ahead
+    # loops that do not run, because the values of their variables follow from the loops around them
+    solved: tuple[str, ...] = ()  # spatial axes that give the element to which a term belongs
+    # axis along which each element of a running reduction has one term more than the one before
+    scanned: str = ""
+    sorted: str = ""  # axis along which the elements are sorted to find their ranks
+    carries: bool = False  # it carries state from step to step along its first axis, and is computed at root
 
     @staticmethod
     def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:
@@ -111,11 +117,11 @@ class Stage:
 
     @property
     def touched(self) -> bool:
-        """Whether a loop primitive has been applied, or the stage's loops cannot be chosen."""
+        """Whether a loop primitive has been applied, or the stage's loops cannot be changed."""
         return self.carries or bool(self.relations) or self.leaves != Stage.of(self.op).leaves
 
     def leaf(self, axis: str) -> Axis:
-        """The loop of that name. Raises ScheduleError with the names that exist."""
+        """The loop with this name. Raises ScheduleError with the names that exist."""
         for leaf in self.leaves:
             if leaf.name == axis:
                 return leaf
@@ -127,22 +133,22 @@ class Stage:
         return self.leaves.index(self.leaf(axis))
 
     def replacing(self, axis: str, *new: Axis) -> Stage:
-        """The stage with one loop replaced by others in its place."""
+        """The stage with one loop replaced by other loops at the same position."""
         at = self.position(axis)
         return replace(self, leaves=(*self.leaves[:at], *new, *self.leaves[at + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All stages, producers first. Inputs, outputs and the calling order are the DAG's."""
+    """All stages, producers first. The DAG has the inputs, the outputs and the order of arguments."""
 
     dag: ComputeDAG
     stages: tuple[Stage, ...]
 
     @staticmethod
     def initial(dag: ComputeDAG) -> State:
-        """Each stage by itself, except the intermediate values of a scan's step, which are computed where the
-        step begins."""
+        """All stages at root, except the intermediate values of a scan's step, which are computed at the
+        beginning of the step."""
         inside = {
             op.name: At(host.name, host.axes[0].name)
             for host in hosts(dag.stages, dag.carried)
@@ -169,11 +175,11 @@ class State:
         return any(s.name == name for s in self.stages)
 
     def with_stage(self, stage: Stage) -> State:
-        """The state with the stage of that name replaced."""
+        """The state with the stage of the same name replaced."""
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
 
     def inserting(self, stage: Stage, *, before: str) -> State:
-        """The state with a new stage placed before another."""
+        """The state with a new stage before another one."""
         at = self.names.index(before)
         return replace(self, stages=(*self.stages[:at], stage, *self.stages[at:]))
 
@@ -188,7 +194,7 @@ class State:
         return None
 
     def buffer(self, name: str) -> Buffer:
-        """An input or a stage's result, by name."""
+        """The input or the stage's result with this name."""
         buffers = (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers))
         for b in buffers:
             if b.name == name:
@@ -208,7 +214,7 @@ class State:
         return any(b in self.dag.outputs for b in stage.op.buffers)
 
     def attached(self, stage: str, axis: str | None = None) -> tuple[Stage, ...]:
-        """Stages computed inside a stage (inside one of its loops)."""
+        """Stages computed inside a stage, or inside one of its loops."""
         return tuple(
             s
             for s in self.stages
@@ -216,13 +222,13 @@ class State:
         )
 
     def constant_stages(self) -> frozenset[str]:
-        """Names of root stages that depend on constants only: they are prepared once, not run."""
+        """Names of root stages that depend only on constants: they are prepared once."""
         known = set(self.dag.constants)
         found: set[str] = set()
         for s in self.live():
             reads = s.op.reads()
             constant = bool(reads) and all(b.name in known for b in reads) and not self.is_output(s)
-            constant = constant and not s.op.is_open  # a call passes an open extent
+            constant = constant and not s.op.is_open  # a call passes an open extent, so it is not constant
             if constant:
                 known.update(b.name for b in s.op.buffers)
                 if isinstance(s.place, Root):
@@ -231,7 +237,7 @@ class State:
 
 
 def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> StageOp:
-    """The op reading `new` wherever it read `old`; `index` maps the old indices to new ones."""
+    """The op, reading `new` wherever it read `old`. `index` maps the old indices to new ones."""
 
     def swap(node: object) -> Expr | None:
         if isinstance(node, Load) and node.buffer is old:
@@ -242,12 +248,12 @@ def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> Sta
 
 
 def nested(op: StageOp, producer: StageOp) -> int:
-    """The most levels that the op's expressions have, with the producer's expressions in place of its
-    reads."""
+    """The most levels that the op's expressions have after the producer's expressions replace the op's reads
+    of them."""
     return _levels(op.bodies) + _levels(producer.bodies)
 
 
-@lru_cache(maxsize=4096)  # rules ask of the same stages again and again
+@lru_cache(maxsize=4096)  # rules call this again and again for the same stages
 def _levels(bodies: tuple[Expr, ...]) -> int:
     return max(height(b) for b in bodies)
 

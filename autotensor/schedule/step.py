@@ -1,9 +1,10 @@
-"""Steps: one recorded application of a primitive each.
+"""Steps: each one records that a primitive was applied.
 
-A step is a frozen dataclass of its arguments; `apply` is a pure function from `State` to `State`. The
+A step is a frozen dataclass of its arguments, and `apply` is a pure function from `State` to `State`. The
 decorator registers the class in STEPS under its name, which is also its tag in JSON. There are no handles:
-stages and axes are named. An argument's type says what it is (KINDS): a `StageName` and an `AxisName` change
-with the names of another DAG, a `Word` does not; an axis belongs to the stage that is named last before it.
+stages and axes are named. An argument's type says what kind of name it is (KINDS). A `StageName` or an
+`AxisName` changes when the DAG has other names; a `Word` does not. An axis belongs to the last stage that is
+named before it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Step(Protocol):
     def apply(self, state: State) -> State: ...
 
     def call(self) -> str:
-        """The call a person would write, on a schedule named `s`."""
+        """The call that a person would write, for a schedule named `s`."""
         ...
 
 
@@ -41,7 +42,7 @@ C = TypeVar("C", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def step(cls: C) -> C:
-    """Makes the class a frozen dataclass and registers it in STEPS. Raises ScheduleError as `kinds` does."""
+    """Makes the class a frozen dataclass, and registers it in STEPS. Raises ScheduleError as `kinds` does."""
     made: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
     kinds(made)
     STEPS[made.__name__] = made
@@ -49,7 +50,7 @@ def step(cls: C) -> C:
 
 
 def to_json(s: Step) -> list[Any]:
-    """`[name, argument, …]`; holes become {"hole": …}."""
+    """`[name, argument, …]`. A hole becomes {"hole": …}."""
     return [type(s).__name__, *(_plain(getattr(s, name)) for name in _arguments(type(s)))]
 
 
@@ -59,7 +60,7 @@ def _arguments(cls: type[Step]) -> tuple[str, ...]:
 
 
 def from_json(data: Any) -> Step:
-    """The step of a JSON list. Raises ScheduleError for an unknown step or arguments that do not fit."""
+    """The step of a JSON list. Raises ScheduleError for an unknown step, or arguments that do not fit."""
     name = data[0] if isinstance(data, list) and data else data
     if not isinstance(name, str) or name not in STEPS or not isinstance(data, list):
         raise ScheduleError(
@@ -107,7 +108,7 @@ def _is_size(v: Any) -> bool:
     return isinstance(v, Ref) or (_is_int(v) and v > 0)
 
 
-Names = Mapping[str, str]  # stages and tensors by name, axes as `stage.axis`
+Names = Mapping[str, str]  # stages and tensors by name, axes by `stage.axis`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Kind:
     test: Callable[[Any], bool]
     rename: Callable[[Any, str, Names], Any] = lambda value, stage, names: (
         value
-    )  # `stage`: whose axes it names
+    )  # `stage`: the stage whose axes the value names
 
 
 def _each(words: str, kind: Kind) -> Kind:
@@ -155,7 +156,7 @@ KINDS: dict[Any, Kind] = {  # by the annotation of a step's field
 def kinds(cls: type) -> Mapping[str, Kind]:
     """The kinds of a step's arguments, in order.
 
-    Raises ScheduleError for an argument of another type, and unless a stage or tensor comes first.
+    Raises ScheduleError for an argument of another type, and if the first argument is not a stage or tensor.
     """
     types = get_type_hints(cls, include_extras=True)
     known = {f.name: KINDS.get(types[f.name]) for f in dataclasses.fields(cls)}
@@ -174,7 +175,7 @@ def kinds(cls: type) -> Mapping[str, Kind]:
 
 
 def refs(s: Step) -> tuple[Ref, ...]:
-    """Holes that the step mentions."""
+    """The holes that the step mentions."""
     found: list[Ref] = []
 
     def visit(value: Any) -> None:
@@ -209,7 +210,7 @@ def fill(s: Step, values: Mapping[str, tuple[int, ...]]) -> Step:
 
 
 def quoted(names: tuple[str, ...]) -> str:
-    """Names as arguments of a call: `"y.0", "x"`."""
+    """Names, as arguments of a call: `"y.0", "x"`."""
     return ", ".join(f'"{n}"' for n in names)
 
 
@@ -217,7 +218,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def rename(s: Step, names: Names) -> Step:
-    """The step in other names: base names inside derived ones (`(y.0*x)`, `A.local:C`) are mapped too."""
+    """The step with other names. Names inside derived names (`(y.0*x)`, `A.local:C`) are mapped, too."""
     stage, values = "", []
     for argument, kind in kinds(type(s)).items():
         value = getattr(s, argument)
@@ -228,7 +229,7 @@ def rename(s: Step, names: Names) -> Step:
 
 
 def rename_stage(name: str, names: Names) -> str:
-    """`A.local:C` under the map: every base word but the derived suffixes."""
+    """`A.local:C` under the map. Every word is mapped except derived suffixes."""
     parts = re.split(r"([.:])", name)
     return "".join(
         names.get(p, p) if _WORD.fullmatch(p) and (n == 0 or parts[n - 1] == ":") else p
@@ -237,10 +238,10 @@ def rename_stage(name: str, names: Names) -> str:
 
 
 def rename_axis(name: str, stage: str, names: Names) -> str:
-    """`(y.0*x)` of `stage` under the map.
+    """`(y.0*x)` of `stage`, under the map.
 
-    Axes of `C.local` and `C.rf` are those of C; copies (`A.local:C`) and packed tensors have axes of their
-    own, the same under all names.
+    `C.local` and `C.rf` have the axes of C. Copies (`A.local:C`) and packed tensors have axes of their own,
+    which are the same under all names.
     """
     if ":" in stage or ".packed" in stage:
         return name

@@ -1,4 +1,4 @@
-"""Traces: the steps of a schedule, in order. Replay gives the state; records and files carry it as JSON."""
+"""Traces: the steps of a schedule, in order. Replay gives the state. Records and files hold the JSON."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def hash_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trace(ShownInNotebooks):
-    """Steps in order. Extending shares structure; undoing is `Trace(steps[:-1])`."""
+    """Steps in order. Longer traces share steps with shorter ones; `Trace(steps[:-1])` undoes a step."""
 
     steps: tuple[Step, ...] = ()
-    # its JSON where somebody has it already: a search writes it from the sketch's
+    # the trace's JSON, if it is known already: a search writes it from the sketch's JSON
     text: str | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def then(self, *steps: Step) -> Trace:
@@ -46,7 +46,7 @@ class Trace(ShownInNotebooks):
         return state
 
     def _pointing_at(self, n: int) -> str:
-        """The steps up to number n, which is marked."""
+        """The steps up to step n, with step n marked."""
         return "\n".join(f"{'>' if m == n else ' '} {s.call()}" for m, s in enumerate(self.steps[: n + 1]))
 
     def fill(self, values: Mapping[str, tuple[int, ...]]) -> Trace:
@@ -54,7 +54,7 @@ class Trace(ShownInNotebooks):
         return Trace(tuple(fill(s, values) for s in self.steps))
 
     def renamed(self, names: Mapping[str, str]) -> Trace:
-        """The trace for the same DAG under other names (see ComputeDAG.canonical)."""
+        """The trace for the same DAG with other names (see ComputeDAG.canonical)."""
         return Trace(tuple(rename(s, names) for s in self.steps))
 
     def to_json(self) -> str:
@@ -64,7 +64,7 @@ class Trace(ShownInNotebooks):
 
     @staticmethod
     def from_json(text: str) -> Trace:
-        """Raises ScheduleError for text that is not a trace of this version."""
+        """The trace of this JSON text. Raises ScheduleError for text that is not a trace of this version."""
         try:
             data: Any = json.loads(text)
         except (ValueError, RecursionError) as e:
@@ -83,7 +83,7 @@ class Trace(ShownInNotebooks):
         return hash_of(self.to_json())
 
     def to_python(self) -> str:
-        """The calls that a person would write, on a schedule named `s`."""
+        """The calls that a person would write, for a schedule named `s`."""
         return "\n".join(s.call() for s in self.steps)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The primitives, one in a file; importing this package files them all in STEPS."""
+"""The primitives, one per file. Importing this package registers all of them in STEPS."""
 
 from __future__ import annotations
 

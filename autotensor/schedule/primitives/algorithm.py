@@ -16,14 +16,16 @@ from autotensor.te.scan import before_of
 
 @step
 class UseAlgorithm:
-    """Replace a stage by stages that compute the same in another way.
+    """Replaces a stage by stages that compute the same in another way.
 
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
-    First among the steps that touch the stage. The new stages are named behind the stage's own name. The last
-    one carries state where it reads `X.before`, X its own result. Stages whose results the last one
-    takes over are gone, and who reads those comes behind it.
-    Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
+    This must be the first step that touches the stage. The names of the new stages begin with the stage's own
+    name. The last new stage carries state if it reads `X.before`, where X is its own result. If the last
+    stage also takes over the results of other stages, these are removed, and the readers of their results
+    come after it.
+    Raises ScheduleError for an unknown algorithm, a scheduled stage, or a stage that does not fit the
+    algorithm.
     """
 
     stage: StageName
@@ -57,7 +59,7 @@ class UseAlgorithm:
 
 
 def _taken_over(state: State, op: StageOp) -> State:
-    """The state without the stages whose buffers `op` writes too; what needs these stands behind it."""
+    """The state without the stages whose buffers `op` also writes. Readers of these come after `op`."""
     others = [s for s in state.stages if s.op is op or not set(s.op.buffers) <= set(op.buffers)]
     front, behind = [], []
     late = set(op.buffers)
@@ -72,11 +74,11 @@ def _taken_over(state: State, op: StageOp) -> State:
 
 
 def algorithms_of(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The algorithms of stages that are not computed as they are written."""
+    """The algorithms of the stages that are computed in another way than they are written."""
     return tuple(s.algorithm for s in steps if isinstance(s, UseAlgorithm))
 
 
 def algorithm_tolerance(trace: Trace) -> float | None:
-    """The error that a trace may have by the algorithms that it names; None when they are exact."""
+    """The error that a trace's algorithms allow; None if all of them are exact."""
     named = [ALGORITHMS.get(name).tolerance for name in algorithms_of(trace.steps)]
     return max((t for t in named if t is not None), default=None)

@@ -14,22 +14,22 @@ from autotensor.te.thread import ALL_AXES, BLOCK_AXES, VTHREAD
 
 @step
 class Bind:
-    """Give the iterations of a loop to an axis of the GPU's threads.
+    """Gives the iterations of a loop to an axis of the GPU's threads.
 
         for i.0 in 0..16:             ──Bind("C", "i.0", "blockIdx.x")──▶  16 blocks of 64 threads:
           for i.1 in 0..64: C[…] = …    Bind("C", "i.1", "threadIdx.x")      C[blockIdx.x*64 + threadIdx.x]
 
-    thread: blockIdx.x … blockIdx.z, threadIdx.x … threadIdx.z, or vthread: iterations of a virtual thread all
-    belong to the same thread, which does them side by side (what they share is done once):
+    thread: blockIdx.x … blockIdx.z, threadIdx.x … threadIdx.z, or vthread. All iterations of a vthread loop
+    run on the same thread, side by side, and work that they share is done once:
 
         for v in vthread(2): S(v); T(v)     ──▶     S(0); S(1); T(0); T(1)
 
-    A reduction loop bound to threadIdx makes a cross-thread reduction: every thread sums up its part, and the
-    parts are joined in shared memory. Loops of one kernel that are bound to the same axis run on the same
-    threads; those beyond a shorter loop's extent idle.
-    Raises ScheduleError for an unknown thread axis, a marked loop, an axis of which the stage has bound
-    another loop, a reduction over blocks or virtual threads, or a blockIdx loop of an attached stage.
-    Source: `bind` of TVM (Chen et al., OSDI 2018); virtual threads, section 4.4 there.
+    A reduction loop bound to threadIdx becomes a cross-thread reduction: every thread computes the sum of its
+    part, and the sums are joined in shared memory. Loops of one kernel that are bound to the same axis run on
+    the same threads. If one of these loops is shorter, the threads beyond its extent are idle.
+    Raises ScheduleError for an unknown thread axis, a marked loop, an axis that another loop of the stage is
+    bound to, a reduction over blocks or virtual threads, or a blockIdx loop of an attached stage.
+    Source: `bind` of TVM (Chen et al., OSDI 2018); virtual threads: section 4.4 of that paper.
     """
 
     stage: StageName

@@ -1,4 +1,4 @@
-"""Copies near the consumer: cache_read, cache_write."""
+"""Copies of a tensor near its consumer: cache_read, cache_write."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def scope_of(verb: str, name: str) -> Scope:
 
 @step
 class CacheRead:
-    """Give some readers of a tensor a copy of their own, to be placed with compute_at.
+    """Gives some readers of a tensor a copy of their own, which compute_at can then place.
 
         C[i] = f(A[i])     ──CacheRead("A", "local", ("C",))──▶    A.local:C[i] = A[i]; C[i] = f(A.local:C[i])
 
-    tensor: an input or the result of a stage. readers: stages; () means all of them.
-    Raises ScheduleError for an unknown tensor or scope, or a reader that does not read it.
+    tensor: an input, or the result of a stage. readers: names of stages; () means all readers.
+    Raises ScheduleError for an unknown tensor or scope, or a reader that does not read the tensor.
     """
 
     tensor: StageName
@@ -63,11 +63,12 @@ class CacheRead:
 
 @step
 class CacheWrite:
-    """Compute a stage into a buffer near by and copy it out; then the copy's loops host the computing ones.
+    """Computes a stage into a buffer of its own and copies that out. Loops of the copy can then host the
+    stage.
 
         C[i] = Σ_k …        ──CacheWrite("C", "local")──▶     C.local[i] = Σ_k …;  C[i] = C.local[i]
 
-    Raises ScheduleError when the stage's loops have been changed already, or it has several outputs.
+    Raises ScheduleError when the stage's loops have already been changed, or the stage has several outputs.
     """
 
     stage: StageName

@@ -15,13 +15,14 @@ from autotensor.te.thread import BLOCK_AXES
 
 @step
 class ComputeAt:
-    """Compute a stage inside a loop of a consumer, just as much as that iteration needs.
+    """Computes a stage inside a loop of a consumer. Each iteration computes only the part that it needs.
 
         for i: B[i] = f(i)                ──ComputeAt("B", "C", "i.0")──▶     for i.0:
         for i.0: for i.1: C = B[i]+B[i+1]                                       for i in box: B = …
                                                                                for i.1: C = …
 
-    The box comes from the consumer's access functions; the stage's own extents shrink to it.
+    The box is derived from the consumer's access functions, and the stage's own extents become those of the
+    box.
     Raises ScheduleError when the stage is an output, is read outside that loop, or the loop is vectorized.
     """
 
@@ -91,7 +92,7 @@ def _check_cycle(state: State, stage: Stage) -> None:
 
 @step
 class ComputeRoot:
-    """Compute a stage by itself again, undoing compute_at."""
+    """Computes a stage at root again; this undoes compute_at."""
 
     stage: StageName
 
@@ -109,12 +110,12 @@ class ComputeRoot:
 
 @step
 class Inline:
-    """Replace every read of a stage by its expression.
+    """Replaces every read of a stage by the stage's expression.
 
         B[i] = A[i] * 2;  C[i] = B[i] + 1     ──Inline("B")──▶     C[i] = A[i] * 2 + 1
 
-    Raises ScheduleError when the stage is an output, a reduction, or hosts another stage, and when a reader's
-    expression would be nested too deep.
+    Raises ScheduleError when the stage is an output or a reduction, or hosts another stage, and when a
+    reader's expression would have too many levels.
     """
 
     stage: StageName

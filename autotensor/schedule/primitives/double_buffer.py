@@ -1,4 +1,4 @@
-"""double_buffer: the next turn's copy is fetched while this turn's is computed with."""
+"""double_buffer: the copy for the next turn is loaded while this turn computes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from autotensor.ir.func import Scope
 from autotensor.schedule.state import At, State
 from autotensor.schedule.step import StageName, step
 
-MOST = 4  # turns: more have never paid, and shared memory is short
+MOST = 4  # most turns: more have never been faster, and shared memory is small
 
 
 @step
 class DoubleBuffer:
-    """Keep several turns' boxes of a stage in shared memory, and compute it ahead of its loop.
+    """Keeps the boxes of several turns of a stage in shared memory, and computes the stage ahead of its loop.
 
         for k:              ──DoubleBuffer("S", 2)──▶     S[0] = f(0)
           S = f(k)                                        for k:
           C += S                                            if k + 1 < n: S[(k + 1) % 2] = f(k + 1)
                                                             C += S[k % 2]
 
-    turns: boxes that are kept, 2 to 4; the stage is computed turns - 1 turns ahead. The loop that it is
-    attached to then needs one barrier a turn instead of two, and loads are on their way meanwhile.
-    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when the loop is
-    not a plain one, or the stage reads another that is computed in the same turn.
+    turns: the number of boxes that are kept, 2 to 4. The stage is computed turns - 1 turns ahead. Then the
+    loop that it is attached to needs one barrier per turn instead of two, and loads run in the meantime.
+    Raises ScheduleError unless the stage is attached and in shared memory. Lowering raises when the loop is
+    marked or otherwise not plain, or when the stage reads another stage that is computed in the same turn.
     Source: `double_buffer` of TVM; software pipelining (Lam, PLDI 1988).
     """
 

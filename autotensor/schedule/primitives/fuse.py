@@ -1,4 +1,4 @@
-"""fuse: two adjacent loops into one."""
+"""fuse: makes one loop of two adjacent loops."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from autotensor.schedule.step import AxisName, StageName, step
 
 @step
 class FuseStep:
-    """Fuse a loop with the one directly inside it.
+    """Fuses a loop with the loop directly inside it.
 
         for i in 0..4:                              ──Fuse("C", "i", "j")──▶    for (i*j) in 0..32:
           for j in 0..8: S(i, j)                                                  S((i*j) // 8, (i*j) % 8)
 
-    Raises ScheduleError if the loops are not adjacent in that order, differ in kind, carry marks or host
+    Raises ScheduleError if the loops are not adjacent in this order, differ in kind, have marks, or host
     stages.
     """
 

@@ -1,4 +1,4 @@
-"""layout: a tensor in another arrangement of its elements."""
+"""layout: copies a tensor into another order of its elements."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from autotensor.schedule.state import Ref, Size, Stage, State, redirect
 from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.te.dag import IterDef, StageOp
 
-SIDE = 8  # side of a square that is transposed in registers
+SIDE = 8  # side of a square that is transposed in registers, in elements
 WORD, VECTOR = 4, 64  # bytes
-MANY = 64  # turns of a parallel loop that are enough
+MANY = 64  # this many turns of a parallel loop are enough
 
 
 @step
 class Layout:
-    """Copy a tensor into tiles and permute its dimensions; its readers read the copy.
+    """Copies a tensor into tiles and permutes its dimensions. Its readers then read the copy.
 
         W[o, i]   ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶   W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i]
 
-    tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or
-    `d.0`, `d.1`. The copy of a constant tensor is made once (the prepare part); copies of others are made in
-    every call, in parallel, and in vectors or squares of them where memory is walked along its last dimension
-    or across it. Padding holds zeros.
-    Raises ScheduleError for an unknown tensor or an order that does not name every part once.
+    tiles: (dimension, factor) for each dimension that is divided. order: the dimensions of the copy, as `d`,
+    or as `d.0` and `d.1`. The copy of a constant tensor is made once (in the prepare part). Copies of other
+    tensors are made in every call, in parallel. They move vectors if memory is read along the copy's last
+    dimension, and squares of vectors if it is read across. Padding holds zeros.
+    Raises ScheduleError for an unknown tensor, or an order that does not name every part exactly once.
     """
 
     tensor: StageName
@@ -97,10 +97,10 @@ def _part(index: tuple[Expr, ...], factors: dict[int, Size], part: str) -> Expr:
 
 
 def copy_loops(op: StageOp) -> tuple[Step, ...]:
-    """Loops of a copy that is made in every call.
+    """The loops of a copy that is made in every call.
 
-    Where the tensor runs along another dimension than the copy, squares are turned: a row of each is read
-    and written as a vector. Words of elements of fewer than 32 bits are written side by side.
+    If the tensor runs along another dimension than the copy, squares are transposed: each of their rows is
+    read and written as a vector. Words of elements of fewer than 32 bits are written side by side.
     """
     name, *outer, last = op.name, *(a.name for a in op.axes)
     body = op.bodies[0]
@@ -132,9 +132,9 @@ def copy_loops(op: StageOp) -> tuple[Step, ...]:
 
 
 def _words(body: Load, outer: Sequence[str], extents: Mapping[str, int], last: str) -> int:
-    """How many words side by side are written as a vector; 0 where the copy does not end in words.
+    """The number of words that are written as one vector; 0 if the copy's last dimension is not a word.
 
-    A word is a group of elements of fewer than 32 bits, as dot instructions take them.
+    A word is a group of elements of fewer than 32 bits, in the form that dot instructions read.
     """
     size = body.dtype.bytes
     if not outer or size >= WORD or extents[last] * size != WORD:
@@ -148,7 +148,7 @@ def _steps(body: Load, *axes: str) -> tuple[int, ...]:
 
 
 def access_step(load: Load, axis: str) -> int:
-    """Elements from one step of an axis to the next; 0 where it is unknown."""
+    """Elements in memory from one step of an axis to the next; 0 if that is not known."""
     total = 0
     for index, stride in zip(load.indices, load.buffer.row_major(), strict=True):
         a = access(index)

@@ -1,4 +1,4 @@
-"""look_ahead: a recurrence reads its state many steps back."""
+"""look_ahead: a recurrence reads the state of a step that is further back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from autotensor.te.look_ahead import joined
 
 @step
 class LookAhead:
-    """Join the steps of a scan, so that neighbouring ones do not wait for one another.
+    """Joins the steps of a scan, so that neighbouring steps do not wait for one another.
 
         for t: y[t] = a*y[t-1] + x[t]     ──LookAhead("y", 4)──▶     for t: y[t] = x[t] + … + a**4*y[t-4]
 
-    Afterwards the loop over steps may be split by up to as many, and the inner part vectorized. Sums are
-    added in another order, which rounds differently. Inline what a step computes on its way first.
-    Raises ScheduleError where a step is neither a sum of coefficient × steps before nor an extreme, or loops
-    have been changed.
+    Afterwards the loop over steps may be split by at most `steps`, and the inner part vectorized. Sums are
+    added in another order, so they round differently. Inline the intermediate values of a step before this.
+    Raises ScheduleError if a step is neither a sum of coefficient × earlier step nor a minimum or maximum, or
+    if loops have been changed.
     """
 
     stage: StageName

@@ -29,18 +29,18 @@ def _marked(state: State, verb: str, stage_name: str, axis_name: str, mark: Mark
 
 @step
 class Vectorize:
-    """All iterations at once, in vector registers.
+    """Runs all iterations at once, in vector registers.
 
         for i in 0..16: C[i] = A[i]     ──Vectorize("C", "i")──▶     C[0:16] = A[0:16]
 
-    Loops inside it stay loops, over vectors. The lanes of a reduction loop accumulate by themselves and are
-    joined behind it, one half with the other until one is left:
+    Loops inside the vectorized loop stay loops, over vectors. For a reduction loop, each lane has a sum of
+    its own. After the loop the lanes are joined, one half with the other, until one is left:
 
         for k.1 in 0..16: for k.0: C += A[k.0*16 + k.1]     ──▶     L[0:16] = 0
                                                                     for k.0: L[0:16] += A[k.0*16 : +16]
                                                                     L[0:8] += L[8:16]; …; C += L[0]
 
-    Raises ScheduleError for a marked axis; lowering raises when another stage is computed inside it.
+    Raises ScheduleError for a marked axis. Lowering raises when another stage is computed inside the loop.
     """
 
     stage: StageName
@@ -55,7 +55,7 @@ class Vectorize:
 
 @step
 class Unroll:
-    """Write the iterations out one after another.
+    """Writes the iterations out one after another.
 
     for i in 0..2: S(i)     ──Unroll("C", "i")──▶     S(0); S(1)
     """
@@ -72,11 +72,12 @@ class Unroll:
 
 @step
 class Parallel:
-    """Divide the iterations among the threads of the call.
+    """Divides the iterations among the threads of the call.
 
         for i in 0..64: S(i)     ──Parallel("C", "i")──▶     parallel for i in 0..64: S(i)
 
-    The axis must end up outermost in a stage computed at root (checked when lowering), one per stage.
+    In the end, the axis must be the outermost loop of a stage computed at root (checked when lowering). Each
+    stage may have one.
     Raises ScheduleError for a reduction, a marked axis, or an attached stage.
     """
 

@@ -8,20 +8,20 @@ from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
 from autotensor.schedule.step import AxisName, StageName, Word, step
 
-PRAGMAS = {  # key → its request
+PRAGMAS = {  # key → the request to the code generator
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
     "skip_zeros": "1: terms of a reduction that a Select makes zero for all lanes are left out, not "
     "added; 2: in single lanes too",
     "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
     "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }
-# other pragmas take any number
+# other pragmas take any value
 VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}
 
 
 @step
 class Pragma:
-    """Attach a hint to a loop; it never changes the meaning (except for infinities:
+    """Attaches a hint to a loop. A hint never changes the results (except for infinities:
     nest/when/skipped_terms.py).
 
     Raises ScheduleError for an unknown axis, key or value.

@@ -1,4 +1,4 @@
-"""reorder: exchange loops."""
+"""reorder: exchanges loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 @step
 class Reorder:
-    """Put the named loops into the given order, in the places that they occupy together; others stay.
+    """Puts the named loops into the given order, at the positions that they occupy together. Others stay.
 
         for i: for j: for k: S      ──Reorder("C", ("k", "i"))──▶     for k: for j: for i: S
 

@@ -1,4 +1,4 @@
-"""rfactor: partial results of a reduction become a stage of their own."""
+"""rfactor: a new stage computes partial results of a reduction."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from autotensor.te.tensor import AxisKind
 
 @step
 class RFactor:
-    """Factor one reduction loop out: partial results along it are computed by a new stage, then joined.
+    """Factors one reduction loop out: a new stage computes partial results along it, which are then joined.
 
         k split into k.0, k.1
         C[i] = Σ_k A[i,k]     ──RFactor("C", "k.1")──▶     C.rf[k.1, i] = Σ_k.0 A[i, k.0*f + k.1]
                                                             C[i] = Σ_k.1 C.rf[k.1, i]
 
-    The factored axis comes first in the new stage and is spatial there: it can be vectorized or made
-    parallel. Where the split does not divide, the missing elements are the reducer's identity.
+    The factored axis comes first in the new stage, and is spatial there, so it can be vectorized or made
+    parallel. If the split does not divide the extent, missing elements are the reducer's identity.
     Raises ScheduleError when the axis is not a reduction, a spatial axis has been changed, or the stage is
     attached.
     Source: `rfactor` of Halide (Suriana et al., CGO 2017).
@@ -61,7 +61,7 @@ class RFactor:
                 f"rfactor: stage {inside[0].name!r} is computed inside {stage.name!r}.",
                 fix="Use rfactor first.",
             )
-        extents = Extents(root_extents(stage, {}), {})  # other stages may have holes
+        extents = Extents(root_extents(stage, {}), {})  # other stages may still have holes
         values, guard = _reduction_values(stage, extents.of)
         leaves = [a for a in stage.leaves if a.kind is AxisKind.REDUCE]
         name = fresh(f"{op.name}.rf", set(state.names))
@@ -94,7 +94,7 @@ class RFactor:
 
 
 def _reduction_values(stage: Stage, extents: object) -> tuple[dict[Var, Expr], Expr]:
-    """The stage's reduce axes over its reduce loops, and the condition that they are inside their extents."""
+    """The stage's reduce axes as expressions of its reduce loops, and the condition for their range."""
     found: dict[str, Expr] = {a.name: Var(a.name) for a in stage.leaves}
     sizes = dict(extents)  # type: ignore[call-overload]
     guards: list[Expr] = []
@@ -123,5 +123,5 @@ def _guarded(body: Expr, guard: Expr, identity: Expr) -> Expr:
 
 
 def guards(condition: Expr) -> bool:
-    """Whether the condition says anything."""
+    """Whether the condition is more than "always true"."""
     return condition is not all_of()

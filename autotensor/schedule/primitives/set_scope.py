@@ -1,4 +1,4 @@
-"""set_scope: where the values of an attached stage are kept."""
+"""set_scope: the memory in which the values of an attached stage are kept."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from autotensor.schedule.step import StageName, Word, step
 
 @step
 class SetScope:
-    """Keep the values of a stage in the shared memory of its block, or in each thread's own memory.
+    """Keeps the values of a stage in the shared memory of its block, or in each thread's own memory.
 
         B at (C, i.0)     ──SetScope("B", "shared")──▶     all threads of the block compute B and read it
 
-    It decides only while the stage is computed inside another one's loop; at root it is in global memory.
+    This has an effect only while the stage is computed inside another stage's loop. At root, a stage is in
+    global memory.
     Raises ScheduleError for an unknown scope or an output.
     Source: `set_scope` of TVM.
     """

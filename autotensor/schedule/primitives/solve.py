@@ -1,4 +1,4 @@
-"""solve, scan, sort: a reduction by fewer looks at its terms than one for every element."""
+"""solve, scan, sort: a reduction that does not look at every term for every element."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from autotensor.te.terms import ranking, running, solutions
 
 @step
 class Solve:
-    """Give each term of a reduction to the element that it is for, instead of asking every element.
+    """Adds each term of a reduction to the element that it belongs to, instead of testing every element.
 
         for i: C[i] = 0                                           for i: C[i] = 0
         for i: for k: C[i] += select(p[k] == i, u[k], 0)   ──▶    for k: i = p[k]
                                                                          if 0 <= i < n: C[i] += u[k]
 
-    axis: a spatial loop, whole or the innermost part of a split. Reorder it behind the reduction and behind
-    all loops that tell its value. Terms are joined in the order of the reduction; those for elements that do
-    not exist are left out.
-    Raises ScheduleError unless the reduction's terms are neutral except where the axis equals something that
-    does not depend on it, the stage is computed by itself, and the loop is serial.
+    axis: a spatial loop, whole, or the innermost part of a split. Reorder it inside the reduction and inside
+    all loops that its value depends on. Terms are joined in the order of the reduction. Terms for elements
+    that do not exist are left out.
+    Raises ScheduleError unless three things hold. The reduction's terms are neutral except where the axis
+    equals an expression without this axis. The stage is computed at root. The loop is serial.
     """
 
     stage: StageName
@@ -49,14 +49,14 @@ class Solve:
 
 @step
 class Scan:
-    """Continue each element of a running reduction from the one before it.
+    """Computes each element of a running reduction from the element before it.
 
         for i: C[i] = 0                                        for i: C[i] = C[i-1] if i > 0 else 0
                for k: C[i] += select(k <= i, x[k], 0)   ──▶           C[i] += x[i]
 
-    axis: the spatial loop along which the reduction runs, whole; for `k >= i` it is counted down. It stays
-    outside the reduction and serial; loops around and inside it are as they are elsewhere.
-    Raises ScheduleError unless the stage is such a reduction, computed by itself.
+    axis: the spatial loop along which the reduction runs, whole. For `k >= i` it is counted down. It stays
+    outside the reduction, and serial. Loops around and inside it have no restrictions.
+    Raises ScheduleError unless the stage is a running reduction that is computed at root.
     """
 
     stage: StageName
@@ -81,14 +81,15 @@ class Scan:
 
 @step
 class Sort:
-    """Rank elements by sorting them.
+    """Ranks elements by sorting them.
 
         for i: R[i] = 0
                for k: R[i] += select(before(k, i), 1, 0)   ──▶    for n, i in enumerate(sorted(…)): R[i] = n
 
-    axis: the spatial loop along which elements are counted, whole, serial, right outside the reduction, which
-    is the innermost loop. Sorted are all (by merging), or only as many as the stage's readers can tell apart.
-    Raises ScheduleError unless `before` is an order of all elements, and the stage is computed by itself.
+    axis: the spatial loop along which elements are counted. It is whole, serial, and right outside the
+    reduction, which is the innermost loop. Either all elements are sorted (by merging), or only as many as
+    affect the stage's readers.
+    Raises ScheduleError unless `before` is an order of all elements, and the stage is computed at root.
     """
 
     stage: StageName
@@ -120,7 +121,7 @@ def _alone(state: State, name: str, step_name: str) -> Stage:
 
 
 def axis_of(stage: Stage, leaf: str) -> str:
-    """The op's axis of which a loop is the whole or the innermost part; "" for other loops."""
+    """The op's axis that a loop runs over as a whole, or as its innermost part; "" for other loops."""
     for relation in reversed(stage.relations):
         match relation:
             case Split(parent, children, _, _) if leaf in children:

@@ -1,4 +1,4 @@
-"""split: one loop into several."""
+"""split: makes several loops of one loop."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from autotensor.schedule.step import AxisName, StageName, step
 
 @step
 class SplitStep:
-    """Split one loop into several.
+    """Splits one loop into several loops.
 
         for i in 0..128: S(i)      ──Split("C", "i", (4, 8))──▶     for i.0 in 0..4:
                                                                       for i.1 in 0..4:
                                                                         for i.2 in 0..8: S(i.0*32 + i.1*8 +
                                                                         i.2)
 
-    factors: extents of the inner loops, outer to inner; the outermost extent is ceil(extent / product).
-    nparts: instead of factors, the extent of the outer of two loops; the inner one is ceil(extent / nparts).
-    When the product does not divide the extent, lowering guards the tail (lowering/passes/partition.py).
-    Raises ScheduleError if the axis does not exist, carries a mark, hosts another stage, or a factor is not
+    factors: extents of the inner loops, outer to inner. The outermost extent is ceil(extent / product).
+    nparts: instead of factors, the extent of the outer one of two loops. The inner extent is ceil(extent /
+    nparts).
+    If the product does not divide the extent, lowering guards the tail (lowering/passes/partition.py).
+    Raises ScheduleError if the axis does not exist, has a mark, or hosts another stage, or if a factor is not
     positive.
     Source: `split` of Halide (Ragan-Kelley et al., PLDI 2013).
     """

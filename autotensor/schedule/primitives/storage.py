@@ -1,4 +1,4 @@
-"""storage, storage_align, swizzle: how the private buffer of an attached stage is laid out."""
+"""storage, storage_align, swizzle: the order of elements in the private buffer of an attached stage."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 T = TypeVar("T")
 
-LINE_BYTES = 128  # a line of shared memory: all its banks once
+LINE_BYTES = 128  # a line of shared memory has each of the banks once
 
 
 @step
 class Storage:
-    """Keep the values that a stage computes inside another stage's loop in another order of dimensions, rows
-    apart.
+    """Stores the values of an attached stage in another order of dimensions, with unused elements between
+    rows.
 
         A.local:C[i0, i1]     ──Storage("A.local:C", ("i1", "i0"), 4)──▶     float[n1][n0 + 4]
 
-    axes: all spatial axes of the stage, the one along memory last. pad: elements left unused behind each
-    row. The stage's meaning and its loops stay; only the buffer of its box is laid out so.
-    Raises ScheduleError unless the stage is computed inside another and every axis is named once.
-    Source: `storage_align` of TVM and `reorder_storage` of Halide, in one.
+    axes: all spatial axes of the stage; the last one is contiguous in memory. pad: number of unused elements
+    after each row. The stage's meaning and its loops do not change, only the buffer of its box.
+    Raises ScheduleError unless the stage is computed inside another one and every axis is named exactly once.
+    Source: both `storage_align` of TVM and `reorder_storage` of Halide.
     """
 
     stage: StageName
@@ -56,13 +56,14 @@ class Storage:
 
 @step
 class StorageAlign:
-    """Keep neighbours along an axis of an attached stage's buffer at a certain distance.
+    """Sets the distance in memory between neighbours along one axis of an attached stage's buffer.
 
         A.shared:C[i0, i1], 32 × 32   ──StorageAlign("A.shared:C", "i0", 32, 1)──▶   float[32][33]
 
-    The distance becomes the next one that is `offset` modulo `factor`; elements in between are left unused.
-    Raises ScheduleError unless the stage is computed inside another and the axis has others inside it;
-    lowering raises when whole rows cannot give such a distance.
+    The distance becomes the next larger one that is `offset` modulo `factor`. The elements in between are
+    unused.
+    Raises ScheduleError unless the stage is computed inside another one and other axes are inside this axis.
+    Lowering raises when no number of whole rows gives this distance.
     Source: `storage_align` of TVM.
     """
 
@@ -98,15 +99,16 @@ class StorageAlign:
 
 @step
 class Swizzle:
-    """Mix up the rows of a stage in shared memory, so that threads that read a column meet no bank twice.
+    """Permutes chunks of the rows of a stage in shared memory, so that reads of a column use all banks once.
 
         line r:  0 1 2 3 4 5 6 7     ──Swizzle("A.shared:C", 4)──▶     line 1:  1 0 3 2 5 4 7 6
                                                                        line 2:  2 3 0 1 6 7 4 5
 
-    Chunk c of line r is kept at place c xor r (modulo the chunks of a line). chunk: elements that stay
-    together, a power of two: as many as one access moves. A line has 128 bytes, or is a row if that is a
-    longer power of two. The stage's meaning and its loops stay, and no element is left unused.
-    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when its box is
+    Chunk c of line r is stored at position c xor r (modulo the number of chunks of a line). chunk: number of
+    elements that stay together, a power of two: as many as one access moves. A line has 128 bytes, or is a
+    row if a row is a longer power of two. The stage's meaning and its loops do not change, and no element is
+    unused.
+    Raises ScheduleError unless the stage is attached and in shared memory. Lowering raises when its box is
     not a multiple of two chunks.
     Source: `Swizzle` of CUTLASS (Thakkar et al.); the xor layouts of Triton.
     """
@@ -132,7 +134,7 @@ class Swizzle:
 
 
 def swizzle_of(stage: Stage, shape: tuple[int, ...], element_bytes: int) -> tuple[int, ...]:
-    """(chunk, line) of the buffer of a stage, of this shape; () if it is not swizzled."""
+    """(chunk, line) of a stage's buffer with this shape; () if the buffer is not swizzled."""
     chunk = stage.swizzle
     if not chunk or stage.scope is not Scope.SHARED:
         return ()
@@ -150,7 +152,7 @@ def swizzle_of(stage: Stage, shape: tuple[int, ...], element_bytes: int) -> tupl
 
 
 def stored(stage: Stage, box: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the private buffer for a box of the stage."""
+    """The shape of the private buffer for one box of the stage."""
     shape = in_storage_order(stage, box)
     if stage.storage is not None and box:
         shape = (*shape[:-1], shape[-1] + stage.storage[1])
@@ -158,7 +160,7 @@ def stored(stage: Stage, box: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _aligned(stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with one dimension longer, so that the stride of the next one outside is as it should be."""
+    """The shape with one longer dimension, so that the next outer dimension has the requested stride."""
     assert stage.align is not None
     axis, factor, offset = stage.align
     at = in_storage_order(stage, tuple(a.name for a in stage.op.axes)).index(axis) + 1
@@ -174,7 +176,7 @@ def _aligned(stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def in_storage_order(stage: Stage, per_axis: tuple[T, ...]) -> tuple[T, ...]:
-    """Something per axis of the stage, in the order of its private buffer."""
+    """A tuple with one item per axis of the stage, reordered for the stage's private buffer."""
     if stage.storage is None:
         return per_axis
     named = dict(zip((a.name for a in stage.op.axes), per_axis, strict=True))

@@ -12,7 +12,7 @@ from autotensor.schedule.step import AxisName, StageName, step
 
 @step
 class StoreAt:
-    """Keep a stage's values for later iterations of a loop, which then compute only the new ones.
+    """Keeps a stage's values for later iterations of a loop. These then compute only the new values.
 
         for io:                        ──StoreAt("B", "C", "io")──▶     for io:
           for ii:                                                         B = ring of 2 rows
@@ -20,12 +20,12 @@ class StoreAt:
             C[io*8+ii] = B[0] + B[1]                                        B[(ii+1) % 2] = f(ii+1)
                                                                             if ii >= 0: C = B[ii % 2] + …
 
-    The loop must be the one right outside the loop of `compute_at`. Extra iterations before the first fill
-    the ring. Any number of stages may slide along a loop and read one another, and any number may read one of
-    them.
-    Raises ScheduleError unless the stage is computed at a plain loop, right inside this one, of a stage at
-    root. Lowering raises if the region that is read moves backwards, by unequal steps, along several axes or
-    not at all, if a vector runs along it, and for GPUs.
+    The loop must be directly outside the loop of `compute_at`. Extra iterations before the first one fill the
+    ring. Any number of stages may slide along one loop and read one another, and several stages may read the
+    same one.
+    Raises ScheduleError unless the stage is computed at a plain loop directly inside this one, and the host
+    is at root. Lowering raises for GPUs, if a vector runs along the region that is read, and if this region
+    moves backwards, by unequal steps, along several axes or not at all.
     Source: `store_at` of Halide (Ragan-Kelley et al., PLDI 2013).
     """
 

@@ -1,4 +1,4 @@
-"""tensorize: a loop with all that is inside it becomes an instruction."""
+"""tensorize: one instruction computes a loop and everything inside it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from autotensor.te.tensor import AxisKind
 
 @step
 class Tensorize:
-    """Compute a loop, and the loops inside it, by an instruction.
+    """Computes a loop, and the loops inside it, by one instruction.
 
         for k.1 in 0..8: for v in 0..2: for j in 0..2:
           C[v, j] += A[lane//4 + 8*v, k.1] * B[k.1, lane%4*2 + j]
             ──Tensorize("C.local", "k.1", "mma.m16n8k8.tf32")──▶     mma.sync, by all 32 lanes
 
-    The loops keep their meaning: the interpreter runs them. Lowering refuses a target that has no such
-    instruction, and checks that the loops compute the same: threadIdx.x is a warp of 32, the loop over
-    rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
-    An instruction of a plug-in's target (`codegen/declared_intrinsics.py`) may stand for any loop:
+    The loops keep their meaning, and the interpreter runs them as loops. Lowering refuses a target without
+    this instruction, and checks that the loops compute the same as the instruction. threadIdx.x must be a
+    warp of 32 threads, and the loop over rows 8 apart must be a virtual thread or serial. tf32 rounds
+    operands to 10 bits of mantissa.
+    An instruction of a plug-in's target (`codegen/declared_intrinsics.py`) may compute any loop:
 
         s[C].tensorize("y.1", "vdlc.dma_copy2d")     the loops y.1 and x.1 are one copy
 
-    So may a dot instruction of a CPU (`codegen/dot_instructions.py`); its loop over columns is a vector, and
-    where no whole group is left, vectors do the rest:
+    A dot instruction of a CPU (`codegen/dot_instructions.py`) may also compute a loop. The loop over columns
+    becomes a vector. If the last group is not whole, vectors compute the rest:
 
         for j.1 in 0..16: for k.1 in 0..4: C[j.1] += i32(A[k.1]) * i32(W[j.1, k.1])
           ──Tensorize("C.local", "j.1", "x86.vpdpbusd.512")──▶     vpdpbusd
 
-    Raises ScheduleError for an unknown instruction, a marked loop, or one over rows of a tensor core's.
+    Raises ScheduleError for an unknown instruction, a marked loop, or a loop over the rows of a tensor core's
+    instruction.
     Source: `tensorize` of TVM (Chen et al., OSDI 2018).
     """
 
@@ -74,6 +76,6 @@ class Tensorize:
 
 
 def _known(name: str) -> tuple[str, ...]:
-    """Instructions that could be meant: of tensor cores, CPUs and the target that the name begins with."""
+    """Instructions that `name` may mean: those of tensor cores, CPUs, and the target at its beginning."""
     brought = plugin(name.partition(".")[0])
     return (*INTRINSICS, *known_dots(), *(() if brought is None else brought.intrinsics))
