@@ -35,7 +35,7 @@ def _plain(arrays: Sequence[Any]) -> bool:
 
 
 def view(function: str, array: Any) -> Any:
-    """A NumPy view of an array that supports DLPack. Raises ArgumentError when there can be no view."""
+    """A NumPy view of an array that supports DLPack. Raises ArgumentError if a view is impossible."""
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         return array
     library = type(array).__module__.split(".")[0]

@@ -2,8 +2,8 @@
 
     y[t, i] = 0.9 * y.before[t - 1, i] + x[t, i]      ──▶     for t: for i: y[t, i] = 0.9 * y[t - 1, i] + …
 
-Loops over axes along which the steps are independent may be anywhere. All other loops are inside the loop
-over steps, and so are the intermediate values of a step.
+Loops over axes along which the steps are independent may be anywhere. All other loops, and the intermediate
+values of a step, are inside the loop over steps.
 """
 
 from __future__ import annotations

@@ -300,8 +300,8 @@ def _within(
     """Spans of the host's axes in one iteration of the loop that a stage is attached to, or in the iteration
     that comes `ahead` iterations later.
 
-    together: count all threads of a block at once, as shared memory needs it. Then loops over threads that
-    are outside of that loop run, too, and so do those of the host's own hosts.
+    together: for all threads of a block at once, as shared memory needs it. Then the loops over threads that
+    are outside of that loop run, too. This includes such loops of the host's own hosts.
     """
     host = state.stage(place.stage)
     at = host.position(place.axis)

@@ -134,8 +134,8 @@ def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
 
 
 def run(operand: Operand, axes: Mapping[str, Span]) -> Number:
-    """Of the bytes that are touched while the operand's axes run over the spans: those that lie in one row.
-    Elements of a row are side by side, or so near that they are in the same page."""
+    """Bytes of one row, among those that are touched while the operand's axes run over the spans. A row's
+    elements are side by side, or so near that they are in the same page."""
     run: Any = operand.buffer.dtype.bytes
     pitch, goes_on = run, True  # pitch: bytes from one step of a dimension to the next
     for a, dim, shifts in reversed([*zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True)]):

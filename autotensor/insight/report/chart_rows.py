@@ -3,7 +3,7 @@
     Figures ──▶ {"times": [{"task": …, "before_s": …}], "convergence": […], …} ──charts.py──▶ pictures
 
 Ten thousand trials are not drawn one by one. For each task, the chart keeps every trial that was faster than
-all before it. Of the other trials, it keeps as many as `MOST_POINTS` allows, evenly spread.
+all before it. It keeps as many others as `MOST_POINTS` allows, evenly spread.
 """
 
 from __future__ import annotations
