@@ -1,4 +1,4 @@
-"""What rules find out about constants: one number for all elements, factors of a product, near equality.
+"""Facts that rules use about constants: one number for all elements, factors of a product, near equality.
 
 x * 0.5 * (1 + erf(x / 1.4142135))   ──products──▶   0.5, [x, 1 + erf(…)]
 """
