@@ -1,4 +1,4 @@
-"""Distances of all pairs of points: one formula, checked against NumPy and timed beside it.
+"""Distances of all pairs of points: one formula, checked against NumPy, and timed with NumPy.
 
 python examples/00_first_taste.py [--points 1024]
 """

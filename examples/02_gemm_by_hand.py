@@ -2,9 +2,9 @@
 
     python examples/02_gemm_by_hand.py [--size 1024] [--threads 1]
 
-The tile of 6 rows × 4 vectors takes 24 of AVX-512's 32 registers (6x64 floats); where there are 16 registers
-it has 6 × 2. In each step of k it loads 4 vectors of B and 6 scalars of A for 24 multiply-adds, so that loads
-do not hold it up.
+The tile of 6 rows × 4 vectors takes 24 of AVX-512's 32 registers (6x64 floats); on a processor with 16
+registers, the tile has 6 × 2 vectors. Each step of k loads 4 vectors of B and 6 scalars of A for 24
+multiply-adds, so the multiply-adds do not wait for loads.
 """
 
 import argparse
@@ -25,7 +25,7 @@ lanes = target.lanes(32)
 rows, vectors = 6, 4 if target.vector_registers >= 32 else 2
 
 A = te.placeholder((n, n), name="A")
-B = te.placeholder((n, n), name="B", constant=True)  # weights: packed once, when they are bound
+B = te.placeholder((n, n), name="B", constant=True)  # weights, which are packed once when they are bound
 k = te.reduce_axis(n, name="k")
 C = te.compute((n, n), lambda y, x: te.sum(A[y, k] * B[k, x], axis=k), name="C")
 
@@ -60,7 +60,7 @@ a, b = rng.random((n, n), np.float32), rng.random((n, n), np.float32)
 f = at.build(s, [A, B, C], target).bind(B=b)
 np.testing.assert_allclose(f(a), a @ b, rtol=1e-4)
 
-peak, seconds = 0.0, float("inf")  # in turns, so that both see the machine in the same mood
+peak, seconds = 0.0, float("inf")  # timed alternately, so that both see the machine in the same state
 for _ in range(5):
     peak = max(peak, measure_peak(asked.threads, seconds=0.1))
     seconds = min(seconds, *f.time([a], repeat=3))

@@ -1,8 +1,8 @@
-"""Search instead of hand work: the product of a transposed matrix with another.
+"""Search instead of a schedule by hand: the product of a transposed matrix and another matrix.
 
     python examples/03_tune_gemm.py [--size 1024] [--trials 64] [--db my.db]
 
-Every trial is kept in the tuning log. The same command again measures nothing.
+Every trial is kept in the tuning log. If the command is repeated, it measures nothing.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""An operator that nobody has a template for: a convolution, then log(cosh(·)) summed over 2x2 windows.
+"""An operator for which no template exists: a convolution, then log(cosh(·)) summed over 2x2 windows.
 
     python examples/04_new_operator.py [--size 28] [--channels 64] [--trials 64] [--db my.db]
 
-It is written as it is defined, tuned, saved, loaded by another process that knows nothing of this file, and
-compared with NumPy.
+The operator is written as its definition, tuned, and saved. Another process, which does not have this file,
+loads it. The result is compared with NumPy.
 """
 
 import argparse

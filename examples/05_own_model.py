@@ -1,4 +1,4 @@
-"""A model of one's own with an operator of one's own in it: a residual block, pooled by log(cosh(·)).
+"""A user's own model with a user's own operator: a residual block, pooled by log(cosh(·)).
 
     python examples/05_own_model.py [--size 28] [--channels 64] [--trials 200] [--db my.db]
 

@@ -23,7 +23,7 @@ asked = options.parse_args()
 
 
 def compiled(folder: str) -> Path:
-    """A file to load: small_cnn under whatever schedules the log knows."""
+    """Compiles small_cnn, with the schedules that are in the log, and returns its file."""
     from autotensor.models import MODELS
 
     path = Path(folder) / "small_cnn.atm"

@@ -1,8 +1,8 @@
-"""The two listings of the classic lecture: a naive matrix product, and the same in 8x8x8 tiles.
+"""The two listings of the classic lecture: a naive matrix product, and the same product in 8x8x8 tiles.
 
     python examples/07_lecture.py [--size 512]
 
-The listings are of the lecture's 1024³ product; `--size` is what is timed.
+The listings show the lecture's product of 1024³; `--size` is the size of the product that is timed.
 """
 
 import argparse

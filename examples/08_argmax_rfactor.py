@@ -1,4 +1,5 @@
-"""A reduction over pairs (argmax), made parallel: threads find the best of their parts, then join them.
+"""A parallel reduction over pairs (argmax): threads find the best pairs of their parts, which are then
+joined.
 
     python examples/08_argmax_rfactor.py [--size 4000000] [--parts 8]
 
@@ -21,13 +22,13 @@ n = asked.size
 
 
 def larger(x, y):
-    """The pair (place, value) with the larger value; the first of equal ones."""
+    """The pair (index, value) with the larger value; the first pair if the values are equal."""
     first = x[1] >= y[1]
     return te.select(first, x[0], y[0]), te.select(first, x[1], y[1])
 
 
 def least(place, value):
-    """What every pair beats, for the types of the two."""
+    """A pair whose value is less than or equal to every value, for the types of the two arguments."""
     return te.const(-1, place), te.min_value(value)
 
 

@@ -1,9 +1,9 @@
-"""A network with an operator of one's own, trained: nobody writes a gradient.
+"""Training of a network with a user's own operator, without a hand-written gradient.
 
     python examples/09_train.py [--steps 400] [--rows 128] [--trials 0] [--db my.db]
 
-Two spirals are told apart by two dense layers with a smooth activation that no library has. Forward pass,
-backward pass and update are one native program; its plan says which kernels it is made of.
+Two dense layers distinguish the points of two spirals. Their smooth activation is in no library. Forward
+pass, backward pass and update are one native program; its plan lists the program's kernels.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def bump(x):
 
 
 def spirals(count):
-    """Points of two spirals, and which of them each belongs to (-1 or 1)."""
+    """Points of two spirals, and the spiral to which each point belongs (-1 or 1)."""
     side = rng.integers(0, 2, count) * 2 - 1
     turn = rng.uniform(0.5, 2.0, count) * np.pi
     points = np.stack([np.cos(turn), np.sin(turn)], 1) * (turn * side)[:, None] / 3

@@ -1,8 +1,8 @@
-"""An ONNX file: called as it is, then compiled for one shape and saved.
+"""An ONNX file: called directly, then compiled for one shape and saved.
 
     python examples/10_onnx_model.py [model.onnx]
 
-Without a file it writes a small network first, as an exporter would: the batch is open.
+Without a file, it first writes a small network like an exporter: the batch size is open.
 Needs the package onnx (pip install 'autotensor[onnx]').
 """
 
@@ -23,7 +23,8 @@ asked = options.parse_args()
 
 
 def written(folder: str) -> Path:
-    """conv 3x3, relu, max pool, flatten (batch, -1), dense: as torch exports it."""
+    """Writes conv 3x3, relu, max pool, flatten (batch, -1), dense, in the form in which torch exports
+    them."""
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.standard_normal((8, 3, 3, 3)).astype(np.float32) / 5,

@@ -1,4 +1,4 @@
-"""A PyTorch model twice: through torch.compile, and as a graph that is saved and needs no torch.
+"""A PyTorch model in two ways: through torch.compile, and as a graph, which is saved and needs no torch.
 
     python examples/11_torch_compile.py [--trials 64] [--width 64]
 
@@ -20,7 +20,7 @@ asked = options.parse_args()
 
 
 class Block(nn.Module):
-    """A residual block, then a decision that Python takes on a value: two parts for torch.compile."""
+    """A residual block, then a Python `if` on a value, so torch.compile makes two parts."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""A function for programs without Python: written as a C library, called by examples/12_c_program.c.
+"""A function for programs without Python: this writes a C library, which examples/12_c_program.c calls.
 
     python examples/12_c_program.py [--keep FOLDER]
 
-Writing the library needs no compiler. If one is here, the C program is built and its answer compared.
+Writing the library needs no compiler. If a compiler is installed, the C program is built, and its result is
+compared.
 """
 
 import argparse

@@ -1,11 +1,13 @@
-"""Text from a Llama: a Hugging Face folder or a .gguf file; without one, a tiny model of random weights.
+"""Text from a Llama in a Hugging Face folder or a .gguf file; without a file, a tiny model with random
+weights.
 
     python examples/generate_text.py [MODEL] [--prompt TEXT] [--count 64] [--temperature 0.8] [--top-p 0.95]
                                      [--bits 4] [--rounded 8] [--capacity 256] [--chunk 32] [--db my.db]
 
-One program takes the prompt a chunk at a time, another one word after the other; this script keeps the cache
-and draws the words. Text needs `pip install tokenizers` and the model's tokenizer.json (`--tokenizer`);
-without it prompt and answer are the numbers of words. `--trials N` searches for better kernels first.
+One compiled program reads the prompt in chunks, and another one writes one word at a time. This script keeps
+the cache and draws the words. Text needs `pip install tokenizers` and the model's tokenizer.json
+(`--tokenizer`); otherwise the prompt and the answer are word ids. `--trials N` searches for better kernels
+first.
 """
 
 import argparse
@@ -47,7 +49,7 @@ if file.is_file():
 
 
 def program(tokens):
-    """One call: so many words behind the cache."""
+    """The compiled program of one call, which reads this number of words after the cache."""
     graph = llama.build(
         1, weights, tokens=tokens, capacity=asked.capacity, size=size, bits=asked.bits, rounded=asked.rounded
     )
@@ -55,7 +57,7 @@ def program(tokens):
 
 
 def drawn(logits):
-    """A word by its logits [words]."""
+    """A word that is drawn by the logits [words]."""
     if asked.temperature == 0:
         return int(logits.argmax())
     order = np.argsort(-logits)
@@ -66,7 +68,8 @@ def drawn(logits):
 
 
 def read(words):
-    """Reads words into the cache, in chunks as long as there are so many; the logits behind the last one."""
+    """Reads words into the cache, in chunks while enough words are left. Returns the logits after the last
+    word."""
     global place
     while words:
         n = asked.chunk if len(words) >= asked.chunk else 1

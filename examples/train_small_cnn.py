@@ -2,7 +2,7 @@
 
     python examples/train_small_cnn.py          ~ 20 s; needs torch and scikit-learn
 
-Training sees 1437 of scikit-learn's 1797 digits; the accuracy printed is that on the other 360
+Training uses 1437 of scikit-learn's 1797 digits. The printed accuracy is for the other 360 digits
 (`small_cnn.split`).
 """
 
@@ -23,7 +23,7 @@ REQUIRED = 0.97
 
 
 def network() -> nn.ModuleDict:
-    """Layers under the names that `small_cnn` gives its weights."""
+    """The layers, with the names of `small_cnn`'s weights."""
     layers: dict[str, nn.Module] = {}
     for n, (depth, width) in enumerate(pairwise(small_cnn.CHANNELS), start=1):
         layers[f"conv{n}"] = nn.Conv2d(depth, width, 3, padding=1, bias=False)

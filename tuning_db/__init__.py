@@ -97,11 +97,11 @@ __all__ = [
 def connect(url_or_path: str | PathLike[str], readonly: bool = False) -> TrialStore:
     """The tuning log at a path or URL (`log.db`, `sqlite:///log.db`, `postgresql+psycopg://…`, `:memory:`).
 
-    A log that does not exist is created, an older one is backed up next to itself and upgraded; neither when
-    `readonly`. `:memory:` keeps nothing when it is closed.
+    A log that does not exist is created. An older log is backed up next to itself and upgraded. If `readonly`
+    is true, neither happens. `:memory:` keeps nothing when it is closed.
 
     Raises StoreError if the file is not a tuning log, is damaged, was written by a newer version or cannot
-    be written; it is then left exactly as it was.
+    be written. The file is then not changed.
     """
     from tuning_db.store import SqlStore
 

@@ -1,4 +1,4 @@
-"""The address of a database as it may be shown: without passwords, wherever they are in a URL.
+"""Addresses of databases without their passwords, for messages. A URL may hold passwords in several places.
 
 >>> shown("postgresql://ada:secret@host/log?password=other&sslmode=require")
 'postgresql://ada:***@host/log?password=***&sslmode=require'
@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 _SECRET = re.compile(r"pass(?!file)|pwd|secret|token|credential", re.IGNORECASE)
-_SHORTEST = 4  # characters of a password that is taken out of running text; shorter ones would maim words
+_SHORTEST = 4  # least length of a password that is removed from a text; shorter ones would damage other words
 
 
 def shown(address: str) -> str:
-    """The address without passwords; a path as it is.
+    """The address without passwords. A path is returned unchanged.
 
     >>> shown("tuning.db"), shown("sqlite:///a.db"), shown("postgresql://ada:p@ss@h/db?sslpassword=x")
     ('tuning.db', 'sqlite:///a.db', 'postgresql://ada:***@h/db?sslpassword=***')
@@ -31,7 +31,7 @@ def shown(address: str) -> str:
 
 
 def _parts(rest: str) -> tuple[str, str, str, str]:
-    """The part behind the ://, as user and password, @, host and database, query.
+    """The parts of an address after `://`: user and password, `@`, host and database, query.
 
     >>> _parts("ada:p?q@host/log"), _parts("host/log?user=ada")
     (('ada:p?q', '@', 'host/log', ''), ('', '', 'host/log', 'user=ada'))
@@ -66,7 +66,7 @@ def without_passwords(text: str, address: str) -> str:
 
 
 def _passwords(address: str) -> set[str]:
-    """The passwords of an address, as written and decoded."""
+    """The passwords of an address, each as it is written and decoded."""
     user, _, _, query = _parts(address.partition("://")[2])
     found = {user.partition(":")[2]}
     for pair in query.split("&"):

@@ -1,7 +1,7 @@
-"""Many trials, or the candidates of rounds, in few statements of one transaction.
+"""Stores many trials, or the candidates of rounds, by few statements of one transaction.
 
-trials ──▶ one INSERT … RETURNING ──▶ those that were new ──▶ parents, counts, last race
-       └─▶ their intents go
+trials ──▶ one INSERT … RETURNING ──▶ the new trials ──▶ parents, counts, last race
+       └─▶ their intents are deleted
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Row = Mapping[str, Any]
 
 
 def store_rounds(c: Connection, keys: Keys, begun: Sequence[Round], intents: Sequence[Intent]) -> None:
-    """Stores rounds and the candidates that are about to be launched; candidates whose trials are stored are
-    left out."""
+    """Stores rounds and the candidates that will be launched next, except those whose trials are already
+    stored."""
     rows = [_round_row(c, keys, r) for r in begun]
     c.execute(upsert_round(c.dialect.name), rows)
     keys.rounds |= {(*(row[name] for name in TASK), row["number"]) for row in rows}
@@ -73,9 +73,9 @@ def _intent_row(c: Connection, keys: Keys, i: Intent) -> dict[str, Any]:
 
 
 def store_trials(c: Connection, keys: Keys, trials: Sequence[TrialRecord], again: bool) -> int:
-    """Stores the new ones of some trials, with lineage, counts and races; gives their number.
+    """Stores those trials that are new, with lineage, counts and races. Returns their number.
 
-    again: an earlier try whose answer was lost may have stored some trials; these count as new.
+    again: an earlier call, whose answer was lost, may have stored some of the trials; these count as new.
     """
     rows = [trial_row(c, keys, t) for t in trials]
     _check_rounds(c, keys, rows)
@@ -104,7 +104,7 @@ def _distinct(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _is_there(c: Connection, row: Row) -> bool:
-    """Whether exactly this trial is stored, not another with the same identity."""
+    """Whether exactly this trial is stored, and not another trial with the same identity."""
     known = c.execute(TRIAL_OF, {f"of_{name}": row[name] for name in IDENTITY}).first()
     return known is not None and known.created == row["created"]
 
@@ -154,7 +154,7 @@ def _add_counts(c: Connection, new: Mapping[int, Row]) -> None:
 
 
 def _note_races(c: Connection, keys: Keys, new: Iterable[tuple[Row, TrialRecord]]) -> None:
-    """A race's trials make it the last race of their task; who won it is said by `put_standing`."""
+    """Records the race of these trials as the last race of their task. `put_standing` records its winner."""
     last: dict[tuple[int, int, int], KnownSession] = {}
     for row, t in new:
         race = keys.session(c, t.session)

@@ -1,11 +1,12 @@
-"""The contract of every trial store: the verbs, and the laws (held by `tests/contract/test_stores.py`).
+"""The contract of every trial store: its methods (*verbs*), and laws that `tests/contract/test_stores.py`
+tests.
 
     connect("log.db") ──▶ TrialStore      store.py: SQL (SQLite, in a file or in memory, or PostgreSQL)
 
-The laws: what was acknowledged is kept; storing the same thing twice is storing it once; a time of another
-machine is only returned by `best_foreign`; an unverified trial is never returned by `best`; only
-`StoreError` comes out (a record that contradicts itself raises `ValueError` while it is made). A store may
-be used from several threads.
+The laws: A write that was acknowledged is kept. Storing a record twice is the same as storing it once. Only
+`best_foreign` returns times of other machines. `best` never returns an unverified trial. A store raises only
+`StoreError` (a record that contradicts itself raises `ValueError` while it is made). Several threads may use
+one store.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from tuning_db.records import (
 )
 from tuning_db.values import Json, now
 
-LEASE_S = 60.0  # an owner of a session that does not renew its lease for so long counts as dead
+LEASE_S = 60.0  # if the owner of a session does not renew its lease for this time, it counts as dead
 
 
 def nobody_is(owner: str) -> bool:
-    """A function for `gone` that never says that an owner is surely gone."""
+    """The default of the argument `gone`: it says of no owner that its process has ended."""
     return False
 
 
@@ -64,25 +65,25 @@ class TrialStore(ABC):
 
     place: str  # path or URL without password, for messages
 
-    # --- things that trials refer to; each is stored once and named by its key ---
+    # --- records to which trials refer; each is stored once and named by its key ---
 
     def ensure_workload(self, key: str, name: str, text: str, flops: float) -> str:
-        """Store a workload unless its key is known; gives the key.
+        """Store a workload unless its key is known. Returns the key.
 
         Raises StoreError if the key is known with another text (the key is a hash of the text).
         """
         return self.put_workload(Workload(key, name, text, flops))
 
     def ensure_target(self, key: str, text: str) -> str:
-        """Store a target unless its key is known; gives the key. The first text stays."""
+        """Store a target unless its key is known. Returns the key. The first text is kept."""
         return self.put_target(TargetRecord(key, text))
 
     @abstractmethod
     def ensure_machine(self, machine: Machine) -> str:
-        """Store a machine unless its fingerprint is known; gives the fingerprint."""
+        """Store a machine unless its fingerprint is known. Returns the fingerprint."""
 
     def ensure_environment(self, versions: Mapping[str, str]) -> str:
-        """Store a set of versions; gives its key."""
+        """Store a set of versions. Returns its key."""
         return self.put_environment(Environment(environment_key(versions), versions))
 
     @abstractmethod
@@ -96,19 +97,21 @@ class TrialStore(ABC):
 
     @abstractmethod
     def put_host(self, host: Host) -> str:
-        """Store a host, or note when it was seen again; gives its uuid."""
+        """Store a host, or note when it was seen again. Returns its uuid."""
 
     @abstractmethod
     def put_code(self, code: Code) -> str:
-        """Store a version of the sources unless its key is known; gives the key."""
+        """Store a version of the sources unless its key is known. Returns the key."""
 
     @abstractmethod
     def put_sketches(self, sketches: Sequence[Sketch]) -> None:
-        """Store the text of sketches. Traces that sketch and decisions give are then not stored again."""
+        """Store the texts of sketches. A trace that follows from its sketch and decisions is then not
+        stored."""
 
     @abstractmethod
     def put_run(self, run: Run) -> str:
-        """Store a run's request; of a known run, model, tasks, tags and note are replaced unless empty."""
+        """Store a run's request. If the run is known, its model, tasks, tags and note are replaced by the new
+        ones that are not empty."""
 
     @abstractmethod
     def workloads(self) -> tuple[Workload, ...]: ...
@@ -158,9 +161,10 @@ class TrialStore(ABC):
 
     @abstractmethod
     def put_session(self, session: Session) -> bool:
-        """Store a session that has its id already (a merge); False if it is known.
+        """Store a session that already has an id, because it comes from another log. Returns False if it is
+        known.
 
-        If the session is known and has no end, it gets the end of this record.
+        If the known session has no end, it gets the end of this record.
         """
 
     @abstractmethod
@@ -179,13 +183,14 @@ class TrialStore(ABC):
     ) -> Claim:
         """The search session of a run on a machine: the latest one continued, or a new one.
 
-        If several processes claim it at once, one of them gets it. `Claim.mine` is False while another owner
-        has a lease on it, unless `gone` says that this owner lives no more. fresh: a new session in any case.
+        If several processes claim the session at once, one of them gets it. `Claim.mine` is False while
+        another owner has a lease on the session, unless `gone` says that this owner's process has ended.
+        fresh: make a new session in any case.
         """
 
     @abstractmethod
     def renew(self, session: str, owner: str, lease_s: float = LEASE_S) -> bool:
-        """Prolong a lease; False if another has the session meanwhile."""
+        """Prolong a lease. Returns False if another owner has the session now."""
 
     @abstractmethod
     def put_opening(self, opening: Opening) -> None:
@@ -197,13 +202,14 @@ class TrialStore(ABC):
 
     @abstractmethod
     def end_session(self, session: str, reason: str) -> None:
-        """Note when and why a session stopped, and give up its lease; a later end replaces an earlier one."""
+        """Note when and why a session stopped, and end its lease. A later end replaces an earlier one."""
 
     @abstractmethod
     def find_session(
         self, run_key: str, machine: str | None = None, kind: SessionKind = SessionKind.SEARCH
     ) -> Session | None:
-        """The latest started session of this run and kind, on this machine if one is named; or None."""
+        """The session of this run and kind that started last, on this machine if one is named; None if there
+        is no such session."""
 
     @abstractmethod
     def sessions(
@@ -217,9 +223,9 @@ class TrialStore(ABC):
     def begin_rounds(self, begun: Sequence[Round], intents: Sequence[Intent] = (), owner: str = "") -> None:
         """Store rounds and their candidates, in one transaction, before they are launched.
 
-        A round that is known gets the new notes (a resumed session starts it again); a candidate that is
-        known counts one more attempt; candidates whose trial is stored are left out. Raises StoreError, and
-        stores nothing, if a session now belongs to another than `owner` ("": not checked).
+        A known round gets the new notes, because a resumed session starts it again. For a known candidate,
+        one more attempt is counted. Candidates whose trial is stored are left out. Raises StoreError, and
+        stores nothing, if a session now belongs to another owner than `owner` ("": not checked).
         """
 
     @abstractmethod
@@ -231,11 +237,12 @@ class TrialStore(ABC):
 
     @abstractmethod
     def open_intents(self, session: str | None = None) -> tuple[Intent, ...]:
-        """Candidates that were launched and whose trial was never stored, oldest first."""
+        """Candidates that were launched but have no stored trial, oldest first."""
 
     @abstractmethod
     def drop_intents(self, session: str, trace_hashes: Collection[str] | None = None) -> int:
-        """Forget intents that will not be launched after all (None: all of the session); gives how many."""
+        """Delete intents that will not be launched (None: all intents of the session). Returns their
+        number."""
 
     # --- trials ---
 
@@ -243,8 +250,8 @@ class TrialStore(ABC):
     def add_trials(self, trials: Sequence[TrialRecord]) -> int:
         """Store trials with samples and verification and remove their intents, all or nothing.
 
-        Gives how many were new: a trial whose (session, workload, target, trace_hash) is known is left as
-        it was. A race's trials make it the last race of their task.
+        Returns how many trials were new. If a trial's (session, workload, target, trace_hash) is known, the
+        stored trial is not changed. If the trials belong to a race, it becomes the last race of their task.
         Raises StoreError naming a workload, target, machine, environment, session, round, host or code that
         is not stored.
         """
@@ -260,7 +267,7 @@ class TrialStore(ABC):
     def best_foreign(
         self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1
     ) -> tuple[ForeignTrial, ...]:
-        """The `k` best verified trials of every *other* machine, each with the machine it is from."""
+        """The `k` best verified trials of every *other* machine, each with its machine."""
 
     @abstractmethod
     def trials(
@@ -276,10 +283,11 @@ class TrialStore(ABC):
         before: datetime | None = None,
         trace_hash: str | None = None,
     ) -> tuple[TrialRecord, ...]:
-        """Trials in order of storing, only those with an id above `after` (to read what is new).
+        """Trials in the order in which they were stored; only those with an id above `after`, to read new
+        trials.
 
-        limit: at most so many trials, the first ones, or the last ones if `newest`. before: only trials
-        created before that time (to read a run's knowledge as it was at its beginning).
+        limit: the largest number of trials; they are the first ones, or the last ones if `newest`.
+        before: only trials that were created before that time, to read the log as it was when a run began.
         """
 
     @abstractmethod
@@ -288,8 +296,8 @@ class TrialStore(ABC):
     ) -> tuple[TrialRecord, ...]:
         """The trials of the latest race of a task on exactly this machine, in order of storing.
 
-        A race is a session of one of the kinds `RACES`: candidates that were measured before, measured
-        again side by side, so that their times may be compared.
+        A race is a session of one of the kinds `RACES`: it measures known candidates again, side by side, so
+        that their times may be compared.
         """
 
     @abstractmethod
@@ -301,22 +309,22 @@ class TrialStore(ABC):
         trace_hashes: Collection[str],
         kinds: Collection[SessionKind] | None = None,
     ) -> frozenset[str]:
-        """The traces, among these, that this machine ever measured in sessions of these kinds (None: any)."""
+        """Those of the given traces that this machine has measured in sessions of these kinds (None: any)."""
 
     @abstractmethod
     def put_standing(self, standing: Standing) -> None:
-        """Note who won a race; has no effect if a later race was stored meanwhile.
+        """Record the winner of a race. This has no effect if a later race was stored meanwhile.
 
         Raises StoreError naming a trial that is not stored.
         """
 
     @abstractmethod
     def standing(self, workload_key: str, target_key: str, machine_fingerprint: str) -> Standing | None:
-        """The winner in use of a task on this machine; None if it was never raced."""
+        """The winner that is used for a task on this machine; None if the task had no race."""
 
     @abstractmethod
     def standings(self, machine: str | None = None, target: str | None = None) -> tuple[Standing, ...]:
-        """The winners in use, of every task."""
+        """The winners that are used for all tasks."""
 
     @abstractmethod
     def overtaken(self, machine: str, share: float) -> frozenset[tuple[str, str]]:
@@ -325,7 +333,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def leaders(self, machine: str | None = None) -> tuple[Leader, ...]:
-        """The fastest verified trial of every task, on every machine or on one. Cost: one look-up per
+        """The fastest verified trial of every task on each machine, or on one machine. Cost: one look-up per
         task."""
 
     @abstractmethod
@@ -340,7 +348,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def trial(self, id: int) -> TrialRecord:
-        """One trial by the id this log gave it. Raises StoreError if there is none."""
+        """The trial with this id in this log. Raises StoreError if there is none."""
 
     @abstractmethod
     def trials_of(self, ids: Collection[int]) -> tuple[TrialRecord, ...]:
@@ -364,13 +372,13 @@ class TrialStore(ABC):
 
     @abstractmethod
     def progress(self, session: str) -> tuple[Progress, ...]:
-        """One entry for every (workload, target) a session has trials of."""
+        """One entry for every (workload, target) of which a session has trials."""
 
     # --- many sessions at once ---
 
     @abstractmethod
     def history(self, workload_key: str, by: By = By.SESSION) -> tuple[Chapter, ...]:
-        """The verified trials of a workload in groups, with the best of each group; the group that began
+        """The verified trials of a workload in groups, with the best of each group. The group that began
         first comes first.
 
         Cost: reads the workload's trials.
@@ -380,17 +388,19 @@ class TrialStore(ABC):
     def finalists(
         self, run: str | None = None, codes: Collection[str] | None = None, machine: str | None = None
     ) -> tuple[TrialRecord, ...]:
-        """The verified trial that this run, these versions of the sources or this machine came to, for every
-        task on every machine: the fastest of the last race; without a race, the fastest of all.
+        """The final verified trial of this run, of these versions of the sources or of this machine, for
+        every task on every machine. It is the fastest trial of the last race; without a race, the fastest of
+        all.
 
-        Races inside a model do not count. Cost: reads the trials of a run or machine; by code, of the log.
+        Races inside a model do not count. Cost: reads all trials of the run or machine; with `codes`, all
+        trials of the log.
         """
 
     # --- rates of a machine; trials in use ---
 
     @abstractmethod
     def put_calibration(self, fingerprint: str, values: Mapping[str, float] | Sequence[Calibration]) -> None:
-        """Store measured rates; earlier values are kept, `calibration` gives the latest."""
+        """Store measured rates. Earlier values are kept; `calibration` returns the latest."""
 
     @abstractmethod
     def calibration(self, fingerprint: str) -> Mapping[str, Calibration]:
@@ -406,18 +416,18 @@ class TrialStore(ABC):
 
     @abstractmethod
     def applications(self, trial: int) -> tuple[str, ...]:
-        """The files that a trial was built into, oldest first."""
+        """The files into which a trial was built, oldest first."""
 
     @abstractmethod
     def put_applications(self, applications: Sequence[Application]) -> None:
-        """Store the applications that another log recorded; known ones are left as they are.
+        """Store the applications that another log recorded. Known ones are not changed.
 
         Raises StoreError naming a trial that is not stored.
         """
 
     @abstractmethod
     def all_applications(self) -> tuple[Application, ...]:
-        """The files that all trials were built into, oldest first."""
+        """The files into which any trial was built, oldest first."""
 
     # --- the log itself ---
 
@@ -431,16 +441,17 @@ class TrialStore(ABC):
         only.
 
         Raises StoreError if the log can be written, if the text is not a single SELECT, or if the database
-        refuses it. A semicolon is refused wherever it stands but at the end: a server would take what follows
-        it for a statement of its own, outside the transaction that only reads.
+        refuses it. A semicolon is refused except at the end, because a server would run the text after it as
+        a second statement, outside of the transaction that only reads.
         """
 
     @abstractmethod
     def merge(self, source: TrialStore) -> tuple[int, int]:
-        """Add everything in another log; gives the trials that were new, and those that were looked at.
+        """Add everything in another log. Returns the number of new trials, and the number of trials that were
+        read.
 
-        Trials that were merged before are not looked at again. Raises StoreError if it is this very log, or
-        holds another workload under a key of this one.
+        Trials that were merged before are not read again. Raises StoreError if `source` is this log, or
+        holds another workload under a key of this log.
         """
 
     @abstractmethod
@@ -451,21 +462,22 @@ class TrialStore(ABC):
         makers: Collection[str] = (),
         dry_run: bool = False,
     ) -> tuple[Pruned, ...]:
-        """Delete trials that nothing needs; gives each workload's trials, and how many of them went.
+        """Delete trials that are not needed. Returns the number of trials of each workload, and how many of
+        them were deleted.
 
-        These stay: the `keep` fastest verified ones of every task on every machine, all races, winners in
-        use, trials that were built into a file, sessions without an end, an example of every kind of failure,
-        whatever these makers made, the newest trial, and all that any of these was made from. before: only
-        older ones go. dry_run: nothing is deleted. Killed in the middle, the log is whole, and pruning again
-        goes on.
+        These trials stay: the `keep` fastest verified trials of every task on every machine, all trials of
+        races, winners in use, trials that were built into a file, trials of sessions without an end, an
+        example of every kind of failure, all trials that these makers made, the newest trial, and all trials
+        from which any of these was made. before: only older trials are deleted. dry_run: nothing is deleted.
+        If pruning is killed, the log is intact, and pruning again continues.
         Raises StoreError for a `keep` below one.
         """
 
     @abstractmethod
     def compact(self) -> tuple[int, int]:
-        """Give back the space of deleted rows; gives the bytes before and after.
+        """Return the space of deleted rows to the system. Returns the log's bytes before and after.
 
-        Others wait until it is done. Cost: writes all of the log anew.
+        Other processes wait until it is done. Cost: writes the whole log again.
         """
 
     @abstractmethod
@@ -474,8 +486,7 @@ class TrialStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back files and connections; afterwards every verb raises StoreError. Closing twice is
-        allowed."""
+        """Close files and connections. Afterwards, every verb raises StoreError. Closing twice is allowed."""
 
     def __enter__(self) -> Self:
         return self

@@ -2,8 +2,9 @@
 
     described() ──▶ Described("trial", "median_s", "s", "median of the samples; …"), …
 
-Columns that refer to other tables are described by their foreign keys, and columns of many tables by
-`EVERYWHERE`. Units: s, FLOP, B; 1 for counts; JSON, UTC (a time as ISO 8601 text), yes/no; empty for text.
+The description of a column that refers to another table follows from its foreign key. `EVERYWHERE` describes
+columns that many tables have. Units: s, FLOP, B; 1 for counts; JSON, UTC (a time as ISO 8601 text), yes/no;
+empty for text.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ def _of_views() -> Iterator[Described]:
 
 
 def markdown() -> str:
-    """The reference: a table for each table and view.
+    """The reference as Markdown: one table for each table and view.
 
     >>> print(*markdown().splitlines()[:3], sep="\\n")
     | `apply_event` | Unit | |

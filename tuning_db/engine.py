@@ -1,10 +1,11 @@
-"""Engines: a database is opened by SQLAlchemy, after a check whether it can be a tuning log at all.
+"""Engines: SQLAlchemy opens a database, after a check whether the database can be a tuning log.
 
-SQLite, as measured: WAL, foreign keys, and `BEGIN IMMEDIATE` for every write. A deferred transaction that
-reads and then writes lost 56 to 71 % of the commits of ten writers; IMMEDIATE lost none. Writers take turns
-by chance: SQLite's own waiting, longer each time, let some of eight starve for seconds. A file that will be
-refused is checked with plain reads only, because even opening a WAL file with SQLite may change it. A log in
-memory is SQLite with one connection, which threads use in turn.
+For SQLite we use WAL, foreign keys, and `BEGIN IMMEDIATE` for every write. This follows from measurements:
+with ten writers, deferred transactions that read and then write lost 56 to 71 % of the commits; IMMEDIATE
+lost none. A writer waits for the lock for a random time, because SQLite's own waiting times grow with each
+try, and some of eight writers waited for seconds. A file is checked with plain reads before SQLite opens it,
+because even opening a WAL file with SQLite may change a file that is then refused. A log in memory is SQLite
+with one connection, which the threads use one after the other.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from tuning_db.address import shown, without_passwords
 from tuning_db.errors import StoreError
 from tuning_db.sentences import BUSY_TIMEOUT_S, FOREIGN_ERRORS, damaged, explain, is_busy, newer
 
-TURN_S = 0.002  # a writer tries again after so long on average; a batch of trials takes about as long
+TURN_S = 0.002  # mean time after which a writer tries again; a batch of trials takes about as long
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
-IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of logs that keep nothing
+IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of logs in memory, which are not kept
 SQLITE_MAGIC = b"SQLite format 3\x00"
 NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -49,16 +50,16 @@ NETWORK_FILE_SYSTEMS = (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open database: all three share one pool and differ in how a transaction begins.
+    """An open database. The three engines share one pool, and begin a transaction in different ways.
 
-    A power cut may undo writes of `mark` to a file; a crash of this process does not. On a server `mark` is a
-    normal write, because the server may crash while this process continues.
+    A power cut may undo writes of `mark` to a file; a crash of this process does not undo them. On a server,
+    `mark` is a normal write, because the server may crash while this process continues.
     """
 
     write: Engine
     mark: Engine
     read: Engine
-    place: str  # for messages; no password
+    place: str  # path or URL for messages, without password
     file: Path | None  # None: on a server, or in memory
     readonly: bool
 
@@ -68,7 +69,7 @@ class Opened:
 
 
 def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
-    """The engines of a database at a path or URL. Raises StoreError unless it can be a tuning log."""
+    """The engines of a database at a path or URL. Raises StoreError if it cannot be a tuning log."""
     address = os.fspath(url_or_path)
     place, file = shown(address), None
     if address in IN_MEMORY:
@@ -130,7 +131,7 @@ def file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engine
 
 def readonly_uri(file: Path) -> str:
     """The URI by which SQLite opens a file for reading only."""
-    # a WAL file needs a -shm file next to it, which cannot be made in some folders
+    # a WAL file needs a -shm file next to it, which cannot be created in a read-only folder
     still = not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file)
     return f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
 
@@ -140,7 +141,8 @@ def _memory_engine() -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def keep(context: ExceptionContext) -> None:
-        """Keeps the connection after Ctrl-C in a statement: replacing it would lose the log in memory."""
+        """Keeps the connection after Ctrl-C in a statement, because a new one would lose the log in
+        memory."""
         context.is_disconnect = False
 
     return engine
@@ -168,11 +170,13 @@ def _sqlite_engine(connect: Callable[[], sqlite3.Connection], pool_size: int, ma
 
 
 def _begin_writing(connection: Connection, durable: bool) -> None:
-    """Takes the write lock: the first writer that tries after it is free gets it, and all try equally often.
+    """Takes the write lock. When it is free, the first writer that tries gets it; all writers try equally
+    often.
 
-    FULL: 2,100 commits/s, and a power cut loses nothing. NORMAL: the last of them may be undone by one.
+    With FULL, there are 2,100 commits/s, and a power cut loses nothing. With NORMAL, a power cut may undo the
+    last commits.
     """
-    raw: Any = connection.connection.dbapi_connection  # SQLAlchemy would double the time
+    raw: Any = connection.connection.dbapi_connection  # without SQLAlchemy, which would double the time
     wanted = "FULL" if durable else "NORMAL"
     if connection.info.get("synchronous", "FULL") != wanted:
         raw.execute(f"PRAGMA synchronous = {wanted}")
@@ -219,7 +223,7 @@ def _server_engine(address: str, readonly: bool) -> Engine:
 
 
 def _check_file(file: Path, readonly: bool) -> bool:
-    """Whether the file does not exist yet. Raises StoreError for an existing file that is not a log we may
+    """Whether the file does not exist yet. Raises StoreError if the file exists, but is not a log that we may
     open."""
     folder = file.absolute().parent
     if file.is_dir():
@@ -271,7 +275,8 @@ def _check_header(file: Path, header: bytes) -> None:
 
 
 def _check_wal(file: Path) -> None:
-    """Refuse a newer log whose upgrade is still in the WAL; closing it writable would write to the file."""
+    """Refuses a newer log whose upgrade is still in the WAL. To close such a log as writable would change
+    it."""
     with closing(
         sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)
     ) as found:
@@ -306,7 +311,7 @@ def _has_wal(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system a folder is on; "" if the system does not say."""
+    """The type of the file system of a folder; "" if the system does not say it."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:

@@ -1,8 +1,7 @@
-"""The one exception that leaves this package.
+"""The one exception that this package raises.
 
-For every failure underneath (SQLite, a driver, the disk, a damaged row) a caller sees a `StoreError`:
-one sentence that names the file and what happened, and one with advice. The cause stays
-reachable as `__cause__`.
+For every failure below it (SQLite, a driver, the disk, a damaged row), a caller gets a `StoreError`: one
+sentence that names the file and the failure, and one sentence with advice. `__cause__` is the original error.
 """
 
 from __future__ import annotations
@@ -27,4 +26,4 @@ class StoreError(Exception):
 
 
 class OlderLog(StoreError):
-    """The log is of an older version, and opening it for reading does not change it."""
+    """The log has an older version, and it was opened for reading only, so it cannot be upgraded."""

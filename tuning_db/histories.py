@@ -1,7 +1,7 @@
 """The verbs of `contract.py` that look at many sessions at once: by time, commit, machine, run.
 
-history       one task: its verified trials in groups, the best of each
-finalists     many tasks: the trial of each that a run, a version of the code or a machine came to
+history       for one task: its verified trials in groups, with the best of each group
+finalists     for many tasks: the final trial of a run, a version of the code or a machine
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GROUPS: dict[By, Any] = {
 
 
 class HistoryVerbs(Transactions):
-    """Those verbs in SQL."""
+    """The verbs of this module, in SQL."""
 
     def history(self, workload_key: str, by: By = By.SESSION) -> tuple[Chapter, ...]:
         q = _chapters(_GROUPS[By(by)])
@@ -104,8 +104,8 @@ def _chapters(by: Any) -> Any:
 
 _WANTED = select(m.Workload.id).where(m.Workload.key == bindparam("wanted")).scalar_subquery()
 _raced = case((m.Session.kind == SessionKind.RACE.value, m.Session.started))  # NULL if it is not a race
-# Verified trials by task and machine: those of the last race first, then all others; the fastest first.
-# Races inside a model are left out: their seconds are comparable within the race only.
+# Verified trials by task and machine: first those of the last race, then all others; each with the fastest
+# first. Races inside a model are left out, because their seconds are comparable only within the race.
 _FINALISTS = (
     select(
         m.Trial.id,

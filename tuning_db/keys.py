@@ -1,8 +1,9 @@
-"""Keys to row ids and back, remembered while the store is open: a task is looked up once, not once a batch.
+"""Translates keys to row ids and back, and remembers them while the store is open. So a task is looked up
+only once, and not in every batch.
 
 Rows of these tables are never deleted or renumbered while others may read them, so a remembered id stays
-right. When a transaction is rolled back, the ids that it learned may be wrong, and the store begins with an
-empty memory.
+right. When a transaction is rolled back, the ids that it learned may be wrong. Then the store forgets all
+ids.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tuning_db import models as m
 from tuning_db.contract import unknown
 from tuning_db.records import SessionKind
 
-CHUNK = 500  # values in one IN (…); SQLite's oldest limit is 999
+CHUNK = 500  # values in one IN (…); old versions of SQLite allow 999
 KEYS: dict[type[m.Base], Any] = {
     m.Workload: m.Workload.key,
     m.Target: m.Target.key,
@@ -34,7 +35,7 @@ KEYS: dict[type[m.Base], Any] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """The constant part of a session."""
+    """The part of a session that never changes."""
 
     id: int
     kind: SessionKind
@@ -50,7 +51,8 @@ class KnownSketch:
 
 @dataclass(slots=True)
 class Keys:
-    """The row ids that one store has read. Threads may share it: entries are written whole, and are equal."""
+    """The row ids that one store has read. Threads may share them: each entry is written in one step, and all
+    threads would write the same entry."""
 
     place: str
     _ids: dict[tuple[type[m.Base], str], int] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Keys:
         return known
 
     def id(self, c: Connection, table: type[m.Base], key: str) -> int:
-        """The id of a key. Raises StoreError naming what is not stored."""
+        """The id of a key. Raises StoreError, which names the key, if it is not stored."""
         found = self.find(c, table, key)
         if found is None:
             raise unknown(self.place, table.__tablename__, key)
@@ -80,7 +82,7 @@ class Keys:
         return None if key is None else self.id(c, table, key)
 
     def load(self, c: Connection, table: type[m.Base], ids: Iterable[int | None]) -> None:
-        """Looks up the keys of these ids, as far as they are not known, in one go."""
+        """Looks up the keys of these ids in one query, except those that are known."""
         missing = sorted({i for i in ids if i is not None and (table, i) not in self._keys})
         for part in chunks(missing):
             for id, key in c.execute(_keys_of(table), {"wanted": part}):
@@ -98,7 +100,7 @@ class Keys:
         self._keys[table, id] = key
 
     def session(self, c: Connection, uuid: str) -> KnownSession:
-        """The constant part of a session. Raises StoreError if there is no such session."""
+        """The part of a session that never changes. Raises StoreError if there is no such session."""
         known = self._sessions.get(uuid)
         if known is None:
             found = c.execute(_SESSION, {"wanted": uuid}).first()
@@ -116,7 +118,7 @@ class Keys:
         return known
 
     def load_sketches(self, c: Connection, ids: Iterable[int | None]) -> None:
-        without = KnownSketch(0, "", None)  # looked up again: a text may come later
+        without = KnownSketch(0, "", None)  # not remembered, because a text may be stored later
         wanted = {i for i in ids if i is not None}
         missing = sorted(i for i in wanted if self._sketches_by_id.get(i, without).text is None)
         for part in chunks(missing):
@@ -139,7 +141,7 @@ def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (values[i : i + CHUNK] for i in range(0, len(values), CHUNK))
 
 
-# --- statements, each made once: making one takes longer than executing it ---
+# --- statements: each is made once, because making one takes longer than executing it ---
 
 _SESSION = select(m.Session.id, m.Session.kind, m.Session.started).where(
     m.Session.uuid == bindparam("wanted")

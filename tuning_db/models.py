@@ -1,4 +1,4 @@
-"""The tables of a tuning log, typed, and nothing else. The migrations repeat them, version by version.
+"""The tables of a tuning log, with types. The migrations contain the same tables for each version.
 
     workload  target  machine ◀── calibration      sketch    host  code  environment
         ▲        ▲       ▲                            ▲        ▲     ▲        ▲
@@ -7,11 +7,11 @@
              ▲                    ▲                        │
       parent, apply_event      opening, intent ────────────┘
              ▲
-         standing: what is used       task_count: how many there are      merged: what came from other logs
+         standing: winners in use     task_count: numbers of trials       merged: how far other logs were read
 
-Every column that may ever be useful is here: facts that were not recorded cannot be added afterwards. JSON is
-text, times are ISO 8601 in UTC, so that any SQL shell can read the file. Lookups by task use an index whose
-order is the answer's; counts are kept in `task_count`.
+The tables have every column that may be useful one day, because facts that were not recorded cannot be added
+later. JSON is text, and times are ISO 8601 in UTC, so that any SQL shell can read the file. Look-ups by task
+use an index that has the order of the result. Counts are kept in `task_count`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sqlalchemy.types import TypeDecorator
 
 from tuning_db.values import Json, as_utc, canonical_json, freeze
 
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only for the type INTEGER
+Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite assigns row numbers only for the type INTEGER
 
 
 class JsonText(TypeDecorator[Any]):
@@ -105,7 +105,8 @@ MaybeSketch = Annotated[int | None, mapped_column(ForeignKey("sketch.id"))]
 
 
 def part_of(column: str) -> Any:
-    """A column of a primary key. It refers to another table, or (without a dot in the name) it counts."""
+    """A column of a primary key. If its name has a dot, it refers to another table; otherwise it is a
+    number."""
     return mapped_column(
         *([ForeignKey(column)] if "." in column else []), primary_key=True, autoincrement=False
     )
@@ -116,7 +117,7 @@ VERIFIED = "verdict AND status = 'OK'"
 
 
 class Log(Base):
-    """This log's own name, in one row, so that a merge finds the part that it has read."""
+    """The name of this log, in one row. By this name, another log knows which part it has merged."""
 
     __tablename__ = "log"
     id: Mapped[RowId]
@@ -197,7 +198,7 @@ class Sketch(Base):
     __tablename__ = "sketch"
     id: Mapped[RowId]
     hash: Mapped[Key]
-    text: Mapped[str | None]  # None: only the hash was recorded, and the traces are whole
+    text: Mapped[str | None]  # None: only the hash was recorded, and rows have whole traces
 
 
 class Run(Base):
@@ -266,7 +267,7 @@ class Intent(Base):
     host_id: Mapped[MaybeHost]
     sketch_id: Mapped[MaybeSketch]
     decisions: Mapped[JsonValue]
-    trace: Mapped[str | None]  # None: what sketch and decisions give
+    trace: Mapped[str | None]  # None: sketch and decisions give the trace
     trace_hash: Mapped[str]
     worker_pid: Mapped[int]
     boot_id: Mapped[str]
@@ -277,7 +278,7 @@ class Intent(Base):
 class Trial(Base):
     __tablename__ = "trial"
     __table_args__ = (
-        # by task first, so that it also answers whether a trace was ever measured
+        # the task comes first, so that the index also finds out whether a trace was ever measured
         UniqueConstraint("workload_id", "target_id", "trace_hash", "session_id"),
         ForeignKeyConstraint(
             ["session_id", "workload_id", "target_id", "round"],
@@ -303,7 +304,7 @@ class Trial(Base):
     code_id: Mapped[MaybeCode]
     sketch_id: Mapped[MaybeSketch]
     decisions: Mapped[JsonValue]
-    trace: Mapped[str | None]  # None: what sketch and decisions give
+    trace: Mapped[str | None]  # None: sketch and decisions give the trace
     trace_hash: Mapped[str]
     made_by: Mapped[str]
     predicted: Mapped[float | None]
@@ -374,7 +375,7 @@ class ApplyEvent(Base):
 
 
 class Merged(Base):
-    """How far another log was read: up to the trial `last_id`, whose trace and instant are `mark`."""
+    """How far another log was read: up to the trial `last_id`. `mark` is made of its trace and time."""
 
     __tablename__ = "merged"
     source: Mapped[str] = mapped_column(primary_key=True)
@@ -384,7 +385,8 @@ class Merged(Base):
 
 
 class SchemaVersion(Base):
-    """The table of one row in which alembic keeps the version; its name marks a database as ours."""
+    """The table with one row in which alembic keeps the version. Its name marks a database as a tuning
+    log."""
 
     __tablename__ = "tuning_db_version"
     version_num: Mapped[str] = mapped_column(String(32), primary_key=True)

@@ -1,4 +1,4 @@
-"""A server that is away for a while: a transaction is tried again until it is back.
+"""If the server is away for a while, a transaction is tried again until the server is back.
 
     patience = Patience(place)
     while True:
@@ -6,8 +6,8 @@
         except … as error:
             if not (is_away(error) and patience.wait(error)): raise
 
-Every transaction of the store may run twice, for the server may have committed one whose answer was lost:
-rows have unique keys, and what is there already is left as it is.
+Every transaction of the store may run twice, because the server may have committed it although its answer was
+lost. That is harmless: rows have unique keys, and existing rows are not changed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 AWAY_S = 600.0  # an upgrade, a restart of the machine
 FIRST_S, MOST_S = 0.1, 5.0  # waits between two tries
-ENDING_S = 1.0  # a server that crashes ends its processes one after another: some still answer
+ENDING_S = 1.0  # a crashing server ends its processes one after the other; some still answer for this time
 
 # SQLSTATE: connection exceptions, too many connections, shut down by an administrator, crashed, not up yet
 _STATES = ("08", "53300", "57P01", "57P02", "57P03")
 
-_logger = logging.getLogger("autotensor.log")  # without handlers its warnings are lines on standard error
+_logger = logging.getLogger("autotensor.log")  # without a handler, its warnings go to standard error
 
 
 def is_away(error: BaseException) -> bool:
@@ -42,10 +42,10 @@ class Outage:
     """The time at which a store's server went away, shared by all threads."""
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}  # empty while it answers; each use is one step for all threads
+        self._since: dict[str, float] = {}  # empty while the server answers; each access is atomic
 
     def notice(self) -> bool:
-        """Whether the caller is the first that notices it."""
+        """Whether the caller is the first thread that notices the outage."""
         now = time.monotonic()
         return self._since.setdefault("away", now) is now
 
@@ -56,7 +56,7 @@ class Outage:
 
 
 class Patience:
-    """How long one transaction has been tried."""
+    """Counts how long one transaction has been tried."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -64,8 +64,8 @@ class Patience:
         self.pause_s = FIRST_S
 
     def wait(self, error: BaseException, tell: bool) -> bool:
-        """Sleeps a while; gives False, without sleeping, when all the time is used up. tell: whether to log
-        the first wait.
+        """Sleeps a while. Returns False without sleeping when the time is used up. tell: whether to log the
+        first wait.
         """
         now = time.monotonic()
         if not self.until:

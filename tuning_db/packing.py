@@ -1,6 +1,6 @@
-"""The samples of a trial in one column: JSON that any SQL shell can take apart.
+"""The samples of a trial in one column, as JSON, which any SQL shell can read.
 
-    [[1.5e-05,2.1e-03],[1.6e-05,null]]     seconds and the reference next to them, in order
+    [[1.5e-05,2.1e-03],[1.6e-05,null]]     each sample's seconds and the reference's seconds, in order
 
 All samples of a trial usually have one residency, which has its own column; if they differ, the residency is
 a third entry of each pair.
@@ -32,7 +32,7 @@ def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:
 
 
 def unpack(residency: str | None, text: str | None) -> tuple[Sample, ...]:
-    """The argument of `pack`. Raises ValueError or TypeError for other text."""
+    """The inverse of `pack`. Raises ValueError or TypeError for other text."""
     if text is None:
         return ()
     return tuple(

@@ -1,7 +1,7 @@
-"""Queries and rows of the store in SQL, and how rows become records.
+"""Queries of the store in SQL, and functions that turn rows into records.
 
-TRIALS           a select of the trial table alone; `trials_from` gives the records of its rows
-SESSIONS         a select whose rows `session_from` makes records of
+TRIALS           a select of the trial table alone; `trials_from` turns its rows into records
+SESSIONS         a select; `session_from` turns its rows into records
 conditions(…)    conditions for either select, by row ids; None: a key is not stored, so no row fits
 """
 
@@ -33,9 +33,9 @@ from tuning_db.templates import fill, reproduces
 from tuning_db.values import error_signature
 
 TASK = ("session_id", "workload_id", "target_id")
-VERIFIED = text(m.VERIFIED)  # word for word, else the index on the best is not used
+VERIFIED = text(m.VERIFIED)  # word for word the index's condition, otherwise the index is not used
 
-# columns that are fields of the record as they stand
+# columns that become fields of the record without a change
 PLAIN = (
     "round", "trace_hash", "decisions", "made_by", "predicted", "median_s", "build_s", "error", "conditions",
     "note", "numerics", "assembly", "source_sha", "created",
@@ -62,7 +62,7 @@ LATEST = (m.Session.started.desc(), m.Session.id.desc())
 
 
 def of_tasks(q: Any, table: type[m.Round | m.Intent]) -> Any:
-    """The query over rows of this table with session, workload and target of each."""
+    """The query `q` over rows of this table, joined with the session, workload and target of each row."""
     return (
         q.select_from(table)
         .join(m.Session, m.Session.id == table.session_id)
@@ -105,7 +105,8 @@ def fastest(
 ) -> tuple[TrialRecord, ...]:
     """The `k` fastest verified trials of a task on one machine, with different traces.
 
-    One trace may occur in many sessions. So a few more rows are read, and again more if they were too few.
+    One trace may occur in many sessions. So a few more rows than `k` are read, and again more if they were
+    too few.
     """
     where = conditions(c, keys, m.Trial, workload, target, machine)
     if where is None or k <= 0:
@@ -120,18 +121,18 @@ def fastest(
         ask *= 8
 
 
-# --- statements, each made once: making one takes longer than executing it ---
+# --- statements: each is made once, because making one takes longer than executing it ---
 
 
 @cache
 def insert(dialect: str, table: Any) -> Any:
-    """INSERT of a row unless it is there: SQLite and PostgreSQL share ON CONFLICT, others have none."""
+    """INSERT of a row unless it exists. SQLite and PostgreSQL share ON CONFLICT; other databases lack it."""
     return _insert(dialect, table).on_conflict_do_nothing()
 
 
 @cache
 def insert_trials(dialect: str) -> Any:
-    """INSERT of trials that gives id and identity of those that are new."""
+    """INSERT of trials that returns the ids and identities of the new ones."""
     t = m.Trial
     return insert(dialect, t).returning(t.id, t.session_id, t.workload_id, t.target_id, t.trace_hash)
 
@@ -142,22 +143,22 @@ def _insert_id(dialect: str, table: Any) -> Any:
 
 
 def insert_new(c: Connection, table: Any, row: dict[str, Any]) -> int | None:
-    """The id of the row that is inserted; None if it is there already."""
+    """Inserts a row and returns its id; None if the row exists already."""
     id: int | None = c.execute(_insert_id(c.dialect.name, table), row).scalar()
     return id
 
 
 @cache
 def upsert_round(dialect: str) -> Any:
-    """INSERT of a round; if it is there already, its notes are replaced."""
+    """INSERT of a round. If the round exists already, its notes are replaced."""
     new = _insert(dialect, m.Round)
     return new.on_conflict_do_update(index_elements=[*TASK, "number"], set_={"notes": new.excluded.notes})
 
 
 @cache
 def upsert_intents(dialect: str) -> Any:
-    """INSERT of intents; if one is there already, its launch is replaced and counted, unless it is the same
-    launch, whose answer was lost.
+    """INSERT of intents. If an intent exists already, its launch is replaced and counted, unless it is the
+    same launch (the answer to the first INSERT was lost).
     """
     new, row = _insert(dialect, m.Intent), m.Intent
     launch = {name: new.excluded[name] for name in ("worker_pid", "boot_id", "started", "host_id")}
@@ -178,7 +179,8 @@ def add_counts(dialect: str) -> Any:
 
 @cache
 def upsert_last_race(dialect: str) -> Any:
-    """INSERT of a race without its winner; it replaces what an earlier race decided, never a later one."""
+    """INSERT of a race without its winner. It replaces the result of an earlier race, never of a later
+    one."""
     new, row = _insert(dialect, m.Standing), m.Standing
     later = or_(
         new.excluded.raced > row.raced,
@@ -213,13 +215,13 @@ def upsert_host(dialect: str) -> Any:
 def _insert(dialect: str, table: Any) -> Any:
     if dialect != "postgresql":
         return sqlite.insert(table.__table__)
-    from sqlalchemy.dialects import postgresql  # imported here: a file does not need it
+    from sqlalchemy.dialects import postgresql  # imported here, because a log in a file does not need it
 
     return postgresql.insert(table.__table__)
 
 
 def of_candidate(column: Any, table: type[m.Intent | m.Trial]) -> Any:
-    """Conditions on the columns that name a candidate; their values are parameters of the execution."""
+    """Conditions on the columns that identify a candidate. Their values are given at execution."""
     names = (*TASK, "trace_hash")
     return column.where(*(getattr(table, name) == bindparam(f"of_{name}") for name in names))
 
@@ -259,7 +261,8 @@ def session_from(id: str, run_key: str, seed: str, *rest: Any) -> Session:
 
 
 def candidate_row(c: Connection, keys: Keys, sketch_hash: str, decisions: Any, trace: str) -> dict[str, Any]:
-    """The columns that say what a candidate is; the trace only if sketch and decisions do not give it."""
+    """The columns that describe a candidate. The trace is included only if sketch and decisions do not give
+    it."""
     if not sketch_hash:
         return {"sketch_id": None, "decisions": decisions, "trace": trace}
     sketch = keys.sketch(c, sketch_hash)
@@ -272,7 +275,7 @@ def candidate_row(c: Connection, keys: Keys, sketch_hash: str, decisions: Any, t
 
 
 def trial_row(c: Connection, keys: Keys, t: TrialRecord) -> dict[str, Any]:
-    """The columns of a trial. Raises StoreError naming what it refers to and is not stored."""
+    """The columns of a trial. Raises StoreError if a record to which the trial refers is not stored."""
     residency, samples = pack(t.samples)
     check = t.verification
     row = {
@@ -339,7 +342,8 @@ def _trial(keys: Keys, row: Any, parents: Sequence[Parent]) -> TrialRecord:
 
 
 def trace_of(row: Any, sketch: Any) -> str:
-    """The trace of a row of trials or intents. Raises ValueError if neither it nor its sketch is there."""
+    """The trace of a row of trials or intents. Raises ValueError if neither the trace nor its sketch is
+    stored."""
     if row.trace is not None:
         return str(row.trace)
     if sketch is None or sketch.text is None:
@@ -399,7 +403,7 @@ _first = (
         _Best.workload_id == m.TaskCount.workload_id,
         _Best.target_id == m.TaskCount.target_id,
         _Best.machine_id == m.TaskCount.machine_id,
-        VERIFIED,  # it names no table, so it refers to the inner one
+        VERIFIED,  # this text names no table, so it refers to the inner table
     )
     .order_by(_Best.median_s, _Best.id)
     .limit(1)

@@ -1,14 +1,15 @@
 """The frozen records that go into a tuning log and come out of it.
 
-Nobody outside this package sees a row or an ORM object. Things are named by their *keys*: a workload and a
-target by their key, a machine by its fingerprint, an environment by the hash of its versions, a session and
-a host by its uuid, a trial by (session, workload, target, trace_hash). Every record checks itself once, when
-it is made; a record read from a damaged file therefore fails here and surfaces as a `StoreError`.
+Code outside of this package never gets a row or an ORM object. Records refer to each other by *keys*: to a
+workload and a target by its key, to a machine by its fingerprint, to an environment by the hash of its
+versions, to a session and a host by its uuid, and to a trial by (session, workload, target, trace_hash).
+Every record checks itself once, when it is made. So reading a record from a damaged file fails here, and
+becomes a `StoreError`.
 
         Workload ─┐                ┌─▶ Sample, Sample, …      start reading at TrialRecord
         Target  ──┼──▶ TrialRecord ┼─▶ Verification
         Machine ──┤        ▲       └─▶ Parent, Parent, …
-        Session ──┘    Standing: the one in use
+        Session ──┘    Standing: the winner in use
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tuning_db.values import Json, as_utc, canonical_json, freeze, now, printabl
 
 
 class Status(StrEnum):
-    """The outcome of a trial. Only OK has a time; every failure is a row too."""
+    """The outcome of a trial. Only a trial with OK has a time; every failure has a row, too."""
 
     OK = "OK"
     INVALID_SCHEDULE = "INVALID_SCHEDULE"
@@ -37,7 +38,7 @@ class Status(StrEnum):
     ABORTED = "ABORTED"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
-    REJECTED = "REJECTED"  # compiled, but its machine code rules it out; never run
+    REJECTED = "REJECTED"  # compiled, but not run, because its machine code cannot be fast
 
 
 class SessionKind(StrEnum):
@@ -46,7 +47,7 @@ class SessionKind(StrEnum):
     SEARCH = "search"  # candidates of a tuning run
     RACE = "race"  # known candidates of a task, measured again side by side
     MODEL = "model"  # known candidates, measured again inside their model
-    END = "end"  # whole models against each other: no trials, the outcome is in the options
+    END = "end"  # whole models against each other; it has no trials, and its options hold the outcome
 
 
 RACES = (SessionKind.RACE, SessionKind.MODEL)  # kinds whose trials may be compared with each other
@@ -56,13 +57,14 @@ class Conditions(StrEnum):
     """The circumstances in which a trial was measured."""
 
     ALONE = "alone"
-    BESIDE = "beside"  # others timed or compiled meanwhile
-    SAME_CODE = "same_code"  # its object code was that of another trial, which was run for both
+    BESIDE = "beside"  # other processes timed or compiled meanwhile
+    SAME_CODE = "same_code"  # another trial has the same object code and was run for both
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A computation, independent of names: `text` is its canonical JSON and `key` the hash of it."""
+    """A computation, independent of names. `text` is its canonical JSON, and `key` is the hash of the
+    text."""
 
     key: str
     name: str
@@ -89,7 +91,7 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The hardware a time was measured on. Times of two fingerprints are never compared unasked."""
+    """The hardware on which times were measured. Times of two fingerprints are compared only on request."""
 
     fingerprint: str
     cpu_model: str = ""
@@ -99,7 +101,7 @@ class Machine:
     device: str = ""  # accelerator, "" for none
     driver: str = ""  # the accelerator's driver
     extra: Mapping[str, Json] = field(default_factory=dict)
-    memory: int = 0  # bytes of memory, the accelerator's if there is one, else the host's; 0: not known
+    memory: int = 0  # bytes of the accelerator's memory, or of the host's if there is none; 0: not known
 
     def __post_init__(self) -> None:
         _need_text(self, "fingerprint")
@@ -122,7 +124,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One computer. It tells which of several equal machines measured."""
+    """One computer. Several computers may be equal machines; the host says which of them measured."""
 
     uuid: str
     name: str
@@ -140,7 +142,7 @@ class Code:
 
     key: str
     version: str  # the package's version
-    commit_sha: str = ""  # commit of the checkout or of the URL it was installed from; "": not known
+    commit_sha: str = ""  # commit of the checkout or of the URL of the installation; "": not known
     dirty: bool = False  # the checkout had changes that no commit holds
     sources: str = ""  # hash of the source files
 
@@ -166,7 +168,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A request, as people see it: one model or one computation, however often it was continued.
+    """A request of a user: one model or one computation, however often its run was continued.
 
     `tasks`: one entry for each, `{"workload": key, "target": key, "weight": …, "name": …}`.
     """
@@ -188,8 +190,8 @@ class Run:
 class Session:
     """The trials of one run on one machine for one purpose.
 
-    `run_key` names the request, so that the same command finds it again. The process that works on it has a
-    lease.
+    `run_key` names the request, so that the same command finds the session again. The process that works on
+    the session has a lease.
     """
 
     id: str
@@ -216,7 +218,7 @@ class Session:
         _set(self, "lease_until", None if self.lease_until is None else as_utc(self.lease_until))
 
     def held(self, at: datetime) -> bool:
-        """Whether a process works on it at this instant, by the lease in the log."""
+        """Whether a process works on the session at this instant, according to the lease in the log."""
         return bool(self.owner) and self.lease_until is not None and self.lease_until > at
 
 
@@ -240,16 +242,17 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to a claim on a run: `session` as it is now, `mine` if the claim was granted."""
+    """The answer to a claim on a run: the current `session`; `mine` is True if the claim was granted."""
 
     session: Session
     mine: bool
-    ended_before: str = ""  # why it had ended, if it had ended
+    ended_before: str = ""  # why the session had ended, if it had ended
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One ask/tell round of one task of a session; `notes` holds what resuming needs (generator states)."""
+    """One round (ask and tell) of one task of a session. `notes` holds the data for resuming (generator
+    states)."""
 
     session: str
     workload: str
@@ -270,7 +273,7 @@ class Sample:
 
     seconds: float
     residency: str = "warm"  # state of the caches before the run: warm, cold, …
-    reference_s: float | None = None  # the reference kernel timed next to it, to notice drift
+    reference_s: float | None = None  # time of the reference kernel next to it, to notice drift
 
     def __post_init__(self) -> None:
         _set(self, "seconds", _number("sample", "seconds", self.seconds, least=0.0))
@@ -282,8 +285,8 @@ class Verification:
     """The comparison of a candidate's answer with the reference; `max_error` and `tolerance` are in the same
     unit.
 
-    A non-finite error (NaN in the output) is stored as None. A passing verdict with an error above its
-    tolerance is refused here: it would make a wrong kernel applicable.
+    A non-finite error (NaN in the output) is stored as None. A verdict of True with an error above the
+    tolerance is refused, because a wrong kernel could then be applied.
     """
 
     max_error: float | None
@@ -305,7 +308,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A candidate that another was made from, and how: `mutated`, `crossed`, `neighbour`, …"""
+    """A candidate from which another one was made, and how: `mutated`, `crossed`, `neighbour`, …"""
 
     trace_hash: str
     how: str = ""
@@ -317,7 +320,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """One distinct candidate that was tried, and everything known about the trial.
+    """One candidate that was tried, and everything that is known about the trial.
 
     `median_s` is a time if and only if `status` is OK: a failure has no time, never an infinite one.
     """
@@ -349,9 +352,9 @@ class TrialRecord:
     code: str | None = None  # key of the sources that measured
     metrics: Mapping[str, Json] = field(default_factory=dict)  # measured figures other than seconds
     numerics: str = ""  # class of its arithmetic, if not the target's own
-    extents: Mapping[str, Json] = field(default_factory=dict)  # the symbols' extents when measured
+    extents: Mapping[str, Json] = field(default_factory=dict)  # the extents of the symbols in the measurement
     created: datetime = field(default_factory=lambda: now())
-    id: int | None = field(default=None, compare=False)  # given by the log that holds it
+    id: int | None = field(default=None, compare=False)  # the log that holds the trial assigns it
 
     def __post_init__(self) -> None:
         _need_text(self, "session", "workload", "target", "machine", "environment", "trace", "trace_hash")
@@ -375,13 +378,14 @@ class TrialRecord:
 
     @property
     def verified(self) -> bool:
-        """Whether its status is OK and its answer was right: only such a trial may be applied."""
+        """Whether the status is OK and the result was right. Only such a trial may be applied."""
         return self.status is Status.OK and self.verification is not None and self.verification.verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignTrial:
-    """A trial measured on another machine: its time says nothing here, its trace may be worth measuring."""
+    """A trial of another machine. Its time says nothing about this machine, but its trace may be worth
+    measuring."""
 
     machine: Machine
     trial: TrialRecord
@@ -391,7 +395,8 @@ class ForeignTrial:
 class Intent:
     """A candidate about to be launched.
 
-    It outlives a kill -9, so that a candidate that hung is known, and is launched again or blamed.
+    An intent survives a kill -9. So a candidate that hung is known; it is launched again or reported as
+    failed.
     """
 
     session: str
@@ -417,7 +422,7 @@ class Intent:
 class Standing:
     """The winner in use of a task on a machine, by its last race.
 
-    `trial` is the winner's row in that race; None: the race was stored without a winner.
+    `trial` is the winner's row in that race. It is None if the race was stored without a winner.
     """
 
     workload: str
@@ -426,7 +431,7 @@ class Standing:
     race: str  # uuid of the session
     trial: int | None = None
     seconds: float | None = None
-    default_s: float | None = None  # time of the default schedule, if it was raced and worked
+    default_s: float | None = None  # time of the default schedule, if it was in the race and worked
     updated: datetime = field(default_factory=lambda: now())
 
     def __post_init__(self) -> None:
@@ -438,7 +443,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A use of a trial: a model file, a library. The trial is named as in every log."""
+    """A use of a trial in a model file or a library. The trial is named by keys that every log
+    understands."""
 
     session: str
     workload: str
@@ -454,7 +460,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The fastest verified trial of a task on a machine, in short."""
+    """The fastest verified trial of a task on a machine, as a short record."""
 
     workload: str
     target: str
@@ -492,10 +498,10 @@ class By(StrEnum):
 class Chapter:
     """The best of one group of a task's verified trials, for example of one commit.
 
-    Trials of two machines, targets or residencies are in no group together.
+    A group never holds trials of different machines, targets or residencies.
     """
 
-    of: str  # the value of the field by which they are grouped
+    of: str  # the value of the field by which trials are grouped
     since: datetime  # when the first of them was measured
     machine: str  # fingerprint
     target: str  # key
@@ -507,7 +513,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The fate of a workload's trials when a log is pruned."""
+    """How many trials of a workload were deleted when a log was pruned."""
 
     workload: str
     name: str
@@ -537,7 +543,7 @@ class FailureGroup:
     """Failures that share a status and an error signature."""
 
     status: Status
-    signature: str  # first line of the error with its numbers blanked
+    signature: str  # first line of the error, with # instead of numbers
     count: int
     example: int  # id of the first such trial
 
@@ -584,7 +590,7 @@ def distinct_traces(trials: Iterable[TrialRecord], k: int) -> tuple[TrialRecord,
 
 
 def _set(record: object, name: str, value: object) -> None:
-    object.__setattr__(record, name, value)  # frozen records normalise themselves once, while being made
+    object.__setattr__(record, name, value)  # a frozen record normalises its fields once, while it is made
 
 
 def _need_text(record: object, *names: str) -> None:

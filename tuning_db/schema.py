@@ -1,4 +1,4 @@
-"""Make sure that an opened database is a tuning log of this version: it is created, upgraded or refused.
+"""Makes sure that an opened database is a tuning log of this version: it is created, upgraded or refused.
 
 engines(address) ──▶ empty: create · older: back up, upgrade · newer: refuse ──▶ Opened
 """
@@ -30,7 +30,8 @@ _reached: set[str] = set()  # servers that this process has talked to
 
 
 def open_log(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
-    """Open, create or upgrade a tuning log. Raises StoreError, leaving a refused file exactly as it was."""
+    """Open, create or upgrade a tuning log. Raises StoreError if the file is refused; the file is not
+    changed."""
     opened = engines(url_or_path, readonly)
     patience = Patience(opened.place)
     while True:
@@ -88,7 +89,7 @@ def schema_version(connection: Connection, place: str) -> int | None:
 def _create(opened: Opened) -> None:
     """Make all tables in one transaction, in SQLite's rollback mode.
 
-    In rollback mode the header with our mark is in the main file from the first commit on.
+    In rollback mode, the first commit writes the header with our mark to the main file.
     """
     with opened.write.begin() as connection:
         _lock_schema(connection)
@@ -101,7 +102,7 @@ def _create(opened: Opened) -> None:
 
 
 def create_tables(connection: Connection) -> None:
-    """Tables, indexes and views of the newest schema, stamped with its version."""
+    """Creates the tables, indexes and views of the newest schema, and records its version."""
     if (
         connection.dialect.name == "postgresql"
     ):  # said here: in the table it would load the dialect for a file
@@ -115,7 +116,8 @@ def create_tables(connection: Connection) -> None:
 
 
 def _upgrade(opened: Opened, version: int) -> None:
-    """Bring an older log to this version in one transaction; a kill leaves the old or the new one."""
+    """Bring an older log to this version in one transaction. After a kill, the log has the old or the new
+    version."""
     if opened.file is None:
         _upgrade_in(opened.write, opened)
         return
@@ -142,8 +144,8 @@ def _upgrade_in(engine: Engine, opened: Opened) -> None:
 
 
 def back_up(file: Path, label: str) -> Path:
-    """A consistent copy `<name>.<label>.<time>.backup` next to the log; it includes rows that are still in
-    the WAL."""
+    """Writes a consistent copy `<name>.<label>.<time>.backup` next to the log, with the rows that are still
+    in the WAL."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     copy = file.with_name(f"{file.name}.{label}.{stamp}.backup")
     part = copy.with_name(copy.name + ".part")
@@ -160,12 +162,12 @@ def back_up(file: Path, label: str) -> Path:
 
 
 def _lock_schema(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":  # SQLite holds the whole file by BEGIN IMMEDIATE
+    if connection.dialect.name == "postgresql":  # with SQLite, BEGIN IMMEDIATE has locked the whole file
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPLICATION_ID})
 
 
 def _use_wal(opened: Opened) -> None:
-    """Switch to WAL mode, which the file keeps; this needs a moment without other connections."""
+    """Switch to WAL mode, which the file keeps. This needs a moment without other connections."""
     for _ in range(50):
         with closing(opened.read.raw_connection()) as connection:
             try:
@@ -175,7 +177,7 @@ def _use_wal(opened: Opened) -> None:
                 if not is_busy(error):
                     raise
         time.sleep(0.02)
-    # still right without WAL, only slower; the next process to open the log tries again
+    # The log works without WAL, too, but is slower. The next process that opens the log tries again.
 
 
 def pragma(connection: Connection, name: str) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Messages for failures of a database: one sentence for any error from below, and advice."""
+"""Messages for failures of a database: one sentence for any error of the layers below, and one with
+advice."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ FOREIGN_ERRORS = (
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether trying the whole transaction again may succeed (a lock, a deadlock victim)."""
+    """Whether a second try of the whole transaction may succeed (after a lock or a deadlock)."""
     original = error.orig if isinstance(error, DBAPIError) else error
     name = str(getattr(original, "sqlite_errorname", ""))
     return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or getattr(original, "sqlstate", "") in (
@@ -45,7 +46,7 @@ def damaged(place: str, how: str) -> StoreError:
 
 
 def misunderstood(error: DBAPIError) -> StoreError | None:
-    """The sentence for SQL that a database does not understand; None if something else is wrong."""
+    """The sentence for SQL that a database does not understand; None for any other error."""
     original = error.orig or error
     of_sqlite = getattr(original, "sqlite_errorname", "") == "SQLITE_ERROR"
     of_server = str(getattr(original, "sqlstate", "") or "").startswith(("42", "22"))
@@ -55,7 +56,7 @@ def misunderstood(error: DBAPIError) -> StoreError | None:
 
 
 def explain(error: BaseException, place: str, writing: bool = False) -> StoreError:
-    """The sentence for any error from below."""
+    """The sentence for any error of the layers below."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     name = str(getattr(original, "sqlite_errorname", "") or "")
     if isinstance(error, PoolTimeout) or is_busy(error):

@@ -1,4 +1,4 @@
-"""The verbs of `contract.py` about things that trials refer to, sessions, rounds and intents."""
+"""The verbs of `contract.py` about sessions, rounds, intents, and the records to which trials refer."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ from tuning_db.values import Json, now
 
 
 class SessionVerbs(Transactions):
-    """Those verbs in SQL."""
+    """The verbs of this module, in SQL."""
 
-    # --- things that trials refer to ---
+    # --- records to which trials refer ---
 
     def put_workload(self, workload: Workload) -> str:
         def work(c: Connection) -> str:
@@ -152,7 +152,7 @@ class SessionVerbs(Transactions):
         return self._write(work)
 
     def _insert_session(self, c: Connection, session: Session) -> bool:
-        """Inserts a session, and its run if that is not stored; gives whether the session is new."""
+        """Inserts a session, and its run if the run is not stored. Returns whether the session is new."""
         c.execute(insert(c.dialect.name, m.Run), row_of(Run(session.run_key)))
         row = {
             "uuid": session.id,
@@ -188,7 +188,7 @@ class SessionVerbs(Transactions):
 
         def work(c: Connection) -> Claim:
             c.execute(insert(c.dialect.name, m.Run), row_of(Run(run_key)))
-            # if several claim at once, the others wait here for the first one's commit
+            # if several processes claim at once, all others wait here until the first one has committed
             c.execute(select(m.Run.id).where(m.Run.key == run_key).with_for_update())
             known = None if fresh else self._latest(c, run_key, machine, SessionKind.SEARCH)
             time = now()

@@ -1,11 +1,10 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
-Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
-`session_verbs.py`, those that look at many of them in `histories.py`, those about trials here. Shared
-queries, and how rows become records, are in `queries.py`; how many trials are written at once in
-`batches.py`; SQLAlchemy's objects do not leave these files. Keys are turned into row ids inside a
-transaction,
-and remembered (`keys.py`).
+Read `transactions.py` first (each verb is one transaction), then any verb. The verbs about sessions are in
+`session_verbs.py`, those that read many sessions are in `histories.py`, and those about trials are here.
+`queries.py` has the shared queries and turns rows into records. `batches.py` writes many trials at once.
+SQLAlchemy's objects do not leave these files. Keys are turned into row ids inside a transaction, and the ids
+are remembered (`keys.py`).
 """
 
 from __future__ import annotations
@@ -264,7 +263,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
 
         return self._read(work)
 
-    # --- what is used ---
+    # --- trials in use ---
 
     def put_standing(self, standing: Standing) -> None:
         def work(c: Connection) -> None:
@@ -276,7 +275,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
                 and not c.execute(select(m.Trial.id).where(m.Trial.id == standing.trial)).first()
             ):
                 raise unknown(self.place, "trial", standing.trial)
-            # the latest statement about this race counts
+            # the latest record of this race counts
             open_ = or_(n.trial_id.is_(None), n.updated <= standing.updated)
             decided = {
                 "trial_id": standing.trial,
@@ -381,7 +380,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
             with self._opened.read.connect() as c:
                 found = c.execution_options(stream_results=True).execute(text(query), dict(values))
                 batches = ([tuple(row) for row in part] for part in found.partitions(count))
-                if self.place not in IN_MEMORY:  # a log in memory has one connection, for which others wait
+                if self.place not in IN_MEMORY:  # a log in memory has one connection, for which threads wait
                     yield from batches
                     return
                 whole = list(batches)
@@ -415,7 +414,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
             raise TypeError(f"a log is merged from a log, not from {source!r}")
         if source._closed:
             raise closed(source.place)
-        from tuning_db.exchange.merging import merge_logs  # here: it is seldom needed
+        from tuning_db.exchange.merging import merge_logs  # imported here, because it is seldom needed
 
         return self._alone(lambda log: merge_logs(log, source._opened))
 
@@ -428,7 +427,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
     ) -> tuple[Pruned, ...]:
         if keep < 1:
             raise StoreError(f"{keep} trials of a task cannot be kept.", "Keep the fastest one at least.")
-        from tuning_db.upkeep.pruning import prune  # here: it is seldom needed
+        from tuning_db.upkeep.pruning import prune  # imported here, because it is seldom needed
 
         return self._alone(lambda log: prune(log, keep, before, makers, dry_run))
 
@@ -438,7 +437,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
         return self._alone(compact)
 
     def _alone(self, work: Callable[[Opened], T]) -> T:
-        """Runs work that makes its own transactions."""
+        """Runs a function that makes its own transactions."""
         if self._closed:
             raise closed(self.place)
         try:
@@ -485,7 +484,7 @@ def _counts(c: Connection) -> set[tuple[Any, ...]]:
 
 
 def _counted(c: Connection) -> set[tuple[Any, ...]]:
-    """The right contents of `task_count`."""
+    """The rows that `task_count` should have."""
     t = m.Trial
     names = (t.workload_id, t.target_id, t.machine_id, t.status, t.error_signature)
     return {tuple(row) for row in c.execute(select(*names, func.count()).group_by(*names))}

@@ -1,10 +1,10 @@
-"""Traces as a sketch and decisions: the part that a thousand candidates share is stored once.
+"""Traces as a sketch and decisions. The part that a thousand candidates share is stored once.
 
     sketch   …["SplitStep","t0","i",[{"hole":"t0/tile","index":1}]]…
     decisions   {"t0/tile": [1, 13]}
     trace    …["SplitStep","t0","i",[13]]…
 
-A trace is left out of its row when sketch and decisions give it byte for byte; otherwise it is stored.
+If sketch and decisions give the same bytes as a trace, the trace is not stored in its row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fill(sketch: str, decisions: Mapping[str, Json]) -> str:
 
 
 def reproduces(sketch: str, decisions: Mapping[str, Json], trace: str) -> bool:
-    """Whether the trace need not be stored."""
+    """Whether sketch and decisions give this trace, so that it need not be stored."""
     try:
         return fill(sketch, decisions) == trace
     except (LookupError, ValueError, TypeError):

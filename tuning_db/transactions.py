@@ -1,4 +1,5 @@
-"""Transactions of one log: errors translated, busy and absent servers tried again (see outage.py).
+"""Transactions of one log. Errors become `StoreError`. If a server is busy or away, a transaction is tried
+again (see outage.py).
 
 self._read(lambda c: …)     self._write(…)     self._mark(…): a write that a power cut may undo
 """
@@ -26,7 +27,7 @@ ATTEMPTS = 3  # tries of a transaction after a lock or a deadlock; each waits fo
 
 
 class Transactions:
-    """One open log, as its verbs use it. Threads may share it."""
+    """One open log, with the methods that its verbs use. Threads may share it."""
 
     def __init__(self, url_or_path: str | os.PathLike[str], readonly: bool = False) -> None:
         self._opened = open_log(url_or_path, readonly)
@@ -44,13 +45,14 @@ class Transactions:
         return self._run(work, self._opened.write)
 
     def _mark(self, work: Callable[[Connection], T]) -> T:
-        """A write that a power cut may undo, for records of work in flight, which a power cut ends anyway."""
+        """A write that a power cut may undo. It is for records of running work, which a power cut ends
+        anyway."""
         return self._run(work, self._opened.mark)
 
     def _run(self, work: Callable[[Connection], T], engine: Engine) -> T:
         if self._closed:
             raise closed(self.place)
-        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: they are the parent's
+        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: the parent's connections
             engine.dispose(close=False)
             self._pid = os.getpid()
         writing = engine is not self._opened.read
@@ -64,7 +66,7 @@ class Transactions:
                 return found
             except BaseException as error:
                 if writing:
-                    self._keys = Keys(self.place)  # the old keys may hold ids that were rolled back
+                    self._keys = Keys(self.place)  # the remembered ids may have been rolled back
                 if isinstance(error, StoreError) or not isinstance(error, FOREIGN_ERRORS):
                     raise
                 if not self._opened.is_sqlite and is_away(error):
@@ -76,7 +78,7 @@ class Transactions:
                 raise explain(error, self.place, writing) from error
 
     def _all(self, make: Callable[..., T], q: Any) -> tuple[T, ...]:
-        """A record of each row."""
+        """The record of each row of a query."""
         return self._read(lambda c: tuple(make(*row) for row in c.execute(q)))
 
     def close(self) -> None:
@@ -86,6 +88,6 @@ class Transactions:
 
 
 def _forget(engine: Engine, pid: int) -> None:
-    """Closes the connections of a log, but not those that a forked child has from its parent."""
+    """Closes the connections of a log, except those that a forked child has from its parent."""
     if os.getpid() == pid:
         engine.dispose()

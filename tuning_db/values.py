@@ -1,5 +1,5 @@
-"""Plain values as a log holds them: JSON in canonical form, instants in UTC, texts that a database can
-hold."""
+"""Plain values in the form in which a log stores them: canonical JSON, instants in UTC, texts that a database
+can store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def canonical_json(value: Json) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with characters that a database cannot hold (NUL, lone surrogates) spelled out.
+    """The text with escapes for the characters that a database cannot hold (NUL, lone surrogates).
 
     >>> printable("a\\x00b\\udcff")
     'a\\\\x00b\\\\udcff'
@@ -67,7 +67,7 @@ def printable(text: str) -> str:
 
 
 def error_signature(error: str | None) -> str:
-    """The text that two occurrences of one failure share: the first line, numbers and addresses blanked.
+    """The text that two occurrences of one failure share: the first line, with # for numbers and addresses.
 
     >>> error_signature("kernel 'k' needs 66560 bytes at 0x7f3a\\nmore")
     "kernel 'k' needs # bytes at #"

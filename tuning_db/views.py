@@ -1,10 +1,10 @@
-"""Views for people with an SQL shell, and for dashboards; a filter on them is answered by an index.
+"""Views for people with an SQL shell, and for dashboards. Filters on them use an index.
 
-    v_best        what is used of each task       v_runs       what was tuned, where, from which code
-    v_progress    trials of a session, in order   v_lineage    what a candidate was made from
-    v_failures    failures by what they share     sample, verification   out of the trial's columns
+    v_best        the trial in use of each task   v_runs       what was tuned, where, from which code
+    v_progress    trials of a session, in order   v_lineage    the parents of a candidate
+    v_failures    failures by error signature     sample, verification   from the trial's columns
 
-A migration that rebuilds a table drops them first.
+A migration that rebuilds a table drops the views first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ JOIN workload w ON w.id = s.workload_id
 JOIN target g ON g.id = s.target_id
 JOIN machine m ON m.id = s.machine_id"""
 
-# `best_s` looks back over one task of one session: a window function over all trials would take no filter
+# `best_s` reads the earlier trials of one task in one session; a window function over all trials would ignore
+# a filter
 _PROGRESS = """
 CREATE VIEW v_progress AS
 SELECT s.uuid AS session, w.key AS workload, g.key AS target, t.id AS trial, t.created AS created,

@@ -1,6 +1,6 @@
 """P1: y = x1 + exp(1.5*x1 + 2.0*x2) at x1 = 3, x2 = 0.5, its gradients, and the graph that computes them.
 
-float64, as the slide's nine digits want it.
+The numbers are float64, because the slide shows nine digits.
 """
 
 import numpy as np

@@ -1,4 +1,5 @@
-"""P5: the logistic regression that the deck prints five times: tinyflow's program, only the import changed.
+"""P5: the logistic regression that the deck prints five times. It is tinyflow's program; only the import
+differs.
 
 python examples/decks/p05_logistic_regression.py [--steps 1000]
 """

@@ -1,6 +1,6 @@
 """P7: GradientDescentOptimizer(0.5).minimize of a loss that is a vector, one number per example.
 
-What is minimised is its sum. Labels are [100, 10], so the batch of x is 100, where it says None.
+The sum of the vector is minimised. Labels are [100, 10], so the batch of x, which is written as None, is 100.
 """
 
 import numpy as np

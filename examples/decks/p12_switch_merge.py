@@ -14,13 +14,13 @@ for feeds, expected in (({x: 1, y: 2, z: 10}, 11.0), ({x: 3, y: 2, z: 10}, 4.0))
     print("   ", "; ".join(sess.events))
     assert value == expected
 
-# the primitives themselves: the side not taken is dead, and merge forwards the other
+# the primitives themselves: the branch not taken is dead, and merge forwards the other branch
 no, yes = tf.switch(z, x < y)
 merged = tf.merge([yes + 1.0, no * 2.0])
 assert sess.run(merged, {x: 1, y: 2, z: 10}) == 11.0
 assert sess.run(merged, {x: 3, y: 2, z: 10}) == 20.0
 
-# static graphs see the whole program: equal parts are one, and what is constant is computed once
+# a static graph contains the whole program: equal parts are merged, and constants are computed once
 twice = tf.exp(x + z) * tf.exp(x + z) + (2.0 * 3.0)
 explained = sess.graph(twice, {x: 0.5, z: 0.25}).explain()
 print(explained)

@@ -35,7 +35,7 @@ np.testing.assert_allclose(slope, np.exp(array) * (array + 1), rtol=1e-5)
 print("d(exp(x) x)/dx at", array[0].tolist(), "=", slope[0].tolist())
 
 
-# An operator that says nothing about its gradient has one too: its te body is differentiated.
+# An operator without a declared gradient has one, too: its te body is differentiated.
 def log_cosh(t):
     return te.compute(t.shape, lambda *i: te.log(te.cosh(t[i])), name="log_cosh")
 

@@ -1,8 +1,8 @@
 """P14: LinearLayer and FullBasicModel, and relu fused into the kernel before it.
 
-The slide passes the convolution's result straight to a 128-in linear layer; shapes then do not fit (26×26
-images, 128 channels), and one slide passes t1 where another passes t2. Here the image is averaged to one
-number a channel in between, and relu's result goes on.
+The slide passes the convolution's result directly to a linear layer with 128 inputs. The shapes do not fit
+(26×26 images, 128 channels), and one slide passes t1 where another one passes t2. In this program, the image
+is first averaged to one number for each channel, and relu's result is passed on.
 """
 
 import numpy as np

@@ -31,7 +31,7 @@ print("\nschedule:")
 print(small)
 assert str(small).splitlines()[1] in ("wave 1: B | C", "wave 1: C | B")
 
-large = program(n)  # large enough to see on a clock
+large = program(n)  # large enough for the clock
 ones = np.ones((n, n), np.float32)
 large.run(ones)
 for _ in range(50):  # on a busy machine the second worker may come late

@@ -1,4 +1,5 @@
-"""P17: the same in tiles of 8×8×8: three splits and a reorder; the loops are the slide's, line for line."""
+"""P17: P16's product in tiles of 8×8×8, by three splits and a reorder. Every line of the loops is as on the
+slide."""
 
 import numpy as np
 

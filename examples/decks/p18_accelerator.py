@@ -1,7 +1,7 @@
 """P18: the product on an accelerator: scratch-pads, copies by DMA, an 8×8×8 matrix instruction.
 
-The slide indents the write-back inside the loop over ko: right, but every tile is then written n/8 times.
-Both are run here, and then the copies hidden behind the matrix unit.
+The slide puts the write-back inside the loop over ko. The result is right, but every tile is written n/8
+times. This program runs both versions, and then a version in which copies run while the matrix unit computes.
 """
 
 import argparse
@@ -20,7 +20,7 @@ k = te.reduce_axis((0, n), name="k")
 C = te.compute((n, n), lambda y, x: te.sum(A[k, y] * B[k, x], axis=k), name="C")
 
 s = te.create_schedule(C.op)
-CL = s.cache_write(C, "local")  # where the instructions' operands lie follows from the instructions
+CL = s.cache_write(C, "local")  # the instructions determine where their operands are stored
 yo, yi = s[C].split(C.op.axis[0], factor=8)
 xo, xi = s[C].split(C.op.axis[1], factor=8)
 s[C].reorder(yo, xo, yi, xi)

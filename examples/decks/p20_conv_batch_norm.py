@@ -1,6 +1,6 @@
 """P20: Y = X*W + B, Z = Y·R + P becomes one convolution with W2 = W·R and B2 = B·R + P.
 
-(The slide's "+ P" stays outside of the product; B2 = B·R + P.)
+(On the slide, "+ P" is outside of the product; right is B2 = B·R + P.)
 """
 
 import numpy as np

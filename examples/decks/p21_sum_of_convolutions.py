@@ -1,4 +1,5 @@
-"""P21: X*W1 + X*W2 = X*(W1 + W2): two added convolutions of one input are one; half of the operations go."""
+"""P21: X*W1 + X*W2 = X*(W1 + W2): the sum of two convolutions of one input becomes one convolution, with half
+of the operations."""
 
 import numpy as np
 

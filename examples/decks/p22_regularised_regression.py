@@ -1,4 +1,5 @@
-"""P22: ŷ = 1 / (1 + exp(-wᵀx)), L = Σ l(y, ŷ) + λ|w|², w ← w - η∇L: one graph, one program a step."""
+"""P22: ŷ = 1 / (1 + exp(-wᵀx)), L = Σ l(y, ŷ) + λ|w|², w ← w - η∇L: one graph, and one program for each
+step."""
 
 import numpy as np
 

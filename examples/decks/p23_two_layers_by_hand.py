@@ -1,4 +1,5 @@
-"""P23: h = θ2ᵀ ReLU(θ1ᵀ X), cross entropy, mini-batch SGD with η/b: NumPy by hand, and ours, step by step."""
+"""P23: h = θ2ᵀ ReLU(θ1ᵀ X), cross entropy, mini-batch SGD with η/b: written in NumPy, and
+compared with ours at every step."""
 
 import numpy as np
 

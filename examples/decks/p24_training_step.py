@@ -1,7 +1,8 @@
 """P24: θ(t+1) = f(θ(t), ∇L(θ(t), D(t))): forward, backward and update as one program.
 
-The same step three times: static, imperative under @at.compile, and in place by at.training_step. The first
-two have equal bits; the third is free to join products and sums across operators, and agrees within rounding.
+The program has the same step three times: static, imperative under @at.compile, and in place by
+at.training_step. The first two give the same bits. The third may join products and sums of different
+operators, and agrees within rounding.
 """
 
 import numpy as np
@@ -52,7 +53,7 @@ in_place = [float(train(data, goal)) for _ in range(STEPS)]
 print(f"in place {in_place[0]:.6f} ──▶ {in_place[-1]:.6f}")
 np.testing.assert_allclose(in_place, static, rtol=1e-4)
 
-# n examples, one gradient: the average of the parts' gradients
+# the gradient of all examples is the average of the parts' gradients
 parts = [sess.run(tf.gradients(loss, [w])[0], {x: data[k::4], y: goal[k::4]}) for k in range(4)]
 whole = sess.run(tf.gradients(loss, [w])[0], {x: data, y: goal})
 np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-3, atol=1e-5)

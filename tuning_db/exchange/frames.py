@@ -1,9 +1,9 @@
-"""Tables of a log for data frames: one SELECT each, given batch by batch as Arrow.
+"""Tables of a log for data frames. Each is one SELECT, whose rows come in batches as Arrow data.
 
     frame(store, "trials", where={"workload": key}, columns=["median_s", "made_by"]) ──▶ Frame
-    pandas.DataFrame.from_arrow, polars.from_arrow, duckdb.sql("FROM frame") take it by `__arrow_c_stream__`
+    pandas.DataFrame.from_arrow, polars.from_arrow, duckdb.sql("FROM frame") read it by `__arrow_c_stream__`
 
-The frames have keys where the log has row numbers. Needs pyarrow (extra `frame`).
+The frames have keys instead of the log's row numbers. This module needs pyarrow (extra `frame`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ JOIN machine m ON m.id = t.machine_id"""
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A selected column and its form: text, word (text with few values), number, count, yes, instant, or a
-    list out of its JSON: seconds, references."""
+    """A selected column and its form: text, word (text with few different values), number, count, yes,
+    instant, or a list from the column's JSON (seconds, references)."""
 
     sql: str
     kind: str = "text"
@@ -138,12 +138,12 @@ JOIN workload v ON v.id = COALESCE(p.workload_id, t.workload_id)""",
     ),
 }  # fmt: skip
 
-Where = Mapping[str, Any]  # column → a value, or several
+Where = Mapping[str, Any]  # column → a value, or several values
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows as Arrow data, read anew at each use; `batches` gives one batch after the other."""
+    """The rows as Arrow data. Each use reads them again; `batches` returns one batch after the other."""
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
@@ -167,7 +167,7 @@ class Frame:
             ) from error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow C stream interface, by which other libraries take the rows."""
+        """The Arrow C stream interface, by which other libraries read the rows."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
 
@@ -276,9 +276,9 @@ def _array(values: Sequence[Any], kind: str, type_: pa.DataType) -> pa.Array:
 
 
 def export_frame(found: Frame, path: str, format: str) -> int:
-    """Writes a frame to a file, "csv" or "parquet"; gives the number of rows. Lists become JSON in CSV.
+    """Writes a frame to a "csv" or "parquet" file. Returns the number of rows. Lists become JSON in CSV.
 
-    The file appears under its name when it is complete. Raises StoreError when it cannot be written.
+    The file gets its name only when it is complete. Raises StoreError if it cannot be written.
     """
     import os
 

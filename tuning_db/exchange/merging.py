@@ -1,14 +1,14 @@
-"""Add one log to another, also with millions of trials: the rows stay in SQL.
+"""Adds one log to another, even with millions of trials: the rows stay in SQL.
 
     source file ──ATTACH──────────────▶ src.trial ┐
     server, memory ──rows, in batches──▶ src_trial ┴─▶ key maps ──▶ INSERT … SELECT, table by table
 
-Row numbers differ between logs, keys do not. So every row number is translated by a map made from the keys.
-Trials are copied in ranges, each in one transaction with lineage and counts; between two ranges other writers
-get a turn. Trials that were merged before are not read again (`merged`), unless the log is another one by
-now: for example, a copy of it was written to. After a kill, whole ranges are there; the other ranges and the
-trials in use are missing. Merging again completes them, and also adds rows that were stored in the source
-during the first merge.
+Row numbers differ between logs, but keys do not. So a map made from the keys translates every row number.
+Trials are copied in ranges, each in one transaction with its lineage and counts; between two ranges, other
+processes can write. Trials that were merged before (`merged`) are not read again, unless the source is no
+longer the same log, for example because a copy of it was changed. If a merge is killed, the finished ranges
+are in the log; the other ranges and the trials in use are missing. Merging again completes them, and also
+adds rows that were stored in the source during the first merge.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tuning_db.sentences import is_busy
 from tuning_db.templates import fill
 from tuning_db.values import now
 
-RANGE = 10_000  # trials in one transaction: it takes half a second, in which others wait
-UNSURE = 10_000  # newest numbers of a server, read again: it gives numbers before it commits
-ATTEMPTS = 3  # tries of a merge after a lock or a deadlock; each continues where the last one ended
+RANGE = 10_000  # trials in one transaction, which takes half a second; other writers wait for it
+UNSURE = 10_000  # newest rows of a server, which are read again: it assigns their numbers before it commits
+ATTEMPTS = 3  # tries of a merge after a lock or a deadlock; each continues from the end of the last one
 
-# Columns: `@x` goes through the map of table x, `?x` too but may be NULL, `=x` belongs to one log and is not
-# taken over, `+x` is filled in where it is NULL, see `_fill_traces`.
+# Prefixes of columns: `@x` is translated by the map of table x. `?x` is translated, too, but may be NULL.
+# `=x` belongs to one log and is not copied. `+x` is filled in if it is NULL, see `_fill_traces`.
 RUN_UNKNOWN = {"model": "''", "model_hash": "''", "tasks": "'[]'", "tags": "'{}'", "note": "''"}
 FILL_RUN = (
     "UPDATE SET "
@@ -87,7 +87,7 @@ TRIAL = (
     "max_error", "tolerance", "seeds", "verdict", "conditions", "note", "metrics", "numerics", "extents",
     "build_s", "error", "error_signature", "assembly", "source_sha", "created",
 )  # fmt: skip
-WHOLE = (  # small tables, read completely each time, so that no watermark can hide a row
+WHOLE = (  # small tables, which are read completely each time, so that no row is missed
     m.Workload, m.Target, m.Machine, m.Environment, m.Code, m.Sketch, m.Run, m.Host, m.Session, m.Opening,
     m.Calibration, m.Round, m.Standing, m.ApplyEvent,
 )  # fmt: skip
@@ -107,7 +107,7 @@ class Reached:
 
 
 def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
-    """Adds everything in a log to another; gives the trials that were new, and those that were looked at.
+    """Adds everything in a log to another. Returns the number of new trials, and of trials that were read.
 
     Raises StoreError if both are the same log, or hold different workloads under one key.
     """
@@ -163,8 +163,8 @@ def _merge(work: Merging, reached: Reached) -> None:
 
 
 def _next_range(work: Merging, low: int, last: int) -> Any:
-    """The end of the next range of the source's trials, and the number of trials in it; None behind the last
-    one."""
+    """The end of the next range of the source's trials, and the number of trials in it; None after the last
+    range."""
     part = work.ask(
         "SELECT COUNT(*) AS n, MAX(id) AS high FROM (SELECT id FROM trial WHERE id > :low AND id <= :last "
         "ORDER BY id LIMIT :range) AS part",
@@ -179,9 +179,10 @@ def _next_range(work: Merging, low: int, last: int) -> Any:
 
 
 def _map_keys(work: Merging) -> None:
-    """The rows that trials refer to, and for each table the map from the source's numbers to this log's."""
+    """Copies the rows to which trials refer, and makes each table's map from the source's row numbers to
+    ours."""
     for table, key, columns, known in KEYED:
-        # in order: of two merges at once, none waits for a key of the other in a circle
+        # in the order of the keys, so that two merges at the same time do not wait for each other in a circle
         _copy(work, table, (key, *columns), f"s.{key}", f"({key}) DO {known}")
         _map(work, table, f"SELECT s.id, t.id FROM {work.src}{table} s JOIN {table} t ON t.{key} = s.{key}")
     clash = work.one(
@@ -221,7 +222,7 @@ def _empty_map(work: Merging, table: str, value: str) -> None:
 def _copy(
     work: Merging, table: str, columns: Sequence[str], order: str, known: str, where: str = "1 = 1"
 ) -> None:
-    """INSERT … SELECT of rows whose references go through the maps."""
+    """INSERT … SELECT of rows, with references translated by the maps."""
     names, values, joins = [], [], []
     for column in columns:
         kind, name = (column[0], column[1:]) if column[0] in "@?=+" else ("", column)
@@ -248,7 +249,7 @@ def _copy(
 
 # trials that are in use for a task, or were built into a file
 USED = "WHERE {id} IN (SELECT trial_id FROM {src}standing UNION SELECT trial_id FROM {src}apply_event)"
-# the trial `n` of this log that a trial `s` of the source is
+# condition: the trial `n` of this log is the trial `s` of the source
 SAME = (
     "JOIN map_session a ON a.old = s.session_id JOIN map_workload b ON b.old = s.workload_id "
     "JOIN map_target d ON d.old = s.target_id JOIN trial n ON n.workload_id = b.new AND n.target_id = d.new "
@@ -257,10 +258,11 @@ SAME = (
 
 
 def _trials(work: Merging, low: int, high: int) -> int:
-    """Trials of a range of the source's numbers, with lineage and counts; gives how many were new."""
+    """Copies trials of a range of the source's numbers, with lineage and counts. Returns how many were
+    new."""
     between = f"s.id > {low} AND s.id <= {high}"
     _fill_traces(work, between)
-    if work.c.dialect.name == "postgresql":  # else others might give numbers to rows meanwhile
+    if work.c.dialect.name == "postgresql":  # otherwise other writers might assign numbers meanwhile
         work.run("LOCK TABLE trial IN SHARE ROW EXCLUSIVE MODE")
     newest = work.one("SELECT COALESCE(MAX(id), 0) FROM trial")[0]
     _copy(work, "trial", TRIAL, "s.id", "DO NOTHING", between)
@@ -292,7 +294,7 @@ def _trials(work: Merging, low: int, high: int) -> int:
 
 
 def _fill_traces(work: Merging, between: str) -> None:
-    """Fills in traces that the source leaves to a sketch, if this log has another text for the sketch."""
+    """Fills in traces that the source does not store, if this log has another text for their sketch."""
     if not work.other_sketches:
         return
     work.run("DELETE FROM filled")
@@ -308,15 +310,15 @@ def _fill_traces(work: Merging, between: str) -> None:
 
 def _map_used(work: Merging) -> None:
     """Maps the trials of the source that are in use to their numbers in this log."""
-    # A stream holds no others. A second test would cost a server half a minute: it expects one or two trials,
-    # and would look through all standings for each.
+    # A stream holds only trials in use. Testing them again would cost a server half a minute: it expects one
+    # or two trials, and would search all standings for each.
     used = "" if work.streamed else USED.format(id="s.id", src=work.src)
     _map(work, "used", f"SELECT s.id, n.id FROM {work.src}trial s {SAME} {used}")
 
 
 def _standings(work: Merging) -> None:
-    """Takes the later race of both logs; for the same race, the latest statement about its winner. A race
-    whose trials were stored during this merge is left for the next merge.
+    """Keeps the later race of both logs; for the same race, the latest record of its winner. A race whose
+    trials were stored during this merge is left for the next merge.
     """
     work.run(
         "INSERT INTO standing (workload_id, target_id, machine_id, race_id, raced, trial_id, seconds, "
@@ -350,14 +352,14 @@ def _applications(work: Merging) -> None:
 
 
 def _watermark(work: Merging, uuid: str) -> int:
-    """The last row of the source that is surely in this log; 0 if the source is no longer the same log."""
+    """The last row of the source that is certainly in this log; 0 if the source is no longer the same log."""
     known = work.one("SELECT last_id, mark FROM merged WHERE source = :uuid", uuid=uuid)
     return known.last_id if known is not None and _mark(work, known.last_id) == known.mark else 0
 
 
 def _mark(work: Merging, id: int) -> str:
-    """A mark that distinguishes a row from the row with the same number in a copy of the log that was written
-    to."""
+    """A mark of a row. In a copy of the log that was changed, the row with the same number has another
+    mark."""
     query = "SELECT id, trace_hash, created FROM trial WHERE id <= :id ORDER BY id DESC LIMIT 1"
     return " ".join(map(str, work.ask(query, id=id) or ()))
 

@@ -1,12 +1,13 @@
-"""Move trials between logs: export to and import from JSON lines, merge two logs.
+"""Moves trials between logs: exports and imports JSON lines, and merges two logs.
 
     log ──▶ {"format": "autotensor tuning log", "version": 2}
-            {"kind": "workload", …}        what is referred to comes before what refers to it
+            {"kind": "workload", …}        a record comes before the records that refer to it
             {"kind": "trial", …}           ──▶ log
 
-Everything keeps its keys, sessions their uuids, so importing twice is importing once, and times keep the
-fingerprint of the machine they were measured on. Built on the verbs of `TrialStore` alone. Intents and leases
-are not copied: work in flight is in flight on one machine. Files of version 1 are read, too.
+All records keep their keys, and sessions keep their uuids. So importing twice has the same result as
+importing once, and times keep the fingerprint of their machine. The module uses only the verbs of
+`TrialStore`. Intents and leases are not copied, because running work belongs to one machine. Files of version
+1 are read, too.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ _RACE, _END, _MODEL = "race:", "race:end:", "race:model"  # beginnings of races'
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """The result of a transfer: trials that were new, and those that were here before."""
+    """The result of a transfer: the number of new trials, and of trials that the log had before."""
 
     new: int
     known: int
 
 
 def export_jsonl(store: TrialStore, path: str | os.PathLike[str], workload_key: str | None = None) -> int:
-    """Write a log (or the trials of one workload) to a file of JSON lines; gives the number of trials.
+    """Write a log (or the trials of one workload) to a file of JSON lines. Returns the number of trials.
 
-    The file appears under its name when it is complete, never in part.
+    The file gets its name only when it is complete.
     """
     target = Path(path)
     part = target.with_name(target.name + ".part")
@@ -105,7 +106,8 @@ def export_jsonl(store: TrialStore, path: str | os.PathLike[str], workload_key: 
 def import_jsonl(store: TrialStore, path: str | os.PathLike[str]) -> Transferred:
     """Add everything in a file of JSON lines to a log. The whole file is checked before anything is stored.
 
-    Raises StoreError naming the line that is not understood, or the version that is newer than this program.
+    Raises StoreError, which names the line that is not understood, or the version if it is newer than this
+    program.
     """
     for _ in _parsed(Path(path)):
         pass
@@ -113,9 +115,9 @@ def import_jsonl(store: TrialStore, path: str | os.PathLike[str]) -> Transferred
 
 
 def merge(into: TrialStore, source: TrialStore) -> Transferred:
-    """Add everything in `source` to `into`. Trials of other machines stay trials of other machines.
+    """Add everything in `source` to `into`. Trials keep the machine on which they were measured.
 
-    `known` counts the trials that were looked at; trials that were merged before are not read again.
+    `known` counts the trials that were read and not new; trials that were merged before are not read again.
     """
     new, seen = into.merge(source)
     return Transferred(new, seen - new)
@@ -144,7 +146,7 @@ def to_json(record: Record) -> Json:
 
 
 def from_json(line: Json) -> Record:
-    """The record of a line; fields unknown here are ignored. Raises ValueError, TypeError or KeyError."""
+    """The record of a line. Unknown fields are ignored. Raises ValueError, TypeError or KeyError."""
     values: dict[str, Any] = {
         k: datetime.fromisoformat(v) if k in _TIMES and v is not None else v for k, v in line.items()
     }
@@ -200,9 +202,10 @@ def _make(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
-    """Everything in a log, what is referred to first; trials are read in batches.
+    """All records of a log; a record comes before the records that refer to it. Trials are read in batches.
 
-    Others may write meanwhile: a record that refers to another is read before it, and given after it.
+    Other processes may write meanwhile. So a record that refers to another one is read first, but returned
+    after it.
     """
     applications, standings = store.all_applications(), _standings(store)
     newest = store.trials(newest=True, limit=1)
@@ -231,7 +234,7 @@ def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
 
 
 def _standings(store: TrialStore) -> list[tuple[Standing, str | None]]:
-    """The winner in use of each task, and its name in every log."""
+    """The winner in use of each task, and its trace hash, by which every log can find it."""
     return [(s, None if s.trial is None else store.trial(s.trial).trace_hash) for s in store.standings()]
 
 
@@ -246,7 +249,7 @@ def _trials(store: TrialStore, workload_key: str | None, last: int) -> Iterator[
 
 
 def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
-    """Stores records one by one, by the store's verbs. Records that are here already stay as they are."""
+    """Stores records one by one, by the store's verbs. Records that the log already has are not changed."""
     new = seen = 0
     runs = {run.key: run for run in store.runs()}
     known_rounds: dict[str, set[tuple[str, str, int]]] = {}  # of sessions that are known
@@ -315,7 +318,7 @@ def _place(r: Round) -> tuple[str, str, int]:
 
 
 def _what_is_missing(run: Run, known: Run | None) -> Run:
-    """The run without the fields that are known here, because `put_run` would replace them."""
+    """The run without the fields that this log knows, because `put_run` would replace them."""
     return run if known is None else replace(Run(run.key), **{
         f.name: getattr(run, f.name) for f in fields(Run) if not getattr(known, f.name)
     })  # fmt: skip
@@ -349,7 +352,8 @@ def _parsed(path: Path) -> Iterator[Record]:
 
 
 def _version_of(path: Path, line: str) -> int:
-    """The version of an export by its first line. Raises StoreError for another file, or a newer version."""
+    """The version of an export, from its first line. Raises StoreError for another file, or a newer
+    version."""
     try:
         header = json.loads(line)
         name, version = header["format"], int(header["version"])

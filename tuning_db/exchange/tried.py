@@ -1,9 +1,9 @@
-"""Short records of trials: the fields that a chart needs, for ten thousand trials in a moment.
+"""Short records of trials, with the fields that a chart needs. Ten thousand of them are read in a moment.
 
     tried(store, session) ──▶ Tried, Tried, …          in order of storing
-    parents(store, session) ──▶ {trial: (Parent, …)}   of those that were made from others
+    parents(store, session) ──▶ {trial: (Parent, …)}   of trials that were made from others
 
-A `TrialRecord` has its whole trace and all its samples as records: making one takes fifty times as long.
+A `TrialRecord` has the whole trace, and all samples as records, so it takes fifty times as long to make.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ORDER BY p.child_id, p.number"""
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One trial; the names are `TrialRecord`'s. `decisions` is JSON text."""
+    """One trial. The fields have the same names as in `TrialRecord`. `decisions` is JSON text."""
 
     id: int
     workload: str
@@ -64,7 +64,7 @@ class Tried:
 
 
 def tried(store: TrialStore, session: str, after: int = 0) -> tuple[Tried, ...]:
-    """Trials of a session, by its uuid; only those with an id above `after`, to read new trials."""
+    """Trials of the session with this uuid; only those with an id above `after`, to read new trials."""
     asked = {"session": session, "after": after}
     return tuple(_tried(row) for rows in store.rows(_TRIED, asked, ROWS) for row in rows)
 

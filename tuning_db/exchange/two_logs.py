@@ -1,8 +1,8 @@
-"""Two logs on one connection of the first: the second log is attached if both are files, else its rows are
-copied.
+"""Two logs on one connection of the first log. If both are files, the second log is attached; otherwise its
+rows are copied.
 
     with connected(into, source, TEMPORARY) as work:
-        fill_table(work, m.Session)       its sessions in `src_session`, where nothing can be attached
+        fill_table(work, m.Session)       copies sessions to `src_session` if the log cannot be attached
         work.run("INSERT … SELECT … FROM " + work.src + "trial")
 
 An error names the log that it comes from, so that a fault of the second log is not blamed on the first.
@@ -30,14 +30,15 @@ PART = 5_000  # rows in memory at once
 
 @dataclass(slots=True)
 class Merging:
-    """Two logs on one connection of the first: tables of the second are named `src` + their name."""
+    """Two logs on one connection of the first. A table of the second log has the name `src` + its own
+    name."""
 
     c: Connection
     found: Connection  # connection to the second log
     src: str
     into: Opened
     source: Opened
-    other_sketches: Mapping[int, str] = field(default_factory=dict)  # the second's, by its row numbers
+    other_sketches: Mapping[int, str] = field(default_factory=dict)  # sketches of the second log, by number
 
     @property
     def streamed(self) -> bool:
@@ -50,7 +51,7 @@ class Merging:
         return self.run(statement, **values).first()
 
     def ask(self, query: str, **values: Any) -> Any:
-        """A row of the second log itself; no transaction stays open there."""
+        """A row of the second log itself. No transaction stays open in that log."""
         with _blamed(self.source):
             row = self.found.execute(text(query), values).first()
             self.found.rollback()
@@ -58,7 +59,7 @@ class Merging:
 
     @contextmanager
     def transaction(self, writing: bool = True) -> Iterator[None]:
-        """writing: others wait for its end; without, only temporary tables change."""
+        """A transaction. writing: other writers wait for its end; if False, only temporary tables change."""
         self.c.execution_options(tuning_db_write=writing)
         with self.c.begin():
             yield
@@ -72,7 +73,7 @@ def is_one(into: Opened, source: Opened) -> bool:
 
 @contextmanager
 def connected(into: Opened, source: Opened, temporary: Collection[str]) -> Iterator[Merging]:
-    """temporary: names of the tables that are dropped at the end of the block."""
+    """Connects two logs for a block. temporary: the names of the tables that are dropped at its end."""
     with _blamed(source):
         found = source.read.connect()
     with found, into.write.connect() as c, _attached(c, into, source) as src:
@@ -106,14 +107,14 @@ def _forget(c: Connection, temporary: Collection[str]) -> None:
     if c.in_transaction():
         c.rollback()
     c.execution_options(tuning_db_write=False)
-    with suppress(DBAPIError), c.begin():  # a server that is gone has none
+    with suppress(DBAPIError), c.begin():  # if the server is gone, its temporary tables are, too
         for name in temporary:
             c.execute(text(f"DROP TABLE IF EXISTS {name}"))
 
 
 @contextmanager
 def _blamed(log: Opened) -> Iterator[None]:
-    """Errors in reading a log name it. Errors after which a retry may work are unchanged."""
+    """Errors while reading a log name this log. Errors after which a retry may work are not changed."""
     try:
         yield
     except FOREIGN_ERRORS as error:
@@ -153,8 +154,8 @@ def fill_table(work: Merging, table: type[m.Base], where: str = "") -> None:
 
 
 def analyze(work: Merging, table: str) -> None:
-    """Has a server analyse temporary tables, which it does not do by itself: its plans would take them for
-    small."""
+    """Makes a server analyse temporary tables. It does not do this automatically, and would plan for small
+    tables."""
     if work.c.dialect.name == "postgresql":
         work.run(f"ANALYZE {table}")
 
@@ -171,7 +172,7 @@ def batches(work: Merging, query: str) -> Iterator[Sequence[Any]]:
 
 
 def _with_bools(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
-    """The rows with bools in place of SQLite's numbers."""
+    """The row with bools instead of SQLite's numbers at these positions."""
     return tuple(bool(value) if n in places and value is not None else value for n, value in enumerate(row))
 
 

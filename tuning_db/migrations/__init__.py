@@ -1,13 +1,13 @@
 """Schema versions of the tuning log: one alembic file per version under `versions/`, named `v0001_…`.
 
-A fresh log is made from `models.py` and stamped; an older one is brought up by `upgrade`. A test proves
-that both give the same schema. Importing this module costs nothing; alembic (0.4 s) is loaded by `upgrade`
-alone.
+A new log is made from `models.py`, and its version is recorded. `upgrade` brings an older log to this
+version. A test checks that both have the same schema. Importing this module costs nothing; only `upgrade`
+loads alembic (0.4 s).
 
-To add version N: change `models.py`, add `versions/vN_….py` with `op.batch_alter_table` (SQLite cannot
-alter in place), drop the views before and make them again after, raise `HEAD`, and check in a dump of the
-version before under `tests/tuning_db/fixtures/`. The connection has foreign keys off, or rebuilding a table
-would empty the ones that refer to it; they are checked before the commit.
+To add version N: change `models.py`; add `versions/vN_….py` with `op.batch_alter_table` (SQLite cannot alter
+a table in place); drop the views before it and create them again after it; raise `HEAD`; and add a dump of
+the version before to `tests/tuning_db/fixtures/`. Foreign keys are turned off during an upgrade, because
+otherwise rebuilding a table would empty the tables that refer to it. They are checked before the commit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def upgrade(connection: Connection) -> None:
     def steps(found: Any, context: Any) -> Any:
         return scripts._upgrade_revs("head", found)
 
-    # no env.py: the steps are run here, so that importing every module of the package stays harmless
+    # The steps run here and not in an env.py, so that every module of the package can be imported safely.
     with EnvironmentContext(Config(), scripts, fn=steps) as environment:
         environment.configure(
             connection=connection, version_table=VERSION_TABLE, render_as_batch=True, transactional_ddl=False

@@ -1,6 +1,7 @@
-"""Give back the space of deleted rows: the file written anew without gaps, a server's tables likewise.
+"""Returns the space of deleted rows to the system: the file, or a server's tables, are written again without
+gaps.
 
-If it is killed in the middle, the log is unchanged. Others wait until it is done.
+If this is killed, the log is unchanged. Other processes wait until it is done.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ TABLES = tuple(table.name for table in Base.metadata.sorted_tables)
 
 
 def compact(log: Opened) -> tuple[int, int]:
-    """Gives the bytes before and after. A file needs as much free space next to it as its new size."""
+    """Compacts a log. Returns its bytes before and after. A file needs free space for its new size next to
+    it."""
     return _file(log) if log.is_sqlite else _server(log)
 
 
 def _file(log: Opened) -> tuple[int, int]:
     with log.read.connect() as c:
-        raw: Any = c.connection.dbapi_connection  # without a transaction: VACUUM is one by itself
+        raw: Any = c.connection.dbapi_connection  # without a transaction, because VACUUM makes its own
         before = _pages(raw)
         raw.execute("VACUUM")
         raw.execute("ANALYZE")
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else the file shrinks at the next checkpoint
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # otherwise the file shrinks at the next checkpoint
         return before, _pages(raw)
 
 

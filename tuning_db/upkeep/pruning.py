@@ -1,13 +1,14 @@
-"""Delete trials that nothing needs, so that every answer about what is used stays what it was.
+"""Deletes trials that are not needed. All answers about trials in use stay the same.
 
-    kept    the fastest of every task and machine · races · what stands · what was built into something ·
-            sessions without an end · an example of every kind of failure · what chosen makers made ·
-            the newest trial · and all that these were made from
-    goes    the others
+    kept    the fastest of every task and machine · races · winners in use · trials built into a file ·
+            sessions without an end · an example of every kind of failure · trials of chosen makers ·
+            the newest trial · and all trials from which these were made
+    goes    all other trials
 
-What goes is decided once, and deleted in ranges, each a transaction with lineage and counts: a kill leaves a
-log that is whole, with fewer trials, and pruning again goes on. Trials that become needed meanwhile stay. The
-newest trial stays because numbers must not be given twice: others read "all that is newer than 17".
+The trials to delete are determined once, and deleted in ranges. Each range is a transaction with its lineage
+and counts. After a kill, the log is intact and has fewer trials; pruning again continues. Trials that become
+needed meanwhile stay. The newest trial stays because a row number must not be used twice: other processes
+read "all trials after number 17".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tuning_db.records import Pruned
 
 RANGE = 10_000  # trials in one transaction
 
-# The trials that are kept, one reason each.
+# The trials that are kept: one query for each reason.
 FASTEST = f"""SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY workload_id, target_id, machine_id
     ORDER BY median_s, id) AS place FROM trial WHERE {VERIFIED}) AS ranked WHERE place <= :keep"""
 IN_SESSIONS = """SELECT t.id FROM session s JOIN trial t ON t.session_id = s.id
@@ -37,13 +38,14 @@ EXAMPLES = "SELECT c.example FROM task_count c JOIN trial t ON t.id = c.example"
 NEWEST = "SELECT MAX(id) FROM trial HAVING MAX(id) IS NOT NULL"
 MADE = "SELECT id FROM trial WHERE made_by IN :makers"
 YOUNG = "SELECT id FROM trial WHERE created >= :before"
-# The first trial of every trace that one was made from, on its machine: what `LogHandle.lineage` gives.
+# For each kept trial, the first trial of every trace from which it was made, on its machine: the trials that
+# `LogHandle.lineage` returns.
 ANCESTORS = """WITH RECURSIVE line(id) AS (SELECT id FROM kept UNION
     SELECT a.id FROM line JOIN parent p ON p.child_id = line.id JOIN trial c ON c.id = p.child_id
     JOIN trial a ON a.id = (SELECT MIN(o.id) FROM trial o
         WHERE o.workload_id = COALESCE(p.workload_id, c.workload_id) AND o.target_id = c.target_id
         AND o.machine_id = c.machine_id AND o.trace_hash = p.trace_hash)) SELECT id FROM line"""
-# The trials of a range to delete that have not become needed since the decision.
+# The trials of a range that are to be deleted and are still not needed.
 GONE = f"""SELECT t.id FROM goes g JOIN trial t ON t.id = g.id WHERE g.id > :low AND g.id <= :high
     AND t.id NOT IN ({USED})
     AND t.session_id NOT IN (SELECT id FROM session WHERE ended IS NULL)
@@ -65,14 +67,14 @@ TEMPORARY = ("kept", "goes", "gone")
 def prune(
     log: Opened, keep: int, before: datetime | None, makers: Collection[str], dry_run: bool
 ) -> tuple[Pruned, ...]:
-    """Deletes the trials that go; gives each workload's trials, and how many of them went.
+    """Deletes trials. Returns the number of trials of each workload, and how many of them were deleted.
 
-    keep: so many of the fastest trials of every task on every machine stay. before: only trials older than
-    this are deleted. makers: all trials that they made stay. dry_run: nothing is deleted.
+    keep: the number of the fastest trials of every task on every machine that stay. before: only older trials
+    are deleted. makers: all trials that these made stay. dry_run: nothing is deleted.
     """
     with _connected(log) as c:
         with _transaction(c, writing=False):
-            if c.dialect.name == "postgresql" and not dry_run:  # writers have ended, new ones wait
+            if c.dialect.name == "postgresql" and not dry_run:  # waits for writers, and makes new ones wait
                 c.execute(text("LOCK TABLE trial IN SHARE MODE"))
             newest = c.execute(text("SELECT COALESCE(MAX(id), 0) FROM trial")).scalar_one()
             _decide(c, keep, before, makers)
@@ -88,7 +90,7 @@ def prune(
 
 
 def _decide(c: Connection, keep: int, before: datetime | None, makers: Collection[str]) -> None:
-    """Fills `kept`, then `goes`."""
+    """Fills the temporary table `kept`, then `goes`."""
     for name in TEMPORARY:
         c.execute(text(f"DROP TABLE IF EXISTS {name}"))
         number = "INTEGER" if c.dialect.name == "sqlite" else "BIGINT"  # SQLite's fastest key type
@@ -116,7 +118,7 @@ def _by_workload(c: Connection) -> tuple[Pruned, ...]:
 
 
 def _end_of_range(c: Connection, low: int) -> int:
-    """The last trial of the next range to delete; 0 behind the last range."""
+    """The last trial of the next range to delete; 0 after the last range."""
     q = "SELECT COALESCE(MAX(id), 0) FROM (SELECT id FROM goes WHERE id > :low ORDER BY id LIMIT :n) AS part"
     with _transaction(c, writing=False):
         return int(c.execute(text(q), {"low": low, "n": RANGE}).scalar_one())
@@ -133,7 +135,7 @@ def _delete(c: Connection, low: int, high: int, newest: int) -> None:
 def _connected(log: Opened) -> Iterator[Connection]:
     """A connection with temporary tables.
 
-    A file's foreign keys are not checked: for each deleted trial SQLite would read all standings.
+    For a file, foreign keys are not checked, because SQLite would read all standings for each deleted trial.
     """
     with log.write.connect() as c:
         raw: Any = c.connection.dbapi_connection
@@ -153,7 +155,7 @@ def _connected(log: Opened) -> Iterator[Connection]:
 
 @contextmanager
 def _transaction(c: Connection, writing: bool = True) -> Iterator[None]:
-    """writing: others wait for its end; without, only temporary tables change."""
+    """A transaction. writing: other writers wait for its end; if False, only temporary tables change."""
     c.execution_options(tuning_db_write=writing)
     with c.begin():
         yield

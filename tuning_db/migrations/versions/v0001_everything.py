@@ -1,4 +1,4 @@
-"""Schema version 1: everything. Frozen: it must stay what it was when `models.py` moves on."""
+"""Schema version 1: all tables. This file is frozen: it must not change when `models.py` changes."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Schema version 2: runs, hosts, code, lineage, standings, counts; samples and checks in the trial's row.
 
-Frozen: it must stay what it was when `models.py` moves on. The old tables are put aside, the new ones made
-and filled in batches, with the same row numbers; all in the transaction that the caller has begun.
+This file is frozen: it must not change when `models.py` changes. The old tables are renamed; the new ones are
+made and filled in batches, with the same row numbers. All this happens in the transaction of the caller.
 
     run_key  "race:model", "race:end:K", "race:K", "K"  ──▶  kind model, end, race, search; run "model", …, K
     sample, verification                                ──▶  columns of trial
-    parents  ["hash", …]                                ──▶  rows of parent; how they were used is not known
-    the last race of every task                         ──▶  standing; who won is decided by who reads it
+    parents  ["hash", …]                                ──▶  rows of parent; `how` is not known
+    the last race of every task                         ──▶  standing; the reader decides who won
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def upgrade() -> None:
 
 
 def _copy(c: sa.Connection, old: str) -> None:
-    """Everything from the old tables, whose names begin with `old`."""
+    """Copies everything from the old tables, whose names begin with `old`."""
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     c.execute(metadata.tables["log"].insert(), {"uuid": str(uuid4()), "created": now})
     for into, columns, more in (
@@ -342,7 +342,7 @@ def _copy_trials(c: sa.Connection, old: str) -> None:
 
 
 def _batches(c: sa.Connection, old: str) -> Iterator[tuple[list[dict[str, Any]], dict[int, tuple[str, str]]]]:
-    """Trials in order of their numbers, and their samples packed, by trial."""
+    """Batches of trials in the order of their row numbers, each with its trials' packed samples by trial."""
     trials = sa.text(
         "SELECT t.id, t.session_id, r.number AS round, t.workload_id, t.target_id, t.machine_id, "
         "t.environment_id, t.trace, t.trace_hash, t.sketch_hash, t.decisions, t.parents, t.made_by, "
