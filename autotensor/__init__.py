@@ -3,8 +3,8 @@
     import autotensor as at
     from autotensor import te
 
-Public names are loaded when first used, so that `import autotensor` is quick and `at.load` needs NumPy and
-llvmlite only.
+Public names are loaded when first used, so that `import autotensor` is quick and `at.load` needs only NumPy
+and llvmlite.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _ARRAYS = "pass NumPy arrays: f(a, b, c); a kernel runs on the target that it wa
 _PASSES = 'there are no passes to configure; options belong to the target: target="llvm -threads=2"'
 _PYTHON = "a kernel calls no Python function; call it between two kernels"
 _TE = ("compute", "placeholder", "reduce_axis", "scan", "sum", "thread_axis", "var")
-_ELSEWHERE = {  # names of TVM → what to write here
+_ELSEWHERE = {  # names of TVM → advice for autotensor
     **{name: f"write te.{name}, after from autotensor import te" for name in _TE},
     "auto_scheduler": _SEARCH,
     "autotvm": _SEARCH,
@@ -166,9 +166,9 @@ sys.meta_path.append(AbsentModules(__name__, "at", _ELSEWHERE))
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("te", "tir"):  # names of tvm.tir (Select, const, indexmod) are in te here
+    if name in ("te", "tir"):  # autotensor.te has the names of tvm.tir (Select, const, indexmod)
         return importlib.import_module("autotensor.te")
-    if name == "runtime":  # for its advice about TVM's names
+    if name == "runtime":  # the module gives advice about TVM's names
         return importlib.import_module("autotensor.runtime")
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -2,11 +2,11 @@
 
     compile_trace(dag, trace, target) ──replay──▶ State ──lower──▶ Program ──backend──▶ Artifact
 
-    compile_workload(…, cache)  ──what this code made of it before──▶ Artifact
+    compile_workload(…, cache)  ──the result of an earlier compilation──▶ Artifact
 
 Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls),
-`ir` (the program that the backend saw) and the backend's own; `workload` and `steps` are the first and the
-third as JSON, from which the artifact can be checked (`api/verifying/`).
+`ir` (the program that the backend saw) and the backend's own texts. `workload` and `steps` are `te` and
+`trace` as JSON, from which the artifact can be checked (`api/verifying/`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def compile_trace(
     program: Program | None = None,
 ) -> Artifact:
     """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
-    again. `overlapping` names arguments that callers may give the same bytes. `program` is the trace's, if it
-    was lowered before.
+    again. `overlapping` names arguments for which callers may give the same memory. `program` is the trace's
+    lowered program, if there is one already.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
     compiled.
@@ -87,7 +87,7 @@ def compile_state(
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
-    program: the state's, if it was lowered before.
+    program: the state's lowered program, if there is one already.
     texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
     build.
     """
@@ -109,7 +109,8 @@ def compile_state(
 
 
 def with_open_shapes(artifact: Artifact, program: Program, dag: ComputeDAG) -> Artifact:
-    """The artifact, and how its calls find the extents that are known at run time only, if there are some."""
+    """The artifact. If some of its extents are known only at run time, it gets the rules by which calls find
+    them."""
     symbols = dag.symbols()
     if not symbols:
         return artifact
@@ -122,7 +123,7 @@ def with_open_shapes(artifact: Artifact, program: Program, dag: ComputeDAG) -> A
     )
 
 
-# packages whose code decides what a workload and a trace compile to; `schedules` has the algorithms
+# packages whose code decides the result of compiling a workload; `schedules` has the algorithms
 _PACKAGES = ("base", "ir", "te", "schedule", "lowering", "codegen", "runtime", "compiler.py")
 _OURS = ("autotensor", "schedules")
 
@@ -135,10 +136,10 @@ def compile_workload(
     cache: ObjectCache,
     overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
-    """`compile_trace`, or what it gave before if the cache has that: nothing is lowered then.
+    """The result of `compile_trace`. If the cache has the result of an earlier call, nothing is lowered.
 
     The key has all inputs: workload, trace, target, name, arguments that may overlap, versions, and the
-    source of the compiler itself. A kernel that others' code had a part in is compiled each time.
+    source of the compiler itself. A kernel that depends on code of other packages is compiled each time.
     """
     key = made_of(workload, trace, target, name, overlapping)
     found = recalled(key, cache)
@@ -166,8 +167,8 @@ def made_of(
     name: str,
     overlapping: frozenset[str] = frozenset(),
 ) -> str:
-    """A hash of all inputs of `compile_workload`; "" where one is unknown, or a debug switch shows the
-    compiler at work: then no cached result may be used."""
+    """A hash of all inputs of `compile_workload`. It is "" if one input is unknown, or if a debug switch
+    makes the compiler show its work: then no cached result may be used."""
     watched = switches.dump() or switches.verify() or switches.debug() >= VERIFY_AT
     if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
         return ""
@@ -184,7 +185,7 @@ def made_of(
 
 
 def _is_ours(step: Step) -> bool:
-    """Whether a step means what the code of this package says, and no module of the user's."""
+    """Whether the code of this package alone decides what a step means, and not a module of the user."""
     named = [ALGORITHMS.get(name).expand for name in algorithms_of([step])]
     modules = [type(step).__module__, *(expand.__module__ for expand in named)]
     return all(m.partition(".")[0] in _OURS for m in modules)
@@ -212,7 +213,7 @@ def te_text(dag: ComputeDAG) -> str:
 
 
 def nest_text(state: State, names: Mapping[str, str] | None = None) -> str:
-    """The loops of a state as people read them."""
+    """The loops of a state as text for people."""
     program = lower_nest(state)
     shown = display_names(state) if names is None else names
     return "\n\n".join(to_text(with_slices(f.body), names=shown) for f in (*program.prepare, *program.run))
@@ -225,13 +226,13 @@ def lowered(state: State, target: Target | None = None) -> Program:
 
 
 def _file_name(name: str) -> str:
-    """A kernel's name as a file's: without slashes, and no longer than file systems allow."""
+    """A file name made of a kernel's name: without slashes, and no longer than file systems allow."""
     text = name.replace("/", "_")
     return text if len(text) <= 200 else f"{text[:190]}_{object_key(name)[:8]}"
 
 
 def _dump_hook(name: str) -> Hook | None:
-    """Writes every pass's result below AUTOTENSOR_DUMP, if that is set."""
+    """A hook that writes the result of every pass to the folder AUTOTENSOR_DUMP; None if that is not set."""
     folder = switches.dump()
     if not folder:
         return None

@@ -2,14 +2,15 @@
 
 Order: the tuning log (this machine's verified rows only), the schedules that come with the package for this
 class of machines (`schedules/shipped.py`), the rules' default. The log gives the winner of the task's last
-race: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default beyond
-the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row of
-another machine is never taken; `Resolved.note` says when there is one. A workload with run-time extents takes
-what is known of its greatest extents, as far as that can be lowered with symbols.
+race, because the trial with the least of many noisy medians was lucky as well as fast. A challenger must be
+faster than the default by more than the noise of their race. On a tie the default stays, so that a tuned
+kernel is never slower than an untuned one. A row of another machine is never taken; `Resolved.note` says when
+the log has one. A workload with run-time extents takes the best trace for its greatest extents, if this trace
+can be lowered with symbols.
 
 Rows are compared by the median of their samples, or by another metric. The log keeps the samples, and the
-reader chooses the metric. Races inside a model are kept as ratios, of which only the median means something;
-other metrics leave them out.
+reader chooses the metric. Races inside a model are kept as ratios. Only the median of ratios is meaningful,
+so other metrics leave these races out.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
 from tuning_db.records import Standing, TrialRecord, distinct_traces
 
-LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
-LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
-IN_MODEL = "model"  # residency of samples of a race in a model: as its other kernels leave the caches
+LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by so much
+LEAST_GAIN_APART = 0.03  # the same share for times that were not measured side by side
+IN_MODEL = "model"  # residency of samples of a race in a model: the other kernels leave the caches like this
 
 
 DEFAULT = "default"  # `made_by` of the trace that rules make without measuring
-FIRST_TRIALS = 32  # of a task, with its default, which is proposed first
+FIRST_TRIALS = 32  # so many first trials of a task include its default, which is proposed first
 
-Metric = Callable[[TrialRecord], float]  # of a trial that works: the figure to minimise, above zero
+Metric = Callable[[TrialRecord], float]  # gives the figure of a working trial that is minimised; above zero
 
 
 def median_s(row: TrialRecord) -> float:
-    """Seconds: the middle of the samples."""
+    """The median of the samples in seconds; infinity if there is none."""
     return float("inf") if row.median_s is None else row.median_s
 
 
@@ -53,10 +54,10 @@ class Resolved:
 
     trace: Trace
     source: str
-    seconds: float | None = None  # as measured, here for source "log", elsewhere for "shipped"
+    seconds: float | None = None  # measured on this machine for source "log", on another one for "shipped"
     trial: int | None = None
     note: str = ""
-    default: Trace | None = None  # the rules' own trace, with which this one was compared
+    default: Trace | None = None  # the rules' own trace, with which `trace` was compared
 
 
 def resolve(
@@ -72,10 +73,10 @@ def resolve(
     if store is not None:
         task = here(target).task(measured.key)
         if shipped is not None and store.met(*task, (shipped[1].hash,)):
-            shipped = None  # how it did here is in the log
+            shipped = None  # its result on this machine is in the log
         for row in ranked(store, task, default.hash, metric):
             if shipped is not None and row.trace_hash == default.hash:
-                break  # that the default won here says nothing about what was not among the trials
+                break  # the default won, but the shipped trace was not among the trials
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
@@ -101,13 +102,14 @@ def ranked(
 ) -> list[TrialRecord]:
     """Verified trials of a task in the order in which they should be used; may be empty.
 
-    First those newer than the last race and surely faster, then the race's winner. default_hash: of the
-    rules' trace today; None: the trace measured as the default, for callers that print and do not plan.
+    First come trials that are newer than the last race and surely faster than its winner. Then come the
+    contestants of the race, its winner first. default_hash: the hash of the trace that the rules make today.
+    None takes the trace that was measured as the default; this is for callers that print and do not plan.
     """
     raced = _raced(store, task, default_hash, metric)
     best = best_by(metric, store, task, 3)
     if raced:
-        if metric is median_s:  # by which every race has the best; by another, they may have been left out
+        if metric is median_s:  # races include the best by the median; by another metric they may not
             since = max(r.created for r in raced)
             best = [r for r in best if r.created > since]
         known, enough = {r.trace_hash for r in raced}, (1 - LEAST_GAIN_APART) * metric(raced[0])
@@ -123,13 +125,14 @@ def ranked(
 
 
 def in_use(store: TrialStore, task: TaskKey) -> TrialRecord | None:
-    """The trial whose schedule `resolve` takes while the rules make the same default as when it was measured;
-    None without measurements. `db best`, `tasks` and `explain` name it."""
+    """The trial whose schedule `resolve` takes, if the rules still make the default that was measured. None
+    without measurements. `db best`, `tasks` and `explain` show this trial."""
     return next(iter(ranked(store, task)), None)
 
 
 def all_in_use(store: TrialStore, machine: str) -> list[TrialRecord]:
-    """`in_use` of every task of a machine: the winners of races at once, the few others one by one."""
+    """The results of `in_use` for all tasks of a machine. One query finds the winners of races; the few other
+    trials are found one by one."""
     overtaken = store.overtaken(machine, 1 - LEAST_GAIN_APART)
     won = {
         (s.workload, s.target): s.trial
@@ -146,7 +149,7 @@ def all_in_use(store: TrialStore, machine: str) -> list[TrialRecord]:
 
 
 def decide(store: TrialStore, task: TaskKey, default_hash: str) -> None:
-    """Notes in the log who won the last race of a task. Raises StoreError."""
+    """Writes to the log which trial won the last race of a task. Raises StoreError."""
     order = race_order(store.last_race(*task), default_hash)
     if order:
         default_s = next((r.median_s for r in order if r.trace_hash == default_hash), None)
@@ -157,22 +160,22 @@ def decide(store: TrialStore, task: TaskKey, default_hash: str) -> None:
 def _raced(
     store: TrialStore, task: TaskKey, default_hash: str | None, metric: Metric
 ) -> Sequence[TrialRecord]:
-    """Who met in the last race, the winner first."""
+    """The contestants of the last race, the winner first."""
     rows = last_race(metric, store, task)
     order = race_order(rows, default_hash or _default_of(rows), metric)
     standing = store.standing(*task) if order and metric is median_s else None
     if standing is None or standing.trial is None:
         return order
-    return sorted(order, key=lambda r: r.id != standing.trial)  # as it was decided then
+    return sorted(order, key=lambda r: r.id != standing.trial)  # first the winner that was decided then
 
 
 def _default_of(rows: Iterable[TrialRecord]) -> str:
-    """The trace that was measured as the default; "" if none of these was."""
+    """The hash of the trace that was measured as the default; "" if none of these rows was."""
     return next((r.trace_hash for r in rows if r.made_by == DEFAULT), "")
 
 
 def best_by(metric: Metric, store: TrialStore, task: TaskKey, k: int = 1) -> Sequence[TrialRecord]:
-    """The best verified trials of different traces of a workload, target and machine."""
+    """The best verified trials of a workload, target and machine: at most `k`, each of another trace."""
     if metric is median_s:
         return store.best(*task, k=k)
     return distinct_traces(sorted((r for r in _counted(metric, store, task) if r.verified), key=metric), k)
@@ -192,7 +195,7 @@ def last_race(metric: Metric, store: TrialStore, task: TaskKey) -> Sequence[Tria
 def _counted(
     metric: Metric, store: TrialStore, task: TaskKey, trace_hash: str | None = None
 ) -> Sequence[TrialRecord]:
-    """Trials, of one trace or of all, of which the metric makes something."""
+    """The trials, of one trace or of all, for which the metric is meaningful."""
     rows = store.trials(*task, trace_hash=trace_hash)
     if metric is median_s:
         return rows
@@ -204,7 +207,7 @@ def race_order(
 ) -> list[TrialRecord]:
     """Verified contestants of one race, the winner first.
 
-    Samples of equal number were taken side by side, so it is their ratios that are compared.
+    Samples with the same index were taken side by side, so their ratios are compared.
     """
     rows = sorted((r for r in contestants if r.verified), key=metric)
     default = next((r for r in rows if r.trace_hash == default_hash), None)
@@ -217,8 +220,9 @@ def race_order(
 
 
 def relative_time(challenger: TrialRecord, default: TrialRecord, metric: Metric = median_s) -> Paired:
-    """How their samples compare, round by round. Where there are none, and by another metric than the median:
-    how the two figures compare, with bounds apart."""
+    """The ratio of the challenger's time to the default's, from their samples round by round. Without
+    samples, or by a metric other than the median, it is the ratio of the two figures. Its bounds are then
+    those of times that were not measured side by side."""
     mine, theirs = ([s.seconds for s in r.samples] for r in (challenger, default))
     if metric is median_s and mine and theirs:
         return paired(mine, theirs)
@@ -227,7 +231,7 @@ def relative_time(challenger: TrialRecord, default: TrialRecord, metric: Metric 
 
 
 def gain(default_s: float, tuned_s: float, default: str = "") -> str:
-    """How two times that were taken side by side compare, in words; `default` names what the first is of.
+    """Compares two times that were taken side by side, in words. `default` names the owner of the first time.
 
     >>> gain(2.0, 1.0), gain(1.0, 0.998), gain(1.0, 1.1), gain(3.0, 2.0, "the default")
     ('2.00 times as fast', 'as fast, within the noise', '10.0 % slower', '1.50 times as fast as the default')
@@ -244,10 +248,10 @@ def gain(default_s: float, tuned_s: float, default: str = "") -> str:
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:
-    """The rules' default; with run-time extents the first of their sketches that takes these; the plain nest
-    where there is none, since a default always runs, with a warning.
+    """The rules' default trace. With run-time extents, it is the first of the rules' sketches that takes such
+    extents. If there is none, it is the plain loop nest, with a warning, because a default must always run.
 
-    Raises ScheduleError for errors of rules from outside: plain loops would hide them.
+    Raises ScheduleError for errors of rules from outside this package, because plain loops would hide them.
     """
     rules()
     try:

@@ -1,4 +1,4 @@
-"""The public functions: kernels and models built, tuned, raced, loaded, trained, on one machine or a cluster.
+"""The public functions: they build, tune, race, load and train kernels and models, here or on a cluster.
 
 kernels.py    lower, build, tune: one computation, by hand or by search
 models.py     compile_model, tune_model: whole models

@@ -11,13 +11,13 @@ from autotensor.runtime.function import CompiledFunction
 
 def write_c(function: CompiledFunction, folder: str | Path, *, name: str = "") -> Library:
     """Writes a kernel or model as a C library: header, object, weights, an example and, where a linker is
-    found, a shared library. Answers have the same bits as those of `function`.
+    found, a shared library. The library's results have the same bits as those of `function`.
 
     name: the beginning of the names of its C functions and files; the function's own name if it is empty.
-    Constants must have been bound. docs/deploy.md shows the C side.
+    The function's constants must be bound. docs/deploy.md shows the C side.
     Raises InputError for a name that C does not allow, a folder that cannot be written, and an object that is
-    not a single compiled function, TargetError for a function of a device, ArtifactError for constants
-    without values.
+    not a single compiled function; TargetError for a function that runs on a device; ArtifactError for
+    constants without values.
     """
     artifacts = function._bound() if isinstance(function, CompiledFunction) else ()
     if len(artifacts) != 1:

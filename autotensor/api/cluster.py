@@ -1,14 +1,15 @@
-"""Data-parallel training over a cluster: whoever can run a Python function elsewhere will do.
+"""Data-parallel training over a cluster, by any executor that can run a Python function on other machines.
 
     from dask.distributed import Client
     step = ClusterTraining(loss, optimizer=SGD(0.1), executor=Client("scheduler:8786"), workers=4, backups=1)
-    print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
+    print(step(x, y))                   # x, y: (workers + backups) times as many rows as the graph's inputs
 
 The executor has `submit(function, *arguments)`, which gives futures, as `concurrent.futures` and Dask's
-`Client` do: where machines are, how they come and go, and how numbers travel is its business. Parameters and
-the optimiser's state live here; weights go out with every call and gradients come back. A step takes the
-first `workers` gradients that come and drops the others, as `DataParallel` does on one machine; without
-backups it equals a step of one process. On one machine `DataParallel` is faster: nothing travels there.
+`Client` do. The executor decides where machines are, how they come and go, and how arrays are sent.
+Parameters and the optimiser's state stay in this process; every call sends the weights and returns gradients.
+A step takes the first `workers` gradients that come and drops the others, as `DataParallel` does on one
+machine. Without backups, it equals a step of one process. On one machine `DataParallel` is faster, because it
+sends nothing over a network.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Future(Protocol):
 
 
 class Executor(Protocol):
-    """Runs functions elsewhere."""
+    """Runs functions on other machines."""
 
     def submit(self, fn: Callable[..., Any], *args: Any) -> Any: ...
 
@@ -67,10 +68,11 @@ class ClusterTraining:
         target: str | Target | None = None,
         db: Log = None,
     ) -> None:
-        """workers: gradients that a step waits for. backups: parts beyond these. threads: for each call.
+        """workers: the number of gradients that a step waits for. backups: the number of further parts.
+        threads: the number of threads for each call.
 
         target: the target for the machines' processors; None: the same as this machine's. Raises InputError
-        for impossible numbers.
+        for impossible numbers of workers.
         """
         check_workers("training on a cluster", workers, backups)
         self.executor, self.workers, self.backups, self.threads = executor, workers, backups, threads
@@ -85,13 +87,13 @@ class ClusterTraining:
 
     @property
     def parameters(self) -> Mapping[str, Array]:
-        """The parameters by name, as they are now; copies."""
+        """Copies of the current parameters, by name."""
         return self._updating.parameters
 
     def __call__(self, *arrays: Array) -> float:
-        """One step: the mean loss of the parts that were taken, before the update.
+        """Does one step. Gives the mean loss, before the update, of the parts that were taken.
 
-        arrays: for every input one part for each worker, backups included, along the first axis.
+        arrays: one for every input. Its first axis holds one part for each worker, backups included.
         Raises InputError for arrays that cannot be cut in this way, MeasureError when too many calls failed.
         """
         parts = parts_of(self._batch, arrays, self.workers + self.backups)
@@ -113,7 +115,7 @@ class ClusterTraining:
         return self._updating.step([taken[n] for n in sorted(taken)])
 
     def _first(self, answers: SimpleQueue[tuple[int, Any]], count: int) -> dict[int, Sequence[Array]]:
-        """The first answers, by number of the part."""
+        """The first answers, by the index of their part."""
         taken: dict[int, Sequence[Array]] = {}
         failures: list[str] = []
         end = monotonic() + self.timeout_s
@@ -137,7 +139,7 @@ class ClusterTraining:
 
 
 def _packed(program: Artifact) -> bytes:
-    """The program as the bytes of a file, without texts: it goes out with every call."""
+    """The program as the bytes of a file, without texts: every call sends these bytes."""
     with tempfile.TemporaryDirectory(prefix="autotensor_") as folder:
         path = Path(folder) / "gradients.atm"
         artifacts.save(path, replace(program, texts={}))

@@ -5,11 +5,11 @@
                  part 2 ─▶ worker 2 ─▶ (too late) ┘
 
     with DataParallel(loss, optimizer=SGD(0.1), workers=2, backups=1) as step:
-        print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
+        print(step(x, y))               # x, y: (workers + backups) times as many rows as the graph's inputs
 
 Without backups a step is the same as a step of one process on the whole batch, if the loss is a mean over
-rows. With them, a step takes the gradients of the requested number of workers and drops later ones; a worker
-that is late sits out until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
+rows. With backups, a step takes the gradients of the requested number of workers and drops later ones. A late
+worker gets no new part until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class DataParallel:
         target: str | Target | None = None,
         db: Log = None,
     ) -> None:
-        """workers: gradients that a step waits for. backups: workers beyond these. threads: for each process.
+        """workers: the number of gradients that a step waits for. backups: the number of further workers.
+        threads: the number of threads for each process.
 
         delay: a function that makes workers late, for experiments. Raises InputError for impossible numbers
         of workers.
@@ -93,13 +94,13 @@ class DataParallel:
 
     @property
     def parameters(self) -> Mapping[str, Array]:
-        """The parameters by name, as they are now; copies."""
+        """Copies of the current parameters, by name."""
         return self._updating.parameters
 
     def __call__(self, *arrays: Array) -> float:
-        """One step: the mean loss of the parts that were taken, before the update.
+        """Does one step. Gives the mean loss, before the update, of the parts that were taken.
 
-        arrays: for every input one part for each worker, backups included, along the first axis.
+        arrays: one for every input. Its first axis holds one part for each worker, backups included.
         Raises InputError for arrays that cannot be cut in this way, MeasureError when too many workers
         failed.
         """
@@ -117,7 +118,7 @@ class DataParallel:
         return self._updating.step([self._own[n][len(self._batch) :] for n in taken])
 
     def _first(self, fresh: Mapping[Future[Reply], int]) -> list[int]:
-        """The first workers to answer, in order of their numbers: a sum must not depend on who was first."""
+        """The first workers that answer, ordered by index: a sum must not depend on which was first."""
         taken: list[int] = []
         failures: list[str] = []
         waiting = set(fresh)
@@ -138,8 +139,7 @@ class DataParallel:
         return sorted(taken)
 
     def _idle(self) -> list[int]:
-        """Waits until as many workers as a step needs are done with earlier steps; gives all workers that
-        are."""
+        """Waits until enough workers for a step have finished earlier steps. Gives all workers that have."""
         self._busy = {f: n for f, n in self._busy.items() if not f.done()}
         while len(self._children) - len(self._busy) < self.workers:
             done, _ = wait(self._busy, return_when=FIRST_COMPLETED)
@@ -153,7 +153,7 @@ class DataParallel:
     def close(self) -> None:
         """Ends the workers and removes their files."""
         for child in self._children:
-            child.kill()  # a late one may be sleeping
+            child.kill()  # a late worker may be sleeping
         self._pool.shutdown(wait=True)
         self._folder.cleanup()
 
@@ -187,12 +187,12 @@ class Updating:
 
     @property
     def parameters(self) -> Mapping[str, Array]:
-        """The parameters by name, as they are now; copies."""
+        """Copies of the current parameters, by name."""
         return MappingProxyType({n: a.copy() for n, a in zip(self.names, self.weights, strict=True)})
 
     def step(self, answers: Sequence[Sequence[Array]]) -> float:
-        """One update by the mean of the gradients; gives the mean loss. answers: loss and gradients of each
-        worker, in an order that does not depend on who was first: sums do."""
+        """Does one update with the mean of the gradients and gives the mean loss. answers: loss and gradients
+        of each worker, in a fixed order, because sums depend on the order."""
         for k, gradient in enumerate(self._gradients):
             np.mean([answer[1 + k] for answer in answers], axis=0, out=gradient)
         self._module(*self._gradients, *self._given)
@@ -200,7 +200,7 @@ class Updating:
 
 
 def check_workers(what: str, workers: int, backups: int) -> None:
-    """Raises InputError for impossible numbers."""
+    """Raises InputError for impossible numbers of workers."""
     if workers < 1 or backups < 0:
         raise InputError(
             f"{what} needs at least 1 worker and no fewer than 0 backups; "

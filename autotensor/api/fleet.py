@@ -1,10 +1,10 @@
-"""A tuning run on the machines of a fleet: one class of them, its calibration, its session of the log.
+"""A tuning run on one class of a fleet's machines, with that class's calibration and session in the log.
 
     with Fleet("tls://scheduler:8786") as fleet:
         at.tune([A, B, C], trials=256, fleet=fleet, db="postgresql+psycopg://…")
 
 Workers of several classes may share a scheduler; a run uses one class, because times of two classes are not
-comparable. Runs of other classes go on meanwhile. This process alone writes the log.
+comparable. Other classes can have runs at the same time. Only this process writes the log.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Fleet:
         return self.machine_class.target if asked is None else self._checked(parse(asked))
 
     def check_alike(self, target: Target) -> None:
-        """Raises InputError unless this machine belongs to the class: a model is raced where it is linked."""
+        """Raises InputError unless this machine belongs to the class: it links the model and races it."""
         self._checked(target)
         mine = class_here()
         if mine.machine != self.machine_class.machine:

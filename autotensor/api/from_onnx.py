@@ -1,9 +1,9 @@
 """ONNX models: as a graph, to be tuned and compiled; or as a function that compiles for the arrays it gets.
 
 graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
-f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
+f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes of its calls
 
-The compiler is imported when it is needed: `OnnxModel(…, instant=True)` answers before.
+The compiler is imported only when it is needed, so that `OnnxModel(…, instant=True)` can answer before.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def from_onnx(
     {"batch": 1}. An extent may be te.var("n", range=(1, 8)): the compiled function then takes the whole
     range.
     values: inputs that are given once and for all, such as the shape that a Reshape takes.
-    Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
-    that are not supported.
+    Raises InputError for files that cannot be read and dimensions that get no extent, Unsupported for
+    operators that are not supported.
     """
     model = load_onnx(source)
     return over_shapes(model.name, shapes, lambda sizes: models.graph_of(model, sizes, values))
@@ -67,9 +67,9 @@ class OnnxModel:
     rounded: 16-bit floats are rounded after every operator, because the standard defines each operator by
     itself. If False, they are rounded only where they are stored, which is faster and closer to the exact
     result.
-    instant: NumPy computes the first answers, without compiling; meanwhile child processes compile, and calls
-    run the compiled code as soon as it is there. Both are right, and differ by rounding: NumPy adds in
-    another order. After `wait`, all answers are compiled ones.
+    instant: NumPy computes the first answers, without compiling. Meanwhile child processes compile, and calls
+    run the compiled code as soon as it is there. Both answers are right. They differ by rounding, because
+    NumPy adds in another order. After `wait`, all answers come from compiled code.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class OnnxModel:
         self._how = target, db, rounded, instant
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
-        """All outputs, in the model's order. Inputs by position or by name.
+        """All outputs, in the model's order. Inputs are given by position or by name.
 
         Raises ArgumentError for a missing, unknown or ill-typed input.
         """
@@ -124,7 +124,7 @@ class OnnxModel:
 
     @property
     def specialisations(self) -> int:
-        """The number of input types for which it has been compiled."""
+        """The number of input types for which the model has been compiled."""
         return self._run.specialisations
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -58,16 +58,17 @@ def from_torch(
     dynamic_shapes: Any = None,
     name: str = "",
 ) -> Graph | OpenGraph:
-    """A PyTorch module as a graph, by torch.export: shapes and types are the examples', weights constants.
+    """A PyTorch module as a graph, by torch.export. Inputs have the examples' shapes and types; weights
+    become constants.
 
-    example_inputs, example_kwargs: what the module is called with. A module that is exported already needs no
-    examples.
+    example_inputs, example_kwargs: arguments of a call of the module. A module that is exported already needs
+    no examples.
     dynamic_shapes: extents that a call may choose, as torch.export.export takes them: {"x": {0: Dim("batch",
     max=64)}}. compile_model then makes one program for all of them.
     Inputs keep the names of forward's arguments; results in a dictionary keep their keys, and None
     among the results is left out.
-    Raises Unsupported naming an operator that cannot be converted and the line of the model, and
-    InputError where torch is not installed.
+    Raises Unsupported for an operator that cannot be converted (the error names the line of the model), and
+    InputError if torch is not installed.
     """
     _torch()
     from autotensor.frontends.torch import from_torch as convert

@@ -1,11 +1,12 @@
 """A graph as a function that answers before it is compiled.
 
-    f(x) ──▶ NumPy's answer     meanwhile child processes compile, a second later or once an answer is there
-    f(x) ──▶ the compiled one   from the call on that finds it
+    f(x) ──▶ NumPy's answer      child processes begin to compile after a second, or after the first answer
+    f(x) ──▶ the compiled answer, as soon as a call finds the compiled code
 
-A call takes whichever is there first: an operator that NumPy is slow at costs no more than compiling does.
-NumPy's products of matrices are code that was compiled ahead, for each class of processors.
-This is `instant=True` in at.OnnxModel, in at.compile_model and in torch.compile's options, and `--instant`.
+A call takes the answer that is there first. So an operator on which NumPy is slow costs no more time than
+compiling does. NumPy's products of matrices are code that was compiled ahead, for each class of processors.
+The option is `instant=True` in at.OnnxModel, at.compile_model and torch.compile's options, and `--instant` on
+the command line.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HEAD_START_S = 1.0  # seconds in which the first answer has all cores
 
 class InstantModel:
     """See the module's docstring. Calls are re-entrant. All other members of a compiled function wait until
-    it is compiled."""
+    the model is compiled."""
 
     def __init__(self, graph: Graph | OpenGraph, target: str | Target | None = None, db: Log = None) -> None:
         self._graph, self._target, self._db = graph, target, db
@@ -76,7 +77,7 @@ class InstantModel:
         return self._graph.name
 
     def wait(self) -> None:
-        """Waits until it is compiled. Raises any error of compiling."""
+        """Waits until the model is compiled. Raises any error of compiling."""
         self.compiled()
 
     def __getattr__(self, name: str) -> Any:
@@ -148,8 +149,8 @@ def answer_by_numpy(
     is_late: Callable[[], bool],
     named: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """The outputs, as a compiled function gives them: fresh arrays. Gives None as soon as they are no longer
-    needed."""
+    """The outputs in new arrays, as a compiled function gives them. Gives None as soon as `is_late` says that
+    they are no longer needed."""
     graph = model if isinstance(model, Graph) else model.at(_shapes(model, arrays, named))
     values = bound(graph, arrays, named)
     for _ in evaluated(graph, values):
@@ -165,7 +166,7 @@ def _shapes(model: OpenGraph, arrays: tuple[Any, ...], named: Mapping[str, Any])
 
 
 def _in_background(work: Callable[[], Any]) -> Future[Any]:
-    """The result of `work`, in a thread that no process waits for at its end."""
+    """The result of `work`, done in a thread. The process does not wait for this thread at its end."""
     future: Future[Any] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""One computation: lower and build it as scheduled, or search for a schedule and build the best."""
+"""One computation: lower and build it as scheduled, or search for schedules and build with the best one."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def build(
     args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
     None is this machine. db: the tuning log to look in; None is the user's own. metric: the figure by which
     the log's schedules are compared, as in `tune`.
-    Raises InputError for `args` next to a list, TensorError for arguments that lack an input or reads outside
-    a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops, TargetError for
-    an unknown target.
+    Raises InputError for `args` next to a list, TensorError for arguments that lack an input and for reads
+    outside a tensor, ScheduleError or LoweringError for a schedule that cannot be turned into loops,
+    TargetError for an unknown target.
     """
     chosen = parse(target)
     if isinstance(what, Schedule):
@@ -158,19 +158,20 @@ def tune(
 ) -> TuneReport:
     """Searches for a fast schedule of the computation; every trial is kept in the tuning log.
 
-    The same call again measures nothing; more trials continue. `build(args)` then uses the best. Run-time
-    extents are measured at their greatest.
-    trials: a ceiling. effort: "quick", "normal" or "full" (search/effort.py has what they mean).
+    The same call a second time measures nothing; a call with more trials continues. `build(args)` then uses
+    the best schedule. Run-time extents are measured at their greatest values.
+    trials: the greatest number of trials. effort: "quick", "normal" or "full" (defined in search/effort.py).
     until_gain_below: the search ends when a batch is not expected to save this share of the time any more;
-    None: as the effort says. deadline_s: the search ends after so many seconds, counted from this call.
+    None: the effort decides. deadline_s: the search ends after so many seconds, counted from this call.
     progress: show the progress on standard error: a bar on a terminal, a line per batch elsewhere.
-    model: the part that ranks candidates. policy: the part that proposes them. metric: the figure of a trial
-    to minimise. Each is a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or
-    the thing itself: docs/extend.md. measurer: the part that times the candidates instead of this machine;
-    docs/extend.md shows one. fleet: a scheduler's address, as "tls://scheduler:8786": the workers of one
-    class time them (docs/fleet.md), and `target` is theirs unless it is named. fresh: start anew instead of
-    continuing. Raises InputError for an option out of its range and for an object that is not such a part,
-    TensorError as `build` does, LogError for a log that cannot be opened.
+    model: the part that ranks candidates ("xgb", "prior", "random"). policy: the part that proposes them
+    ("tuner", "uniform"). metric: the figure of a trial to minimise ("median"). Each of the three is such a
+    name, an entry point's name, or an object (docs/extend.md). measurer: the part that times the candidates
+    instead of this machine; docs/extend.md shows one. fleet: a scheduler's address, as
+    "tls://scheduler:8786". The workers of one class then time the candidates (docs/fleet.md), and `target` is
+    these workers' target unless it is given. fresh: start anew instead of continuing.
+    Raises InputError for an option out of its range and for an object that is not a model, policy, metric or
+    measurer, TensorError as `build` does, LogError for a log that cannot be opened.
     """
     from autotensor.api.fleet import joined
     from autotensor.api.tuning import run_tuning, shown

@@ -14,11 +14,11 @@ from autotensor.runtime.open_artifact import Function
 
 
 def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Function:
-    """A saved kernel or model, ready to call; one saved for several shapes answers to each of them.
+    """A saved kernel or model, ready to call. If it was saved for several shapes, it takes each of them.
 
-    threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this
-    CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here;
-    TargetError for a file whose kernels need something that its target lacks.
+    threads: the number for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew
+    for this CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that this
+    machine lacks; TargetError for a file whose kernels need something that its target lacks.
     """
     if str(path).endswith(".onnx"):
         raise ArtifactError(
@@ -33,14 +33,15 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
 def by_shape(modules: Sequence[Module]) -> ByShape:
     """Makes one function of modules that were compiled for different shapes, for example batch sizes.
 
-    A call goes to the module whose shapes its inputs have. `save` writes all of them to one file, and weights
-    that they share once. Raises ArgumentError for modules that differ in more than shapes, or not in those.
+    A call goes to the module that was compiled for the shapes of its inputs. `save` writes all modules to one
+    file, and shared weights only once. Raises ArgumentError for modules that differ in more than shapes, or
+    that have the same shapes.
     """
     return ByShape(modules)
 
 
 def _fitting(artifact: Artifact) -> Artifact:
-    """The artifact, if a card can launch its kernels."""
+    """The artifact. Raises TargetError if a card cannot launch its kernels."""
     if artifact.target.kind == "cuda":  # other targets need no code generation for loading
         from autotensor.codegen.c.resources import refuse_unfit
 

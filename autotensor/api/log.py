@@ -32,7 +32,7 @@ def default_log() -> str:
 
 
 def open_log(db: Log) -> AbstractContextManager[TrialStore]:
-    """The tuning log, created if need be: a path, a URL, an open store, None for the user's own.
+    """The tuning log, created if need be. `db` is a path, a URL, an open store, or None: the user's own log.
 
     Raises InputError as `check_log` does, and LogError; using the log may raise LogError, too. The same holds
     for `open_existing`.
@@ -52,8 +52,8 @@ def open_log(db: Log) -> AbstractContextManager[TrialStore]:
 
 
 def check_log(db: Log) -> None:
-    """Raises InputError when the path of a requested log, also by AUTOTENSOR_DB, is in no directory that
-    exists. Only the user's own data directory is made."""
+    """Raises InputError when the directory of a requested log does not exist. A log may be requested by the
+    argument or by AUTOTENSOR_DB. Only the user's own data directory is made if it is missing."""
     asked = switches.db() if db is None else db
     if not asked or isinstance(asked, TrialStore):
         return
@@ -72,15 +72,14 @@ def _file_of(place: str) -> Path | None:
 
 
 def log_name(db: Log) -> str:
-    """The place of a log in readable form: a path, or a URL without its password; "" for a store that is
-    open."""
+    """The path of a log, or its URL without the password; "" for a store that is open."""
     if isinstance(db, TrialStore):
         return ""
     return shown(default_log() if db is None else str(db))
 
 
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
-    """The tuning log for reading; None when the user's own does not exist yet. An older one is upgraded.
+    """The tuning log for reading; None when the user's own log does not exist yet. An older log is upgraded.
 
     Raises InputError when a log that was requested by name does not exist.
     """

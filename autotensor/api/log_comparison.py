@@ -3,9 +3,10 @@
     a   the trial that run A came to   1.00 1.01 1.00 …  ┐
     b   the trial that run B came to   1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
 
-Both were timed at different times, so each sample is taken in units of the reference kernel that was timed
-next to it: the machine's load, which affects both, cancels. Then all samples of one meet all of the other
-(`base/paired_times.py`). Object code that is the same has not become slower, whatever was measured.
+The two trials were timed at different times. So each sample is divided by the time of the reference kernel
+that was timed next to it, and the machine's load, which affects both, cancels. Then every sample of one trial
+is compared with every sample of the other (`base/paired_times.py`). Identical object code has not become
+slower, whatever was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autotensor.base.paired_times import Paired, apart
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
-AT_LEAST = 0.005  # share of a time: the same code timed twice differs by so much (A/A)
+AT_LEAST = 0.005  # share of a time; two timings of the same code differ by so much
 
 
 class Verdict(StrEnum):
@@ -30,7 +31,7 @@ class Verdict(StrEnum):
     EVEN = "even"  # they surely differ by less than `at_least`
     UNSURE = "unsure"  # the samples do not tell
     SAME_CODE = "same code"  # object code of the same bytes
-    UNLIKE = "unlike"  # timed with other contents of the caches
+    UNLIKE = "unlike"  # the caches held different data while the two were timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TaskComparison:
-    """One task on two sides. The ratio is the second's time by the first's, each bound sure to 99 %."""
+    """One task on two sides. `ratio` is the second time / the first time; each bound is certain to 99 %."""
 
     workload: str
     name: str
@@ -67,8 +68,9 @@ class TaskComparison:
 def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tuple[TaskComparison, ...]:
     """The results of two runs, commits or machines for the tasks that both have, slower ones first.
 
-    a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or how it begins. Runs and commits
-    are compared on each machine by itself. Raises InputError for a name that is not in the log.
+    a, b: a run's key, a commit (`db commits`), a machine's fingerprint, or the beginning of one of these.
+    Runs and commits are compared separately on each machine. Raises InputError for a name that is not in the
+    log.
     """
     sides = named(store, a), named(store, b)
     if sides[0].kind != sides[1].kind:
@@ -141,7 +143,7 @@ def _task_here(t: TrialRecord) -> tuple[str, ...]:
 
 
 def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float = AT_LEAST) -> TaskComparison:
-    """Two trials of one task."""
+    """Compares two trials of one task."""
     ratio = relative(first, second)
     return TaskComparison(
         first.workload, name, first.target, first, second, ratio, _verdict(first, second, ratio, at_least)
@@ -149,8 +151,8 @@ def judged(first: TrialRecord, second: TrialRecord, name: str, at_least: float =
 
 
 def relative(first: TrialRecord, second: TrialRecord) -> Paired:
-    """The second trial's samples over the first's; on one machine in units of the reference kernel, if all
-    samples have a reference."""
+    """The ratio of the second trial's samples to the first trial's. If both are of one machine and all
+    samples have a reference time, each sample is divided by its reference time first."""
     samples = first.samples, second.samples
     if first.machine == second.machine and all(s.reference_s for side in samples for s in side):
         mine, theirs = ([s.seconds / (s.reference_s or 1.0) for s in side] for side in reversed(samples))

@@ -1,4 +1,4 @@
-"""A tuning log to read: runs, what is used, where candidates come from, tables for data frames.
+"""A tuning log for reading: its runs, the schedules in use, the origin of candidates, tables for data frames.
 
     log = at.log("team.db")                          read-only; close it, or use it in a with statement
     log.runs(model="resnet18")                       frozen records, named by keys
@@ -58,7 +58,7 @@ def log(db: str | None = None) -> LogHandle:
 
 
 class LogHandle:
-    """Questions to a log. Every answer is of frozen records; times are seconds, instants UTC."""
+    """Reads a log. All results are frozen records. Durations are in seconds, points in time in UTC."""
 
     def __init__(self, opened: AbstractContextManager[TrialStore | None]) -> None:
         self._opened = opened
@@ -77,7 +77,7 @@ class LogHandle:
     def sessions(
         self, kind: SessionKind | str | None = None, machine: str | None = None
     ) -> tuple[Session, ...]:
-        """Searches, races and their ends, oldest first."""
+        """The sessions (searches and races), oldest first."""
         return self._store.sessions(None if kind is None else SessionKind(kind), machine)
 
     def openings(self, session: str | None = None) -> tuple[Opening, ...]:
@@ -109,7 +109,7 @@ class LogHandle:
         limit: int | None = None,
         after: int = 0,
     ) -> tuple[TrialRecord, ...]:
-        """Trials in order of storing; those with an id above `after`, at most `limit`."""
+        """The trials with an id above `after`, at most `limit`, in the order in which they were stored."""
         wanted = None if status is None else Status(status)
         return self._store.trials(workload, target, machine, session, wanted, limit, after)
 
@@ -117,7 +117,7 @@ class LogHandle:
         return self._store.trial(id)
 
     def best(self, workload: str, target: str, machine: str, k: int = 1) -> tuple[TrialRecord, ...]:
-        """The fastest verified trials of a task; not always what is used (`standing`)."""
+        """The fastest verified trials of a task. `standing` says which trial is used."""
         return self._store.best(workload, target, machine, k)
 
     def standing(self, workload: str, target: str, machine: str) -> Standing | None:
@@ -132,7 +132,7 @@ class LogHandle:
         return tuple(all_in_use(self._store, machine))
 
     def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
-        """A trial and its ancestors, the trials that it was made from, each once, up to `depth` steps
+        """A trial and its ancestors (the trials that it was made from), each once, up to `depth` steps
         back."""
         found = {trial: self._store.trial(trial)}
         near = [found[trial]]
@@ -144,7 +144,7 @@ class LogHandle:
         return tuple(found.values())
 
     def _parents(self, t: TrialRecord) -> list[TrialRecord]:
-        """The first trials of the traces that one was made from, on its machine."""
+        """The first trials, on the same machine, of the traces from which trial `t` was made."""
         parents: list[TrialRecord] = []
         for p in t.parents:
             task = (p.workload or t.workload, t.target, t.machine)
@@ -174,15 +174,15 @@ class LogHandle:
     def regressions(
         self, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
     ) -> tuple[TaskComparison, ...]:
-        """The tasks that surely became slower; without names, between the newest commit and the one before
-        it."""
+        """The tasks that surely became slower from `a` to `b`. Without names, the newest commit is compared
+        with the commit before it."""
         return regressions(self._store, a, b, at_least)
 
     def report(self, run: str | None = None, against: str | None = None) -> Report:
         """The report of a run: print it, `save("report.html")` it, or let a notebook show it.
 
         run: the run's key, the beginning of the key, or its model; None: the last run. against: another run,
-        for the same page. Raises InputError when there is no such run.
+        to compare with on the same page. Raises InputError when there is no such run.
         """
         from autotensor.api.run_report import run_report  # imported here: only reports need charts
 
@@ -191,11 +191,11 @@ class LogHandle:
     def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
         """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
 
-        where: for each column one value, or several. columns: the names of the columns; None: all. The result
-        gives its rows through `__arrow_c_stream__`, batch by batch, at each call; the log must be open then.
-        "features" has
-        what a cost model sees of each trial (`autotensor.search.score.features`), the prior's time in
-        seconds, and the outcome; trials whose sketches today's rules do not make are left out.
+        where: for each column the value, or the values, that are wanted. columns: the names of the columns;
+        None: all. The result gives its rows through `__arrow_c_stream__`, batch by batch, at each call; the
+        log must be open then. "features" has the inputs of a cost model for each trial
+        (`autotensor.search.score.features`), the prior's time in seconds, and the outcome. Trials whose
+        sketches the rules no longer make are left out.
         Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).
         """
         if table not in (*TABLES, FEATURES):

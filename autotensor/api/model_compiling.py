@@ -2,7 +2,7 @@
 
 model ─plan─▶ trials == 0: link with schedules of the log, or with defaults ─▶ Function
               trials > 0: tune_model ─▶ Function
-              open extents: an OpenModel, which does either for the range of shapes, or for each that it meets
+              open extents: OpenModel, which does either for a range of shapes, or for each set of shapes
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ def compile_model(
     """A model as one function: NumPy in, NumPy out, one native call.
 
     A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
-    trials > 0) for all shapes that it takes; for more of them, or for each set that is called,
-    where its extents have no end.
+    trials > 0) for all shapes that it takes. If its extents have no upper bound, it is compiled again when a
+    call needs a wider range, or else for each set of shapes that is called.
 
     trials: at most so many schedules are measured first; 0 takes the best schedules of the tuning log, and
     default schedules for the other tasks. effort: "quick", "normal" or "full", as in `tune`. target, db: as
-    in `build`.
-    progress: as in `tune`, while measuring.
-    instant: NumPy computes the first answers; meanwhile child processes compile, and calls run the compiled
-    code as soon as it is there. Both are right, and differ by rounding. `f.wait()` returns when it is
-    compiled; other members of the function wait until then.
+    in `build`. progress: as in `tune`, while measuring.
+    instant: NumPy computes the first answers. Meanwhile child processes compile, and calls run the compiled
+    code as soon as it is there. Both answers are right, and differ by rounding. `f.wait()` returns when the
+    model is compiled; other members of the function wait until then.
     Raises InputError for an object that is not a graph, GraphError for operators that do not fit, TargetError
     for a target that runs no whole models, LogError for a log that cannot be opened; with instant=True also
     InputError for trials and for families of graphs, TargetError for strict numerics.
@@ -81,7 +80,7 @@ def compile_model(
 
 
 def check_trials(trials: int) -> None:
-    """Raises InputError unless so many schedules can be measured; 0 measures none."""
+    """Raises InputError unless `trials` is a number of schedules to measure; 0 measures none."""
     if not hasattr(trials, "__index__") or trials < 0:
         raise InputError(f"trials is {trials!r}; it must be a whole number, not negative.")
 

@@ -1,4 +1,4 @@
-"""Whether the tuner's times add up: the sum over all tasks against one inference of the linked model.
+"""Compares the sum of the tuner's times over all tasks with the time of one inference of the linked model.
 
 Σ weight × seconds of a task (tuner) ──▶ predicted      one inference ──▶ measured
 more than 10 % apart: the tasks whose kernels take another time inside the model than the tuner said
@@ -19,7 +19,7 @@ class TaskTime:
 
     key: str  # the workload's key
     name: str
-    tuner_s: float  # seconds by the tuner's time of one run
+    tuner_s: float  # seconds, from the tuner's time of one run
     inside_s: float  # as timed inside the model, kernel by kernel
 
     @property
@@ -31,10 +31,10 @@ class TaskTime:
 def task_times(
     weights: Mapping[str, tuple[str, float]], seconds: Mapping[str, float], inside: Mapping[str, float]
 ) -> tuple[TaskTime, ...]:
-    """Takes, by workload key: (name, weight), the tuner's seconds of one run, the seconds of all runs inside
-    the model.
+    """The times of all tasks. weights: name and weight of each task. seconds: the tuner's seconds of one run.
+    inside: the seconds of all runs inside the model. The keys of all three are the workloads' keys.
 
-    A task that the tuner did not time counts with its time inside.
+    A task that the tuner did not time counts with its time inside the model.
     """
     return tuple(
         TaskTime(

@@ -1,12 +1,13 @@
-"""The last race: a task's best schedules against each other where they will run, inside the whole model.
+"""The last race: a task's best schedules race against each other inside the whole model, where they will run.
 
     for n = 1, 2, …: the model with every task's first choice
                      the model with every task's n-th choice          kernel by kernel, alternately
     ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
 
-Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours
-left. Only two models are in memory at a time. The log keeps seconds of this race, made comparable by the
-first choice's median: the machine's drift between two models cancels in the ratios.
+A kernel that is timed alone, even with weights from memory, is timed under other conditions: in the model,
+the caches hold the data of its neighbours. Only two models are in memory at a time. The log keeps this race
+in seconds: each ratio times the median of the first choice. So the machine's drift between two models
+cancels.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from autotensor.te.workload import Workload
 from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Sample, TrialRecord
 
-Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
+Build = Callable[[Mapping[str, Trace]], Artifact]  # links the model with these traces, by workload key
 
 Clock = KernelClock | DeviceKernelClock
 
 SCHEDULES = 4  # schedules of a task that are raced, its default among them
 ROUNDS = (5, 15)  # least and greatest number of inferences of each model
-BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
+BUDGET_S = 24.0  # for the whole race; linking takes a second or two for each model, more for the largest
 
 
 def race_in_model(
@@ -49,7 +50,8 @@ def race_in_model(
     budget_s: float = BUDGET_S,
     patience: Deadline = NEVER,
 ) -> int:
-    """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
+    """Races the best schedules of every task inside the model and stores the results. Gives the number of
+    tasks that took part.
 
     patience: the time until which other processes may time first; a race that has not begun by then is not
     held. Nothing is measured if the last race of every task in the log was such a race.
@@ -88,7 +90,8 @@ def race_in_model(
 
 
 def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
-    """The choice of `resolve`, the default, then the others in its order; () without measurements."""
+    """The schedule that `resolve` takes, the default, then the others in their order; () without
+    measurements."""
     default = safe_default(workload, target).hash
     known = ranked(store, here(target).task(workload.key), default)
     return contestants(known, default, SCHEDULES)
@@ -140,7 +143,8 @@ def round_by_workload(clock: Clock) -> dict[str, float]:
 
 
 def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> list[TrialRecord]:
-    """The rows with the samples of this race. The champion's are its own median, so that ratios stand."""
+    """The rows with the samples of this race. All samples of the champion are its own median, so that the
+    ratios to it are kept."""
     base = rows[0].median_s
     assert base is not None
     count = min(len(r) for r in ratios)

@@ -2,7 +2,7 @@
 
     tuned model, default model ──race──▶ Outcome ──session of kind "end"──▶ the same command: nothing is timed
 
-It is filed under the schedules of both models, this machine and the versions that shape code.
+An outcome is found by the schedules of both models, this machine, and the versions that affect the code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Traces = Mapping[str, Trace]  # by workload key
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Medians in seconds, taken side by side."""
+    """Median times in seconds, which were measured side by side."""
 
     default_s: float
     tuned_s: float
@@ -32,8 +32,8 @@ class Outcome:
 
 
 def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces) -> Outcome | None:
-    """The stored result of a race between these schedules; None if it was not held on this machine with
-    today's versions."""
+    """The stored result of a race between these schedules; None if there was no such race on this machine
+    with the present versions."""
     session = store.find_session(_key(target, tuned, default), here(target).fingerprint, SessionKind.END)
     if session is None or session.environment != store.ensure_environment(environment_versions()):
         return None

@@ -2,14 +2,14 @@
 
     first link ─▶ file ─▶ kernels timed in their places ─▶ search ─▶ race in the model ─▶ last link ─▶ file
                               │                              ├─ improved: link, file
-                              │                              └─ over: link, file, before anything runs here
+                              │                              └─ ended: link, file, before kernels run here
                               └─▶ which tasks are heavy; whether weights come from memory; time to finish
 
-The same command again finds the file and a log in which nothing is left to do: it reads both and ends there.
+If the same command is given again, the file and the log are already complete: it only reads both.
 
-At every moment the file on disk is a whole model. It holds the choices of `resolve` from the log at that
-moment: default schedules, or ones that were measured faster beyond the noise. Under a deadline the search
-ends so early that linking and the last race end in time.
+At every moment the file on disk is a whole model. It holds the schedules that `resolve` takes from the log at
+that moment: default schedules, or schedules that are faster by more than the noise. Under a deadline the
+search ends so early that linking and the last race end in time.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from tuning_db import TrialStore
 SAVE_EVERY_S = 20.0  # least time between two writes while tuning: linking ResNet-50 takes a second
 SAVING_SHARE = 0.05  # greatest share of the search's time for writing such files
 ROUNDS = (3, 15)  # least and greatest number of inferences of each model in the last race
-INSIDE_ROUNDS = (3, 7)  # inferences that are timed kernel by kernel: before the search, at its end
+INSIDE_ROUNDS = (3, 7)  # inferences that are timed kernel by kernel: 3 before the search, 7 after it
 IN_MODEL_SHARE = 0.1  # share of the deadline for races of schedules inside the model
 LOCKED = "the lock has all choices"
 CAUTION = 1.3  # factor on the duration of the first link
 WAIT_SHARE = 0.1  # share of the deadline for waiting, before the search, while others time something
-KEPT_LINK_BYTES = 256 << 20  # most bytes of weights that are kept: a larger model is linked a second time
-COMPILE_S = 0.1  # for a winner's kernel at the end; most were compiled with earlier files
+KEPT_LINK_BYTES = 256 << 20  # the first link is kept up to this size; a larger model is linked a second time
+COMPILE_S = 0.1  # to compile a winner's kernel at the end; most were compiled for earlier files
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ def tune_model(
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
-    model: as `plan_model` planned it for a target; a model without a plan is for this machine.
+    model: a plan from `plan_model`, or a model, which is then planned for this machine.
     path: the file for the model. It is written at once with the known schedules, and again, atomically, as
     the model improves. progress: show the progress on standard error: a bar on a terminal, a line per batch
     elsewhere.
     deadline: the time when everything must be finished; None: the limit of the options, counted from now.
     lock: a file of choices. If it exists, the choices are taken from it, without a search; else it is written
     at the end.
-    fleet: a scheduler's address: its workers of this machine's class search, and this machine races what they
-    found inside the model. Raises InputError if the scheduler has no such worker, and for a lock file that is
-    damaged or belongs to another model or target.
+    fleet: a scheduler's address. Its workers of this machine's class search, and this machine races the
+    schedules that they found inside the model. Raises InputError if the scheduler has no such worker, and for
+    a lock file that is damaged or belongs to another model or target.
     """
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
@@ -213,7 +213,7 @@ class _TunedModel:
 
     lock: Path | None = None  # the file for the choices, written at the end
     linked: Artifact
-    default_link: Artifact | None  # with the default schedules, for the last race; None: linked then
+    default_link: Artifact | None  # has the default schedules, for the last race; None: it is linked later
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class _TunedModel:
         self.costs = _Costs()
         self.changed: set[str] = set()
         self.saved = -float("inf")
-        # a lost race of the tuned schedules is remembered
+        # if the tuned schedules lost the last race, the default schedules are used
         self.outcome = outcome_of(store, plan.target, self.traces, self.defaults)
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
@@ -242,9 +242,9 @@ class _TunedModel:
         return None if self.path is None else held_in(self.path, self.plan, self.traces)
 
     def start(self) -> Artifact:
-        """The first link and the first file."""
+        """Links the model for the first time, and writes the first file."""
         self.linked = self.link(self.traces)
-        if self.plan.target.is_gpu:  # a driver also compiled `prepare`: later links are faster
+        if self.plan.target.is_gpu:  # in the first link the driver compiled `prepare`; later links are faster
             self.linked = self.link(self.traces)
         small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
         self.default_link = self.linked if small and self._are_defaults(self.traces) else None
@@ -281,8 +281,7 @@ class _TunedModel:
         self.say(event)
 
     def _update(self) -> None:
-        """The file with the log's present choices: defaults, and schedules that were faster beyond the
-        noise."""
+        """Writes the file with the schedules that `resolve` takes from the log now."""
         changed = {t.workload.key: t.workload for t in self.plan.tasks if t.workload.key in self.changed}
         new = {key: resolve(w, self.plan.target, self.store, self.metric) for key, w in changed.items()}
         self.changed.clear()
@@ -298,8 +297,8 @@ class _TunedModel:
         """Seconds that all runs of each workload take within one inference of the linked model.
 
         patience: the time until which other processes may time first. of: the function that combines several
-        times. For a few times that may be disturbed it is the minimum, so that a light task is not taken for
-        the heaviest.
+        times. If there are only a few times, which may be disturbed, take the minimum, so that a light task
+        is not taken for the heaviest.
         """
         began = time.monotonic()
         arrays = sample_inputs(self.linked.role("input"), self.linked.index_range)
@@ -337,8 +336,8 @@ class _TunedModel:
         return budget if budget >= least else 0.0
 
     def keep(self) -> None:
-        """The model and its file with the log's best schedules. Races run kernels in this process: if a
-        kernel ends it, the trials are in the log and the model's file is on disk."""
+        """Links the model with the log's best schedules and writes its file. The next races run kernels in
+        this process. If a kernel ends the process, the trials are in the log and the file is on disk."""
         best = self._compilable(resolved(self.plan, self.store, self.metric))
         changed = any(r.trace.hash != self.found[key].trace.hash for key, r in best.items())
         self.found = best
@@ -422,7 +421,7 @@ class _TunedModel:
             notes, tuned_s = (kept_defaults(default_s, tuned_s),), default_s
         if self.path is not None and self.saved > 0.0:
             note_use(self.store, self.found.values(), self.path)
-        elif self.path is not None:  # the log recorded it when it was written
+        elif self.path is not None:  # the log recorded the trials when the file was written
             self.say(ModelSaved(self.path, first=True, written=False))
         if self.lock is not None and not self.lock.exists():
             write_lock(self.lock, self.plan.tasks, self.plan.target, self.traces)

@@ -57,10 +57,10 @@ class ModelPlan:
     groups: tuple[Group, ...]
     tasks: tuple[KernelTask, ...]
     target: Target
-    # kept in the artifact's meta, e.g. whose weights these are
+    # entries of the artifact's meta, e.g. the origin of the weights
     facts: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
-    opened: OpenLayout | None = None  # of a model whose extents are known at run time
+    opened: OpenLayout | None = None  # for a model whose extents are known only at run time
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
         """The tasks to search; `inside`: seconds of all runs of each workload in one inference."""
@@ -107,7 +107,7 @@ def _plan_family(family: GraphFamily, target: Target, facts: Mapping[str, Any]) 
             fix="Compile it for a CPU, or the graph of one choice: family.at({…}).",
         )
     samples = Samples(family.symbols)
-    decided: list[bool] = []  # at the greatest extents, for all others
+    decided: list[bool] = []  # decisions at the greatest extents, repeated for all other extents
 
     def decide(workload: Workload) -> bool:
         decided.append(is_one_nest(workload.dag, target))
@@ -146,7 +146,7 @@ def _cut(
     kernel."""
     ready = _ready(graph, target, passes)
     groups = partition(ready, windows=not target.is_gpu)
-    if target.kind == "llvm":  # blocks of rows, for which a core has caches
+    if target.kind == "llvm":  # joined groups compute blocks of rows, which fit into a core's caches
         groups = joined(ready, groups, is_worth_it)
     return ready, groups
 
@@ -167,7 +167,7 @@ def check_target(target: Target) -> Target:
 
 
 def as_graph(model: Graph | OpenGraph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
-    """A graph from itself, or from output nodes; inputs in order of creation."""
+    """The graph itself, or a graph of the output nodes, with its inputs in order of creation."""
     model = ready_model(model)
     if isinstance(model, Graph):
         return model
@@ -192,8 +192,8 @@ def as_graph(model: Graph | OpenGraph | GraphNode | Sequence[GraphNode], name: s
 
 
 def ready_model(model: Any) -> Any:
-    """The graph that the framework's front end makes of a model. Raises InputError that names the function to
-    call."""
+    """The model; an exported torch program becomes a graph first. Raises InputError for other models that
+    must be read by a function first, and names that function."""
     kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(model).__mro__}
     if "torch.ExportedProgram" in kinds:
         from autotensor.api.from_torch import from_torch
@@ -239,7 +239,7 @@ def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
 Compiled = dict[tuple[str, str], Artifact]  # by workload key and hash of the trace
 MADE_OF = "made_of"  # in the meta of a linked model: `model_made_of`
 _HERE = Path(__file__).parent.parent
-_LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # next to the code that compiles
+_LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # code that affects a linked model
 
 
 def link_model(
@@ -251,7 +251,8 @@ def link_model(
 ) -> Artifact:
     """Compiles every task under its trace and links the model.
 
-    compiled: artifacts of earlier calls; updated. prepared: as for `link`. aside: as for `compile_jobs`.
+    compiled: artifacts of earlier calls; new ones are added. prepared: as for `link`. aside: as for
+    `compile_jobs`.
     """
     known = compiled if compiled is not None else {}
     compile_tasks(plan, traces, known, aside)
@@ -261,14 +262,14 @@ def link_model(
 
 
 def linked(plan: ModelPlan, db: Log, aside: bool = False) -> Artifact:
-    """A plan's program, with the best schedules that are known. aside: as for `compile_jobs`."""
+    """The linked program of a plan, with the best known schedules. aside: as for `compile_jobs`."""
     with open_existing(db) as store:
         return link_model(plan, traces_from_log(plan, store), aside=aside)
 
 
 def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
     """A hash of all inputs of `link_model`: the graph with its weights, each task's compiled code, and the
-    code that links them. "" where one is unknown (`compiler.made_of`)."""
+    code that links them. It is "" if one of these is unknown (`compiler.made_of`)."""
     graph, shared = plan.graph, _overlapping(plan)
     kernels = [
         made_of(w, traces[w.key], plan.target, name, shared.get(w.key, frozenset()))
@@ -314,7 +315,7 @@ def compile_tasks(
 
 
 def _overlapping(plan: ModelPlan) -> Mapping[str, frozenset[str]]:
-    """By workload key, the arguments that may lie in the same bytes."""
+    """By workload key, the arguments that may share memory."""
     return overlapping_arguments(plan.graph, plan.groups, plan.updates)
 
 

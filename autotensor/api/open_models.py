@@ -34,16 +34,16 @@ from autotensor.runtime.open_artifact import Function
 from autotensor.runtime.open_module import OpenModule
 from autotensor.te.symbols import number, symbols_of
 
-MOST_ELEMENTS = 1 << 27  # of the largest input: constants of its size are made while compiling
-KEPT_SHAPES = 64  # sets of shapes that are kept; the oldest is dropped first
+MOST_ELEMENTS = 1 << 27  # limit for the largest input: compiling makes constants of its size
+KEPT_SHAPES = 64  # sets of shapes whose programs are kept; the oldest is dropped first
 
 
 def open_graph(make: Callable[..., Any], *extents: Any, name: str = "model") -> GraphFamily:
     """A model whose extents are known when it is called: for compile_model, plan_model and tune_model.
 
-    make: takes one number for each extent and gives a Graph, an output node or a list of them. It is called
-    for several numbers, in the ranges where they are wide enough, and must write the same operators with the
-    same weights each time.
+    make: takes one number for each extent and gives a Graph, an output node or a list of output nodes. It is
+    called with several numbers (inside the ranges, if these are wide enough). It must write the same
+    operators with the same weights each time.
     Raises InputError for an extent that is not a te.var.
     """
     found = symbols_of(*extents)
@@ -65,7 +65,7 @@ class OpenModel(ByShape):
     def __init__(self, graph: OpenGraph, compile: Callable[[Graph | GraphFamily], Function]) -> None:
         """Raises GraphError for a graph with bounds that one program cannot serve."""
         self._graph, self._compile, self._lock = graph, compile, threading.Lock()
-        self._programs: tuple[Module, ...] = ()  # each takes all shapes of the ones before it, and more
+        self._programs: tuple[Module, ...] = ()  # each takes all shapes of the programs before it, and more
         self._members: Mapping[Shapes, Module] = {}
         shapes = graph.shapes
         first = self._grown(shapes) or self._module(graph.at(shapes))
@@ -75,7 +75,7 @@ class OpenModel(ByShape):
 
     @property
     def modules(self) -> tuple[Module, ...]:
-        """Programs for ranges of shapes, then those for one set each."""
+        """The programs for ranges of shapes, then the programs for one set of shapes each."""
         return tuple(dict.fromkeys((*self._programs, *self._members.values())))
 
     def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
@@ -91,7 +91,8 @@ class OpenModel(ByShape):
             return member
 
     def _serving(self, shapes: Mapping[str, tuple[int, ...]]) -> Module | None:
-        """The program that takes these shapes, compiled if there could be one; None if there is none."""
+        """The program for a range with these shapes. It is compiled now if no program has such a range; None
+        if one program cannot serve them."""
         for program in self._programs:
             assert isinstance(program, OpenModule)
             try:
@@ -128,7 +129,7 @@ class OpenModel(ByShape):
         return None
 
     def _most_elements(self, shapes: Mapping[str, tuple[int, ...]], end: int) -> int:
-        """Elements of the largest input whose open extents reach so far."""
+        """The number of elements of the largest input, if its open extents go up to `end`."""
         axes = {name: self._graph.open_axes(name) for name in shapes}
         return max(
             prod(max(n, end) if a in axes[name] else n for a, n in enumerate(shape))
@@ -154,8 +155,8 @@ class OpenModel(ByShape):
         return self._kept.bind(**constants)
 
     def save(self, path: str | Path, store: Store | None = None) -> None:
-        """Write the program for the widest range to an `.atm` file, or all that were compiled for one set of
-        shapes, atomically. store: as for one function."""
+        """Writes the program for the widest range, or else all programs for one set of shapes, to an `.atm`
+        file, atomically. store: as for one function."""
         self._kept.save(path, store)
 
     def __repr__(self) -> str:

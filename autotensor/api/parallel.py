@@ -3,10 +3,10 @@
     A = ones * 2 ─┬─▶ B = A + 1 ─┐
                   └─▶ C = A + 2 ─┴─▶ D = B * C        B and C side by side, D after both
 
-A kernel is ready when all its inputs are computed; ready kernels wait in one queue, from which idle workers
-take. Each kernel runs on one thread. This is the schedule of MXNet's engine and TensorFlow's executor; the
-linked model (`compile_model`) instead gives all threads to one kernel after the other, which is better as
-soon as kernels are large, and is used everywhere else here.
+A kernel is ready when all its inputs are computed. Ready kernels wait in one queue, and idle workers take
+them from it. Each kernel runs on one thread. This is the schedule of MXNet's engine and TensorFlow's
+executor. The linked model (`compile_model`) instead gives all threads to one kernel after the other. This is
+better as soon as kernels are large, and all other parts of autotensor do it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from autotensor.runtime.module import Module
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A kernel, and the numbers of the kernels that must run before it."""
+    """A kernel, and the indices of the kernels that must run before it."""
 
     group: Group
     module: Module
     after: tuple[int, ...]
-    wave: int  # 1 more than the latest of its predecessors; kernels of a wave are independent
+    wave: int  # 1 more than the greatest wave of its predecessors; kernels of a wave are independent
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,10 @@ def compile_parallel(
     names: Mapping[GraphNode, str] | None = None,
     fuse: bool = False,
 ) -> ParallelProgram:
-    """A graph as kernels, each of which runs as soon as its inputs are computed. The graph runs as written,
-    not rewritten.
+    """A graph as kernels, each of which runs as soon as its inputs are computed. The graph is not rewritten.
 
-    names: for the timeline, by the node that a kernel ends with. fuse: elementwise operators join the kernel
-    before them, which leaves less to run side by side.
+    names: names for the timeline, by a kernel's last node. fuse: elementwise operators join the kernel before
+    them, so that fewer kernels can run side by side.
     """
     graph = own_outputs(as_graph(model))
     one = parse(target).with_threads(1)

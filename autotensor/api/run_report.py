@@ -1,4 +1,4 @@
-"""The report of a run, alone or with another one; their tasks are compared as `db compare` does."""
+"""The report of one run, or of two runs whose tasks are compared as by `db compare`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuning_db import TrialStore
 
 
 def run_report(store: TrialStore, run: str | None, against: str | None) -> Report:
-    """run, against: as for `LogHandle.report`. Raises InputError when there is no such run."""
+    """The report. run, against: as for `LogHandle.report`. Raises InputError when there is no such run."""
     first = find_run(store, run)
     mine = figures(store, first)
     if against is None:

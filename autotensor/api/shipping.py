@@ -3,8 +3,8 @@
     log ──last race of every workload──▶ winner, not the default ──▶ record ──merge──▶ <class>/schedules.jsonl
         ──every trial of one target────▶ cost model ──────────────────────────────▶ <class>/cost_model.json.gz
 
-Only races are read: the times of a race were taken side by side, and `resolve` needs its margin.
-Schedules are removed if they were measured again and lost, or if today's rules make them by themselves.
+Schedules come from races only: a race takes its times side by side, and `resolve` needs the winner's margin.
+Schedules are removed if they were measured again and lost, or if the rules now make them by default.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from schedules.shipped import COST_MODEL, classes
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-VERSIONS = ("autotensor", "llvmlite")  # packages whose versions shape the code
+VERSIONS = ("autotensor", "llvmlite")  # packages whose versions affect the code
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """The result of the last race of one workload: the record of its winner, or that the default stands."""
+    """The result of the last race of one workload."""
 
     place: tuple[str, str]  # keys of workload and target
     default: str  # hash of today's default trace
-    measured: frozenset[str]  # hashes of all traces that were tried there
-    record: TunedRecord | None
+    measured: frozenset[str]  # hashes of all traces that were tried for this task
+    record: TunedRecord | None  # the winner's; None: the default stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Exported:
     """The changes to one class of machines."""
 
     path: Path
-    new: int  # records that were not there, or had another trace
+    new: int  # records that are new, or that have another trace than before
     kept: int
     dropped: int
 
 
 def export_tuned(store: TrialStore, folder: Path) -> list[Exported]:
-    """Adds the winners of a log's races to the classes of machines in a folder; one answer per class.
+    """Adds the winners of a log's races to the classes of machines in a folder; gives the changes per class.
 
     Raises InputError when the folder does not exist.
     """
@@ -78,8 +78,8 @@ def export_tuned(store: TrialStore, folder: Path) -> list[Exported]:
 def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Path]:
     """Fits a cost model to a log's trials of each class of machines that is in the folder, and saves it.
 
-    Trials of all targets of the kind that has the most, failed ones, too. A model that was there before is
-    replaced.
+    The model learns from trials of all targets of one kind, the kind with the most trials. Failed trials
+    count too. An older model in the folder is replaced.
     """
     done = []
     targets = {t.key: Target.from_json(t.text) for t in store.targets()}
@@ -114,7 +114,7 @@ def _teaches(row: TrialRecord) -> bool:
 
 
 def races(store: TrialStore, fingerprint: str, targets: dict[str, Target]) -> Iterable[Raced]:
-    """The decisions on one machine, for every workload and target that was raced there."""
+    """The results of the last races on one machine, for every workload and target that was raced on it."""
     versions = {e.key: {k: v for k, v in e.versions.items() if k in VERSIONS} for e in store.environments()}
     for known in store.workloads():
         for key, target in targets.items():
@@ -215,7 +215,7 @@ def _file_of(folder: Path, machine: HostMachine) -> Path:
 
 
 def class_name(m: HostMachine) -> str:
-    """A folder's name for a class of machines: readable, and another one for another class.
+    """A readable folder name for a class of machines; different classes have different names.
 
     >>> class_name(HostMachine("AMD EPYC (25/17/1)", ("avx2", "fma"), 2, (32768, 1048576)))
     'amd-epyc-25-17-2-cores-8ff9'

@@ -1,16 +1,16 @@
-"""Compiled programs by structure: what the two programming styles (flow, imperative) run on.
+"""Programs that are compiled once for each structure, for the two programming styles (flow, imperative).
 
     run([loss, w - 0.1 * g], known={x: array, w: array})
 
-        loss, w'            nodes that are known are the program's inputs, whatever stands below them;
+        loss, w'            known nodes are the program's inputs, whatever computes them;
          │                  equal structure, equal types ──▶ the same program, compiled once
         …▲…
         x   w
 
 Every operator's result is rounded before the next one reads it (`partition(rounded=True)`), schedules are the
-rules' own, and no pass reaches across operators to change arithmetic. A value therefore has the same bits
-whether it is computed alone, together with others, in one program or in many: printing something in the
-middle changes nothing. Where the last percent counts more than that, compile the graph with `compile_model`.
+rules' defaults, and no pass changes the arithmetic of several operators together. A value therefore has the
+same bits whether it is computed alone or together with others, in one program or in many: printing an
+intermediate value changes nothing. If speed matters more than this, compile the graph with `compile_model`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.runtime.open_artifact import Function, open_artifact
 
-# These look at several operators and may write other arithmetic for them, so that a value would depend on
-# the operators next to it.
+# These passes look at several operators and may write other arithmetic for them, so that a value would depend
+# on the operators next to it.
 REACHING = ("fold batch norm", "merge sums", "single pixels", "attention in place")
 
 
@@ -46,8 +46,8 @@ REACHING = ("fold batch norm", "merge sums", "single pixels", "attention in plac
 def turned_alone(node: Apply, uses: Uses) -> GraphNode | None:
     """conv2d(x, NCHW) ──▶ transpose(conv2d(transpose(x), NHWC))
 
-    The whole-graph pass also keeps the values between convolutions in NHWC; a mean over all of them would
-    then add in another order than the mean alone.
+    The whole-graph pass also keeps the values between convolutions in NHWC. A mean of such a value would add
+    in another order than a mean that is computed alone.
     """
     layout = node.attr("layout") if node.has_attr("layout") else ""
     if not isinstance(node.op, str) or layout not in LAST or len(node.inputs[0].shape) != len(layout):
@@ -106,7 +106,7 @@ def cut(
 ) -> Cut:
     """The nodes that must be computed for `outputs` if the values of `known` are given.
 
-    defined: inputs that stand for other nodes, which differentiation must not see through.
+    defined: maps inputs to the nodes for which they stand. Differentiation does not look behind such inputs.
     Raises GraphError when an input without a value is needed.
     """
 
@@ -160,7 +160,7 @@ class Programs:
         self._lock = fork_locks.renewed(threading.Lock())
 
     def __len__(self) -> int:
-        """How many programs there are."""
+        """The number of programs."""
         return len(self._made)
 
     def run(
@@ -188,7 +188,7 @@ class Programs:
 
 
 def compile_local(graph: Graph, target: Target) -> Program:
-    """The graph as a program in which every operator gives the same bits as alone; see the module's
+    """The graph as a program in which every operator gives the same bits as it does alone; see the module's
     docstring."""
     if target.kind == "interp":
         return Program(graph, None)

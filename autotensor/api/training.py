@@ -1,13 +1,13 @@
-"""Training compiled whole: forward, backward and update as one native program.
+"""Training steps: forward pass, backward pass and update, compiled to one native program.
 
     w = at.parameter(array, name="w")
     step = at.training_step(loss, optimizer=Adam(1e-3))
     for x, y in batches:
         print(step(x, y))                   # the loss; the parameters have changed, in place
-    step.save("run.safetensors")            # parameters and what the optimiser remembers
+    step.save("run.safetensors")            # parameters and the optimiser's state
 
-The program takes the batch and, by address, the arrays of `step.values`; new values are written over the old
-ones by the kernels that compute them (`graph/in_place_values.py`), so a step allocates the loss only.
+The program takes the batch and the addresses of the arrays in `step.values`. The kernels that compute new
+values write them over the old ones (`graph/in_place_values.py`), so a step allocates only the loss.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def training_step(
 
     loss: a scalar. parameters: None takes all parameters that the loss depends on. outputs: further values
     that a step gives, computed before the update. rate: a node (of type float, such as an `at.input(())`)
-    that is the learning rate of the step. memory_budget: most bytes for intermediate values; where they take
-    more, some are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
-    `compile_model`.
+    that is the learning rate of the step. memory_budget: most bytes for intermediate values; if they take
+    more, some are computed twice (`step.trade_off` has the time that this costs). trials: schedules to
+    measure, as in `compile_model`.
     Raises GraphError when the loss is not a scalar, or does not depend on a parameter; TargetError for a GPU.
     """
     program = training_graph(loss, parameters, optimizer, outputs, rate, memory_budget, name)
     plan = plan_model(program.graph, target, updates=program.updates)
-    if plan.target.is_gpu:  # launches with outputs written over inputs are not linked yet
+    if plan.target.is_gpu:  # GPU programs cannot write outputs over inputs yet
         raise TargetError(
             f"training steps run on the CPU, not on {plan.target.kind}.",
             fix="Leave the target out, or give an llvm target.",
@@ -99,12 +99,12 @@ class TrainingStep:
 
     @property
     def values(self) -> Mapping[str, Array]:
-        """Parameters and the optimiser's state by name, as they are now; read-only."""
+        """The current parameters and optimiser's state by name; read-only."""
         return MappingProxyType({n: _frozen(a) for n, a in self._values.items()})
 
     @property
     def parameters(self) -> Mapping[str, Array]:
-        """The parameters by name, as they are now; read-only."""
+        """The current parameters by name; read-only."""
         return MappingProxyType({n: _frozen(self._values[n]) for n in self.program.parameters})
 
     @property
@@ -113,7 +113,8 @@ class TrainingStep:
         return self.program.trade_off
 
     def __call__(self, *arrays: Array, **named: Array) -> Any:
-        """One step on a batch: the loss before it, a float, or a tuple of it and of the further outputs.
+        """Does one step on a batch. Gives the loss before the step as a float. If there are further outputs,
+        it gives a tuple of the loss and these outputs.
 
         Raises ArgumentError for an array that does not fit; nothing has changed then.
         """
@@ -134,9 +135,9 @@ class TrainingStep:
         return [np.asarray(given[n]) for n in self._data]
 
     def assign(self, values: Mapping[str, Array]) -> None:
-        """Puts new values in the place of parameters or state.
+        """Replaces parameters or state by new values.
 
-        Raises InputError for an array that does not fit; all are checked before one is taken.
+        Raises InputError for an array that does not fit; all arrays are checked before any is written.
         """
         for name, array in values.items():
             if name not in self._values:
@@ -167,7 +168,7 @@ class TrainingStep:
         self.assign({n: values[n] for n in self._values})
 
     def trained(self, outputs: GraphNode | Sequence[GraphNode]) -> tuple[GraphNode, ...]:
-        """Values of the model (predictions, say) with the parameters as they are now, as constants."""
+        """Nodes of the model (predictions, say) in which the current parameters are constants."""
         given = (outputs,) if isinstance(outputs, GraphNode) else tuple(outputs)
         swap: dict[GraphNode, GraphNode] = {
             p: constant(self._values[n], n) for n, p in self.program.parameters.items()
@@ -175,7 +176,7 @@ class TrainingStep:
         return replaced(given, swap)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the program, its code, and the present parameters and state."""
+        """A pickle holds the program, its code, and the current parameters and state."""
         with self._lock:
             values = {n: a.copy() for n, a in self._values.items()}
         return _unpickled, (self.program, self.plan, self.module, values)

@@ -7,7 +7,7 @@ merged, so derivatives share them); the operator's own result is the forward nod
 
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
-others     the result as a function of one term (reducer_gradients.py), so `prod` is right with terms of 0
+others     the result is a function of one term (reducer_gradients.py), so `prod` is right with terms of 0
 scans      a backward recurrence gives the adjoints of all steps (scan_gradients.py); then steps are stages
 """
 
@@ -39,7 +39,8 @@ NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 
 
 def differentiate(node: Apply, g: GraphNode, wanted: Collection[int]) -> dict[int, GraphNode]:
-    """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result, if not 0.
+    """The adjoints of the inputs with the indices `wanted`, from the adjoint `g` of the node's result. An
+    adjoint that is 0 is left out.
 
     Raises GraphError for a reducer whose result depends on the order in which terms are joined.
     """
@@ -54,11 +55,11 @@ class _Body:
     """An application as stages over buffers."""
 
     stages: tuple[StageOp, ...]
-    inputs: Mapping[Buffer, int]  # buffer → number of the input
-    outputs: Mapping[Buffer, int]  # buffer → number of the result
+    inputs: Mapping[Buffer, int]  # buffer → index of the input
+    outputs: Mapping[Buffer, int]  # buffer → index of the result
     result: Buffer | None
     carried: Carried = ()
-    passes: int | None = None  # the input that is given back as it is
+    passes: int | None = None  # index of the input that is the result, unchanged
 
 
 def _body(node: Apply) -> _Body:
@@ -114,15 +115,15 @@ class _Backward:
         self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
         self.live = set(self.targets)  # buffers that depend on a target
         known = -1
-        while known < len(self.live):  # a state that depends on a target in one step does in all
+        while known < len(self.live):  # a state that depends on a target does so in all steps
             known = len(self.live)
             for s, given in (pair for part in self.parts for pair in _given(part)):
                 if any(b in self.live for b in s.reads()):
                     self.live |= {b for b in given if b.dtype.is_float}
             self.live |= {b for b, after in self.states.items() if after in self.live}
         self.adjoint: dict[Buffer, GraphNode] = {}
-        # Buffers of a derivative that are not values of the forward pass. The differentiated function may be
-        # a derivative, with a `grad` of its own: equal buffers are one object.
+        # Names that buffers of a derivative may not have. The differentiated function may itself be a
+        # derivative with a buffer `grad`, and equal buffers are one object.
         self.taken = {b.name for b in (*body.inputs, *self.producer, *self.states, *self.states.values())}
         self.grad = free_name("grad", self.taken)
         self.ties: dict[StageOp, Buffer] = {}  # number of terms that equal the result
@@ -163,7 +164,8 @@ class _Backward:
 
     # -- one stage -------------------------------------------------------------------------------------------
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
-        """Adds the contribution of result n, of adjoint `g`, to the adjoints of its stage's inputs."""
+        """Adds the contribution of the stage's result n, with the adjoint `g`, to the adjoints of the stage's
+        inputs."""
         if stage.combiner is not None and stage.combiner.name in BEST:
             g = g / self.value(self.ties_of(stage))
         seed = Load(Buffer(self.grad, stage.buffers[n].shape, g.dtype), tuple(a.var for a in stage.axes))
@@ -180,7 +182,7 @@ class _Backward:
         self.adjoint[buffer] = g if before is None else before + g
 
     def one_term(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
-        """Result n as a function of one term, with the other terms as values; and the adjoint of that term.
+        """Result n as a function of one term, with the other terms as values, and the adjoint of that term.
 
         seed: the adjoint of the result; for a maximum, the share of each term that equals it.
         """
@@ -251,7 +253,7 @@ class _Backward:
                 )
 
     def one_of_scan(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
-        """Like `one_term`; a maximum's adjoint is shared among its terms where it is read."""
+        """Like `one_term`, but the adjoint of a maximum's term is divided by the number of ties."""
         if stage.combiner is not None and stage.combiner.name in BEST:
             body, mine = self.one_term(stage, n, seed)
             return body, mine / Load(self.ties_of(stage), seed.indices)
@@ -259,7 +261,8 @@ class _Backward:
 
 
 def _parts(body: _Body) -> tuple[StageOp | Scan, ...]:
-    """Stages in order; the steps of a recurrence over all steps at once, and the recurrence."""
+    """The stages in order. A recurrence gives the stages of its steps, each over all steps at once, and then
+    the recurrence itself."""
     scans = {h: apart(h, body.stages, body.carried) for h in hosts(body.stages, body.carried)}
     inside = {s: h for h in scans for s in steps_of(h, body.stages, body.carried) if s is not h}
     found: list[StageOp | Scan] = []

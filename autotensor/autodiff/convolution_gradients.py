@@ -1,12 +1,12 @@
-"""Gradients of convolutions, by hand, in forms that the schedules know.
+"""Gradients of convolutions, written by hand in forms that have good schedules.
 
     dx[n, h, w, ci]       conv2d_transpose(g, w)
     dw[kh, kw, ci, c]   = sum_{n, h, w} x[n, h*sh + kh*dh, w*sw + kw*dw, ci] * g[n, h, w, c]
     db[c]               = sum_{n, h, w} g[n, h, w, c]
 
-The gradient of the weights is summed with channels last, where vectors run along them, and turned into the
-weights' own order [c, ci, kh, kw] afterwards; it is small. Other cases (groups, dilation, one
-or three dimensions) are derived from the operator's body.
+The gradient of the weights is summed with channels last, so that vectors run along the channels. Then it is
+transposed to the weights' own order [c, ci, kh, kw]; it is small. Other cases (groups, dilation, one or three
+dimensions) are derived from the operator's body.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
     layout = node.attr("layout")
     strides = per_axis("conv2d", "stride", node.attr("stride"), 2)
     befores, afters = zip(*paddings("conv2d", node.attr("padding"), 2), strict=True)
-    # Rows of x that no window reaches: fewer than the stride.
+    # The number of rows of x that no window reaches; it is less than the stride.
     spare = tuple(
         x.shape[at] - ((g.shape[at] - 1) * s - before - after + kernel)
         for at, s, before, after, kernel in zip(
@@ -61,7 +61,7 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
 
 
 def _weights(node: Apply, g: GraphNode) -> GraphNode:
-    """The sums over all images and places, turned into the order of the weights."""
+    """The sums over all images and positions, transposed to the order of the weights."""
     x, w = node.inputs[:2]
     rank, axes = w.ndim - 2, node.attr("layout").lower()
     spatial = spatial_of(axes)

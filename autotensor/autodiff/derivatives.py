@@ -4,11 +4,13 @@
         a[i]:  under (c,)  g * exp(b[i])
         b[i]:  under (c,)  g * a[i] * exp(b[i])
 
-Reverse mode over the expression, each distinct node once. A derivative holds only where the reading happens:
-it stands under the conditions of the selects on the way, outermost first, because what it mentions may be
-protected by them (padding reads `x[i - 1]` only inside). Integers and bools have no derivative.
+This is reverse mode over the expression; each distinct node is visited once. A derivative holds only where
+its element is read. So it stands under the conditions of the selects on the way, outermost first. These
+conditions may also protect the elements that the derivative reads (padding reads `x[i - 1]` only inside).
+Integers and bools have no derivative.
 
-At a tie `max(a, b)` gives each side half; next to a number the number wins, so that relu'(0) is 0.
+At a tie, `max(a, b)` gives each side half of the adjoint. If one side is a constant, the constant gets all of
+it, so that relu'(0) is 0.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ from autotensor.ir.expr import (
 )
 
 Conditions = tuple[Expr, ...]  # outermost first
-Guarded = dict[Conditions, Expr]  # the sum of the terms under each
+Guarded = dict[Conditions, Expr]  # conditions → the sum of the terms under them
 Step = tuple[Expr, Conditions, Expr]  # a child, conditions under which it is read, its derivative
 
 
 def partials(body: Expr, seed: Expr) -> dict[Load, Guarded]:
     """`seed` times the derivative of the body with respect to every float element it reads.
 
-    Raises GraphError for a function that has no derivative here.
+    Raises GraphError for a function without a derivative.
     """
     order = _parents_first(body)
     adjoint: dict[Expr, Guarded] = {node: {} for node in order}
@@ -69,7 +71,8 @@ def joined(guarded: Guarded) -> Expr:
 
 
 def under(conditions: Sequence[Expr], value: Expr) -> Expr:
-    """The value where all conditions hold, else 0; an inner one is looked at only where the outer ones do."""
+    """The value where all conditions hold, else 0. An inner condition is computed only where the outer
+    conditions hold."""
     zero = const(0, value.dtype)
     for condition in reversed(conditions):
         value = select(condition, value, zero)
@@ -77,7 +80,7 @@ def under(conditions: Sequence[Expr], value: Expr) -> Expr:
 
 
 def _add(into: Guarded, conditions: Conditions, value: Expr) -> None:
-    # A condition met twice on the way says nothing new.
+    # A condition that occurs twice on the way is kept once.
     key = tuple(dict.fromkeys(conditions))
     into[key] = into[key] + value if key in into else value
 
@@ -103,7 +106,7 @@ def _parents_first(body: Expr) -> list[Expr]:
 
 
 def _operands(node: Expr) -> list[Expr]:
-    """Float parts whose change changes the node's value."""
+    """The float operands on which the node's value depends smoothly."""
     match node:
         case Binary(_, a, b):
             parts: tuple[Expr, ...] = (a, b)
@@ -119,7 +122,7 @@ def _operands(node: Expr) -> list[Expr]:
 
 
 def _steps(node: Expr, g: Expr) -> Iterator[Step]:
-    """The derivative of each operand, `g` being that of the node."""
+    """The derivative for each operand; `g` is the derivative for the node."""
     match node:
         case Binary(op, a, b):
             for child, d in zip((a, b), _binary(op, a, b, node, g), strict=True):
@@ -153,7 +156,7 @@ def _binary(op: Op, a: Expr, b: Expr, whole: Expr, g: Expr) -> tuple[Expr, Expr]
             return _winner(a > b, a, b, g), _winner(b > a, b, a, g)
         case Op.MIN:
             return _winner(a < b, a, b, g), _winner(b < a, b, a, g)
-    raise GraphError(f"{op.value!r} of floats has no derivative.")  # floats have no others
+    raise GraphError(f"{op.value!r} of floats has no derivative.")  # floats have no other operators
 
 
 def _winner(wins: Expr, own: Expr, other: Expr, g: Expr) -> Expr:
@@ -199,7 +202,7 @@ SLOPES: dict[str, Slope] = {
     "sigmoid": lambda x, y: y * (1 - y),
     "abs": lambda x, y: _sign(x),
 }
-FLAT = frozenset({"floor", "ceil", "round", "trunc"})  # slope 0 wherever they have one
+FLAT = frozenset({"floor", "ceil", "round", "trunc"})  # their slope is 0 wherever it exists
 
 
 def _slopes(name: str, args: tuple[Expr, ...], value: Expr) -> tuple[Expr | None, ...]:
@@ -224,6 +227,6 @@ def _slopes(name: str, args: tuple[Expr, ...], value: Expr) -> tuple[Expr | None
             return const(1, value.dtype), -call("floordiv", a, b)
         case "floordiv":
             return None, None
-    raise GraphError(  # a new function must say its derivative; a test goes through all of MATH
+    raise GraphError(  # a new function needs a derivative; a test goes through all of MATH
         f"te.{name} has no derivative.", fix="Add it to SLOPES in autodiff/derivatives.py."
     )

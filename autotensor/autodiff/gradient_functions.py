@@ -1,10 +1,10 @@
-"""Te functions that backward passes are made of: one per element access of a stage.
+"""The te functions of backward passes: one per element access of a stage.
 
     stage      c[i, j]   = sum_k a[i, k] * b[k, j]
     access     a[i, k]     under () has the derivative  g[i, j] * b[k, j]
-    function   da[b0, b1] = sum_j g[b0, j] * b[b1, j]               (the access leaves j open)
+    function   da[b0, b1] = sum_j g[b0, j] * b[b1, j]               (the access does not use j)
 
-Each is an ordinary `TeFunction`, so that a backward pass is fused, scheduled and tuned as everything else is.
+Each is an ordinary `TeFunction`, so that a backward pass is fused, scheduled and tuned like a forward pass.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Placeholders:
 
     def of(self, buffer: Buffer) -> Tensor:
         if buffer not in self.made:
-            name = buffer.name.replace(".", "_")  # a state's, of which a derivative reads the steps
+            name = buffer.name.replace(".", "_")  # a state's name has dots
             self.made[buffer] = placeholder(buffer.shape, buffer.dtype, name=name)
         return self.made[buffer]
 
@@ -57,7 +57,7 @@ class Placeholders:
 
 
 def stage_function(stage: StageOp) -> Reading:
-    """The stage by itself."""
+    """The function of the stage alone."""
     reads = Placeholders()
     op = instantiate(stage, {b.name: reads.of(b) for b in stage.reads()})
     return reading_of(stage.name, reads, [op.output(n) for n in range(len(stage.buffers))])

@@ -1,8 +1,8 @@
-"""Gradients written by hand: where the result of the forward pass saves work, or an operator of the library
-is its own kind's adjoint.
+"""Gradients written by hand, for operators whose gradient can use the forward result, or is itself an
+operator of the library.
 
-Everything that stands here is checked against finite differences like the derived ones. Operators that are
-absent have their te bodies differentiated (`body_gradients.py`), which for most is the same computation.
+These gradients are checked against finite differences, as derived gradients are. For all other operators the
+te bodies are differentiated (`body_gradients.py`), which mostly gives the same computation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for _name, _rule in ELEMENTWISE.items():
 
 @gradient("relu")
 def _relu(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    """From the result, so that what went in need not be kept."""
+    """Uses the result, so that the input need not be kept."""
     return call(d_relu, node, g)  # type: ignore[no-any-return]
 
 
@@ -77,7 +77,7 @@ def _bias_add(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 
 def unbroadcast(g: GraphNode, x: GraphNode) -> GraphNode:
-    """`g`, of a shape that x was broadcast to, summed to the shape (and cast to the type) of x."""
+    """`g`, whose shape x was broadcast to, summed to the shape of x and cast to the type of x."""
     lead = g.ndim - x.ndim
     axes = (
         *range(lead),
@@ -209,7 +209,7 @@ def _broadcast_to(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 @gradient("concat")
 def _concat(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    """Every part gets its slice."""
+    """Every part gets its slice of the adjoint."""
     axis = node.attr("axis") % node.ndim
     begin = sum(x.shape[axis] for x in node.inputs[:k])
     x = node.inputs[k]
@@ -227,7 +227,7 @@ def _pad(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 @gradient("take")
 def _take(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
-    """Rows taken several times get the sum."""
+    """A row that is taken several times gets the sum of its adjoints."""
     x, indices = node.inputs
     axis = node.attr("axis") % x.ndim
     return ops.scatter_add(indices, g, extent=x.shape[axis], axis=axis)

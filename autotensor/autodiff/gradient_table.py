@@ -1,10 +1,10 @@
-"""Gradients of operators, by name: an operator's own, else the one registered here.
+"""Gradients of operators, by name: the operator's own gradient, or else the one that this table holds.
 
     @gradient("sigmoid")
     def _(node, g, k):                       # node: the application; g: adjoint of its result
-        return g * node * (1.0 - node)       # adjoint of input number k; None: it has none
+        return g * node * (1.0 - node)       # adjoint of input k; None if it has none
 
-An operator with neither has its te body differentiated.
+If an operator has neither, its te body is differentiated.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Affine accesses turned round: from the element that is read to the iterations that read it.
+"""Inverts affine accesses: finds the iterations that read a given element.
 
     a loop nest reads  x[2*h + kh, c]  at  (h, kh, c)        element b0, b1 of x
         c  = b1
         h  = (b0 - kh) // 2        where (b0 - kh) % 2 == 0 and 0 <= h < H
         kh remains: the adjoint of x[b0, b1] is a sum over kh
 
-Every dimension of the tensor gives one equation. Where its axes are the digits of a number (4*i + j, j below
-4) it is solved for all of them, else for one: the longest, since the axes that remain are summed over. An
-equation that cannot be solved (indices from memory, two equations for one axis) becomes a condition `index ==
-b`. So any access can be turned round; an affine one whose axes are all solved is a gather again.
+Every dimension of the tensor gives one equation. If its axes are the digits of a number (4*i + j, j below 4),
+it is solved for all of them. Otherwise it is solved for the longest axis, because the axes that remain are
+summed over. An equation that cannot be solved (indices from memory, two equations for one axis) becomes a
+condition `index == b`. So any access can be inverted. If all axes of an affine access are solved, its inverse
+is a gather, without a sum.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from autotensor.te.indices import reads_memory
 
 @dataclass(frozen=True, slots=True)
 class Inverse:
-    """Which iterations read an element."""
+    """The iterations that read an element."""
 
-    values: Mapping[Var, Expr]  # of every axis, in terms of the element's place and of `remaining`
+    values: Mapping[Var, Expr]  # the value of every axis, from the element's indices and `remaining`
     remaining: Mapping[Var, int]  # axes to sum over, with their extents
-    guards: tuple[Expr, ...]  # conditions that must hold, those that protect others first
+    guards: tuple[Expr, ...]  # conditions that must hold; conditions that protect others come first
 
 
 def invert(
     indices: Sequence[Expr], shape: Sequence[int], place: Sequence[Var], axes: Mapping[Var, int]
 ) -> Inverse:
-    """Turns the access `indices` of a tensor round.
+    """Inverts the access `indices` of a tensor.
 
     place: the element's indices, one variable for each dimension of `shape`. axes: loops with their extents.
     """
@@ -65,7 +66,7 @@ class _Solver:
 
     # -- quotients and remainders of one axis ----------------------------------------------------------------
     def digits(self, indices: Sequence[Expr]) -> list[Expr]:
-        """The indices with an axis that is divided split into digits: v//4, v%4  ──▶  v.1, v.0"""
+        """The indices; each axis that is divided is split into digits: v//4, v%4  ──▶  v.1, v.0"""
         out = list(indices)
         for v, extent in self.axes.items():
             cuts = _cuts(out, v)
@@ -108,7 +109,7 @@ class _Solver:
         return found
 
     def solve(self, index: Expr, at: Var, axis: Var) -> None:
-        """c*axis + rest == at"""
+        """Solves c*axis + rest == at for the axis."""
         a = self._affine(index)
         c = a.coefficient(axis)
         rest = a.without(axis)
@@ -123,7 +124,7 @@ class _Solver:
         self.guards = [substitute(g, swap) for g in self.guards] + [value >= 0, value < extent]
 
     def solve_digits(self, index: Expr, at: Var) -> bool:
-        """c1*a + c2*b + … + rest == at where every element has one a, b, … at most; False where it has more.
+        """Solves c1*a + c2*b + … + rest == at, if every element has at most one a, b, …; else gives False.
 
         4*i + j, j below 4  ──▶  i = at // 4, j = at % 4
         """
@@ -151,7 +152,7 @@ class _Solver:
         return True
 
     def require(self, index: Expr, at: Var, extent: int) -> None:
-        """An equation without an unknown that could be solved for."""
+        """Adds a condition for an equation that can be solved for no axis."""
         found = substitute(index, self.values)
         if not (extent == 1 and isinstance(found, Const)):
             self.guards.append(found.equal(at))
@@ -159,7 +160,7 @@ class _Solver:
     def result(self) -> Inverse:
         ranges = self.ranges | {v: Interval(0, n - 1) for v, n in self.open.items()}
         guards: list[Expr] = []
-        # Those that read memory last: the others see to it that they read inside.
+        # Conditions that read memory come last: the others ensure that they read inside the tensor.
         for g in sorted(self.guards, key=reads_memory):
             if prove(g, ranges) is not True and g not in guards:
                 guards.append(g)
@@ -168,7 +169,8 @@ class _Solver:
 
 
 def _cuts(indices: Iterable[Expr], v: Var) -> tuple[int, ...]:
-    """Weights at which quotients and remainders cut an axis into digits; () if they do not, or not regularly.
+    """The weights of the digits into which quotients and remainders cut an axis; () if there are no such
+    digits, or if one weight does not divide the next.
 
     v // 12, v // 4 % 3, v % 4  ──▶  (4, 12)
     """

@@ -3,8 +3,9 @@
     new_w, new_state = Adam(1e-3).update(w, g, state)
 
 An optimiser is frozen data. `state(type)` gives the arrays that a parameter starts with, `update` the nodes
-of one step; whoever runs the graph puts the new values where the old ones were. The formulas are elementwise
-te functions, one for each new value, so that each is one kernel at most. Formulas and defaults are torch's.
+of one step. The caller, which runs the graph, replaces the old values by the new ones. The formulas are
+elementwise te functions, one for each new value, so that each is at most one kernel. Formulas and defaults
+are those of torch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Rate = GraphNode | float
 class Optimizer(Protocol):
     """The interface of an optimiser for `training_step`."""
 
-    shared: ClassVar[int]  # so many of the last entries of a state are the same for all parameters
+    shared: ClassVar[int]  # number of entries, at the end of a state, that all parameters share
 
     def state(self, type_: TensorType) -> tuple[Array, ...]:
         """The initial state of one parameter of this type."""
@@ -125,7 +126,7 @@ class Adagrad:
 class Adam:
     """m ← β1 m + (1 - β1) g;  v ← β2 v + (1 - β2) g²;  w ← w - rate * m̂ / (sqrt(v̂) + eps)
 
-    m̂ and v̂ are m and v without their start at 0: divided by 1 - β**steps. The state is (m, v, steps).
+    m̂ and v̂ are m and v divided by 1 - β**steps, because m and v start at 0. The state is (m, v, steps).
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, algorithm 1.
     """
 
@@ -153,7 +154,7 @@ class Adam:
             "square", lambda v, d: v * self.beta2 + d * d * (1 - self.beta2), square, slope
         )
         now = steps + 1.0
-        # Two numbers a step, made once: the factors by which m and v are still too small.
+        # Two numbers for each step, which are computed once: the factors by which m and v are too small.
         mean_scale = _elementwise("mean_scale", lambda n: 1 / (1 - te.pow(self.beta1, n)), now)
         square_scale = _elementwise("square_scale", lambda n: 1 / (1 - te.pow(self.beta2, n)), now)
         direction = _elementwise(
@@ -168,7 +169,7 @@ class Adam:
 
 
 def _elementwise(name: str, formula: Callable[..., Any], first: GraphNode, *others: GraphNode) -> GraphNode:
-    """A te function of one stage over the shape of `first`; scalars among the others are read everywhere."""
+    """A te function of one stage over the shape of `first`. Other scalars apply to all elements."""
 
     def compute(*xs: Tensor) -> Tensor:
         return stage(xs[0].shape, lambda *i: formula(*(x[i] if x.ndim else x[()] for x in xs)), name)

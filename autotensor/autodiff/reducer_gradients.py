@@ -1,19 +1,20 @@
-"""Derivatives of reductions with a combine function of the author's (`te.comm_reducer`), and of products.
+"""Derivatives of reductions with a user's combine function (`te.comm_reducer`), and of products.
 
     result = f(f(before, t), after)        before, after: all earlier and all later terms, joined
 
-Joining is associative, so a result is this for every term t, and its derivative by t is that of an ordinary
-expression. It is exact for whatever the author wrote: products, log-sum-exp, a maximum with its place (where
-one of several equal terms is the winner, and gets all), merged means and variances.
+Joining is associative, so the result has this form for every term t. Its derivative with respect to t is that
+of an ordinary expression. It is exact for every combine function: products, log-sum-exp, a maximum with its
+index, merged means and variances. (If several terms of a maximum are equal, one wins and gets the whole
+adjoint.)
 
-The join of all terms before each one is found in log2(n) steps for n terms, each joining twice as many:
+For n terms, log2(n) steps join all terms before each term; each step joins twice as many terms:
 
     p1[m] = t[m-1] t[m]        p2[m] = p1[m-2] p1[m]        p4[m] = p2[m-4] p2[m]        before t[m]: p[m-1]
 
 Source of the steps: Hillis and Steele, Data Parallel Algorithms, 1986.
 
 A combine function that is not associative, or whose start is not neutral, gives a number that depends on the
-schedule; it has no derivative, and is refused.
+schedule. It has no derivative, and `complaint` says why.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from autotensor.te import reference
 from autotensor.te.dag import IterDef, StageOp
 
 SAMPLES = 64
-DIGITS = 1e-3  # tolerance; also float16's rounding is below
+DIGITS = 1e-3  # tolerance; the rounding of float16 is below it
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A reduction as a function of one term, where all others are values: its results, and the stages that
-    compute what they read."""
+    """A reduction as a function of one term; all other terms are values. `stages` compute the buffers that
+    `results` read."""
 
     results: tuple[Expr, ...]  # over (axes, reduce axes) of the stage
     stages: tuple[StageOp, ...]
 
 
 def around(stage: StageOp) -> Around:
-    """The parts of a reduction; its terms must be loads."""
+    """The reduction as a function of one term; its terms must be loads."""
     assert stage.combiner is not None
     c, count = stage.combiner, prod(a.extent for a in stage.reduce_axes)
     if count == 1:
@@ -64,7 +65,7 @@ def around(stage: StageOp) -> Around:
 
 
 def _in_a_row(stage: StageOp, count: int) -> StageOp:
-    """The terms of every result, numbered."""
+    """A stage that puts the terms of every result in one row."""
     row = IterDef("m", count)
     digits: dict[Any, Any] = {}
     rest: Expr = row.var
@@ -76,7 +77,7 @@ def _in_a_row(stage: StageOp, count: int) -> StageOp:
 
 
 def _scanned(flat: StageOp, c: Combiner, later: bool) -> tuple[StageOp, ...]:
-    """Every term joined with all earlier (or later) ones: the last stage. The others lead there."""
+    """Stages. The last one joins every term with all earlier (or later) terms; the others are steps to it."""
     *_, row = flat.axes
     at = tuple(a.var for a in flat.axes)
     made, step = [flat], 1
@@ -107,7 +108,7 @@ def _chosen(condition: Expr, yes: Sequence[Expr], no: Sequence[Expr]) -> tuple[E
 
 
 def _number(axes: Sequence[IterDef]) -> Expr:
-    """Which iteration of these loops it is."""
+    """The index of an iteration among all iterations of these loops."""
     number: Expr = const(0)
     for a in axes:
         number = number * a.extent + a.var
@@ -116,7 +117,8 @@ def _number(axes: Sequence[IterDef]) -> Expr:
 
 @lru_cache(maxsize=256)
 def complaint(c: Combiner) -> str:
-    """Why results depend on the order of joining, or "" if they do not, by trying it on some numbers."""
+    """The reason why results depend on the order of joining; "" if they do not. It is found by trying some
+    numbers."""
     rng = np.random.default_rng(0)
     types = tuple(r.dtype for r in c.result)
     a, b, d = ([_sample(rng, t) for t in types] for _ in range(3))
@@ -133,7 +135,7 @@ def _tried(c: Combiner, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
 
 
 def _values(results: Sequence[Expr], variables: Sequence[Var], arrays: Sequence[Any]) -> list[Any]:
-    """The expressions for arrays of the variables' values, by the reference."""
+    """The values of the expressions, by the NumPy reference. arrays: the values of each variable."""
     buffers = tuple(Buffer(f"x{n}", (SAMPLES,), v.dtype) for n, v in enumerate(variables))
     at = IterDef("i", SAMPLES)
     mapping: dict[Any, Any] = {v: Load(b, (at.var,)) for v, b in zip(variables, buffers, strict=True)}

@@ -1,13 +1,13 @@
-"""Computing twice instead of keeping: backward passes under a memory budget.
+"""Backward passes under a memory budget: some values are computed twice instead of kept.
 
-    forward    x ─▶ a ─▶ b ─▶ c ─▶ d ─▶ e ─▶ loss         kept: what crosses a cut, and the last segment
+    forward    x ─▶ a ─▶ b ─▶ c ─▶ d ─▶ e ─▶ loss         kept: values across a cut, and the last segment
                       ╎           ╎
     backward   … ◀─ e ◀─ d ◀─ (a' b' c' again, from a) ◀─ …
 
-The forward pass is cut into segments of about equal bytes. A value that a later segment reads is kept; all
-others are gone after the forward pass, and the backward pass computes a segment's values again just before
-it needs them. n layers in sqrt(n) segments take about 2*sqrt(n) values instead of n, for at most one more
-forward pass. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+The forward pass is cut into segments of about equal bytes. A value that a later segment reads is kept. All
+other values are dropped after the forward pass, and the backward pass computes a segment's values again just
+before it needs them. n layers in sqrt(n) segments take about 2*sqrt(n) values instead of n, for at most one
+more forward pass. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Choice:
     """One way to cut the forward pass."""
 
     segments: int  # 1: everything is kept
-    bytes: int  # of intermediate values, most at once
-    flops: int  # of forward and backward pass
+    bytes: int  # most bytes of intermediate values at one time
+    flops: int  # operations of the forward and the backward pass
 
     def __str__(self) -> str:
         return f"{self.segments:8d} {self.bytes / 1024:14,.1f} {self.flops / 1e6:14,.2f}"
@@ -53,12 +53,12 @@ class TradeOff:
 
     @property
     def saved(self) -> float:
-        """Part of the intermediate values' bytes that is not needed any more."""
+        """The share of the intermediate values' bytes that is saved."""
         return 1 - self.chosen.bytes / max(1, self.choices[0].bytes)
 
     @property
     def cost(self) -> float:
-        """Operations that are done again, as a part of those of the step without."""
+        """The operations that are done again, as a share of all operations of the step without a budget."""
         return self.chosen.flops / max(1, self.choices[0].flops) - 1
 
     def __str__(self) -> str:
@@ -75,10 +75,11 @@ class TradeOff:
 def within_budget(
     results: Sequence[GraphNode], slopes: Sequence[GraphNode], budget: int
 ) -> tuple[tuple[GraphNode, ...], TradeOff]:
-    """The gradients `slopes`, computing again what does not fit, with the fewest segments that do.
+    """The gradients `slopes` in a form that fits into the budget, with the fewest possible segments.
 
-    results: of the forward pass. slopes: in the order in which they should come to be, last layers first.
-    Raises GraphError naming the least that is possible when nothing fits.
+    results: the results of the forward pass. slopes: the gradients in the order in which they should be
+    computed, last layers first.
+    Raises GraphError if nothing fits; the error names the least possible budget.
     """
     tried: list[Choice] = []
     for segments in _counts(sum(isinstance(n, Apply) for n in topological(results))):
@@ -105,7 +106,7 @@ def _counts(nodes: int) -> Iterator[int]:
 def recomputing(
     results: Sequence[GraphNode], slopes: Sequence[GraphNode], segments: int
 ) -> tuple[GraphNode, ...]:
-    """The gradients, with the values inside all segments but the last computed again."""
+    """The gradients; the values inside all segments except the last one are computed again."""
     forward = [n for n in topological(results) if isinstance(n, Apply)]
     kept = _kept(forward, segments)
     again: dict[GraphNode, GraphNode] = {}
@@ -134,7 +135,7 @@ def _kept(forward: Sequence[Apply], segments: int) -> set[GraphNode]:
     kept: set[GraphNode] = {n for n in forward if segment[n] == segments - 1}
     for node in forward:
         kept |= {x for x in node.inputs if x in segment and segment[x] != segment[node]}
-    # A view has no bytes of its own: what it looks at is kept with it.
+    # A view has no bytes of its own, so the value that it views is kept too.
     kept |= {storage(n) for n in kept} & set(segment)
     return kept
 

@@ -2,9 +2,9 @@
 
     loss ──▶ … ──▶ w            gradients([loss], [w])  ──▶  the node dloss/dw
 
-One walk from the outputs towards the inputs. Only nodes between an output and one of these inputs are
-visited, so nothing unneeded is computed. An operator's own gradient comes first, then the table of rules
-(`gradient_rules.py`), then its te body (`body_gradients.py`).
+This is one walk from the outputs to the inputs. Only nodes between an output and one of these inputs are
+visited, so nothing unneeded is computed. An operator's own gradient is taken if it has one, else the rule for
+it (`gradient_rules.py`), else the derivative of its te body (`body_gradients.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def gradients(
 ) -> tuple[GraphNode, ...]:
     """The derivative of the sum of all elements of all outputs, with respect to every input.
 
-    inputs: any nodes of float type, not only `at.input`s. seeds: what each output's elements are weighted by
-    (nodes or arrays of its shape); None is ones. Inputs on which no output depends get zeros; integers pass
-    nothing on.
+    inputs: any nodes of float type, not only `at.input`s. seeds: for each output the weights of its elements
+    (a node or an array of its shape); None means ones. Inputs on which no output depends get zeros. No
+    gradient passes through integers.
     Raises GraphError for an output or input that is not a float, a seed of another shape, or an operator that
     has no derivative.
     """
@@ -49,7 +49,7 @@ def gradients(
 
 
 def _backward(node: Apply, adjoint: dict[GraphNode, GraphNode], live: set[GraphNode]) -> None:
-    """Adds what the node passes on to the adjoints of its inputs."""
+    """Adds the node's contributions to the adjoints of its inputs."""
     g = adjoint[node]
     wanted = [k for k, x in enumerate(node.inputs) if x in live]
     if not wanted:

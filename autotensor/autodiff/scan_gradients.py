@@ -2,13 +2,13 @@
 
     y[t] = f(y[t-1], …)          adjoint[t] = g[t] + (adjoint of step t+1's reads of y[t])
 
-    apart(scan)     its steps as ordinary stages over all steps at once, for the parts without recurrence:
-                    reading y in place of the state, they are differentiated like others
-    backwards(…)    the recurrence, of which row `reach + n` is the adjoint of the last step but n
+    apart(scan)     the steps as ordinary stages over all steps at once: they read y in place of the state,
+                    so they have no recurrence and are differentiated like other stages
+    backwards(…)    the recurrence of the adjoints: row `reach + n` is the adjoint of step `last - n`
 
-The first rows, as many as a step reaches back, are zeros, so that every step reads rows before its own.
-An intermediate stage of a step has an adjoint of its own in each row; where steps are read from different
-distances, one for each distance. Source: backpropagation through time (Werbos, 1990).
+The first `reach` rows are zeros, so that every step can read rows before its own. An intermediate stage of a
+step has one adjoint in each row. If steps read the state from several distances, it has one adjoint for each
+distance. Source: backpropagation through time (Werbos, 1990).
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ OneTerm = Callable[[StageOp, int, Load], tuple[Expr, Expr]]
 
 @dataclass(frozen=True)
 class Scan:
-    """A recurrence with its steps as stages of their own, over all steps but the first ones at once."""
+    """A recurrence. The stages of its steps are separate: each goes over all steps except the first ones."""
 
     host: StageOp
-    states: Mapping[Buffer, Buffer]  # what steps read → the result that it is of
-    first: tuple[StageOp, ...]  # by result: the first steps
-    steps: tuple[StageOp, ...]  # what later steps compute on their way, producers first
-    updates: tuple[StageOp, ...]  # by result: later steps
+    states: Mapping[Buffer, Buffer]  # buffer of a state that steps read → the result that it belongs to
+    first: tuple[StageOp, ...]  # for each result, the stage of the first steps
+    steps: tuple[StageOp, ...]  # intermediate stages of later steps, producers first
+    updates: tuple[StageOp, ...]  # for each result, the stage of later steps
 
     @property
     def length(self) -> int:
-        """Steps, the first ones included."""
+        """The number of steps, the first ones included."""
         return int(self.host.axes[0].extent)
 
     @property
     def given(self) -> int:
-        """How many of the first steps are given."""
+        """The number of first steps that are given."""
         return int(self.first[0].axes[0].extent)
 
     @property
     def reach(self) -> int:
-        """How far back a step reads at most; 1 where none does."""
+        """The greatest number of steps that a step reads back; 1 if no step reads back."""
         return max(self.distances, default=1)
 
     @property
     def distances(self) -> tuple[int, ...]:
-        """How far back steps read."""
+        """The numbers of steps that steps read back, sorted."""
         found = {self.distance(x) for s in (*self.steps, *self.updates) for x in s.loads()}
         return tuple(sorted(d for d in found if d))
 
     def distance(self, load: Load) -> int:
-        """How many steps before its own a stage reads; 0 where it reads no state."""
+        """The number of steps that a load reads back; 0 if it reads no state."""
         if load.buffer not in self.states:
             return 0
         index = affine(load.indices[0])
@@ -79,7 +79,7 @@ class Scan:
 
 
 def scan_function(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> Reading:
-    """The recurrence by itself, as a function."""
+    """The recurrence alone, as a function."""
     reads = Placeholders()
     before = {after: b for b, after in carried}
     states = {before[b].name: te.placeholder(b.shape, b.dtype, name=f"{b.name}_before") for b in host.buffers}
@@ -94,7 +94,7 @@ def scan_function(host: StageOp, stages: Sequence[StageOp], carried: Carried) ->
 def apart(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> Scan:
     """The recurrence of a stage of a DAG as `Scan`.
 
-    Raises GraphError where steps do not read a constant number of steps back.
+    Raises GraphError if a step does not read a constant number of steps back.
     """
     given = first_steps(host)
     states = {before: after for before, after in carried if after in host.buffers}
@@ -138,7 +138,7 @@ def apart(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> Scan:
 
 
 def _parts(host: StageOp, given: int, first: bool) -> tuple[StageOp, ...]:
-    """The first steps, or the later ones, of every result by itself."""
+    """For each result, a stage of its first steps, or of its later steps."""
     rows = given if first else host.axes[0].extent
     axes = (replace(host.axes[0], extent=rows), *host.axes[1:])
     found = []
@@ -153,9 +153,10 @@ def _parts(host: StageOp, given: int, first: bool) -> tuple[StageOp, ...]:
 def backwards(
     scan: Scan, live: Collection[Buffer], grads: Mapping[Buffer, Buffer], one_term: OneTerm
 ) -> Reading:
-    """The adjoints of live results from `grads`, the given part of each: [reach + steps, …], last step first.
+    """The adjoints of live results: [reach + steps, …], last step first.
 
-    live: the buffers whose adjoints are needed. grads: result → buffer of its shape; a missing one is 0.
+    live: the buffers whose adjoints are needed. grads: the given part of each adjoint, as result → buffer of
+    its shape; a missing part is 0.
     Raises GraphError for a step that has no derivative.
     """
     walk = _Backwards(scan, live, one_term)
@@ -163,7 +164,7 @@ def backwards(
 
 
 class _Backwards:
-    """Te computes of the rows of a recurrence backwards."""
+    """The te computes of the rows of a backward recurrence."""
 
     def __init__(self, scan: Scan, live: Collection[Buffer], one_term: OneTerm) -> None:
         self.scan, self.live, self.one_term = scan, live, one_term
@@ -201,7 +202,8 @@ class _Backwards:
         return te.compute((rows, *b.shape[1:]), body, name=name, axis_names=names)  # type: ignore[no-any-return]
 
     def add_parts(self, distance: int, parts: dict[Buffer, list[Tensor]]) -> None:
-        """Adds to the parts of each result's adjoint what steps give that read it from so far."""
+        """Adds to `parts`, for each result's adjoint, the contributions of steps that read it from this
+        distance."""
         scan = self.scan
         pending: dict[Buffer, list[Tensor]] = {b: [] for b in self.inside}
         for b, s in zip(scan.host.buffers, scan.updates, strict=True):
@@ -223,9 +225,10 @@ class _Backwards:
         pending: dict[Buffer, list[Tensor]],
         parts: dict[Buffer, list[Tensor]],
     ) -> None:
-        """Adds the contribution of result n, whose row r has this adjoint, to its stage's inputs.
+        """Adds the contribution of result n of the stage to the stage's inputs.
 
-        pending: of the same step. parts: of that many steps before it.
+        adjoint: the adjoint of the result, at row r and further indices. pending: contributions to the same
+        step. parts: contributions to the step that is `distance` steps earlier.
         """
         own = Buffer(".adjoint", (1,), s.buffers[n].dtype)  # a name that no tensor has
         body, seed = self.one_term(s, n, Load(own, tuple(a.var for a in s.axes)))
@@ -245,10 +248,9 @@ class _Backwards:
         adjoint: Callable[..., Expr],
         distance: int,
     ) -> Tensor:
-        """The contribution of one access, in rows: row r belongs to the read of the step with its adjoint in
-        row r.
+        """The contribution of one access, in rows: row r belongs to the step whose adjoint is in row r.
 
-        own: stands for the adjoint of the stage in `guarded`.
+        own: the buffer that stands for the stage's adjoint in `guarded`.
         """
         scan, buffer = self.scan, load.buffer
         assert isinstance(buffer, Buffer)
@@ -270,7 +272,7 @@ class _Backwards:
                 return adjoint(r, *node.indices[1:]) if node.buffer is own else self.reads.load(node)
 
             slope, one = joined(guarded), const(1, own.dtype)
-            # rows before the last step are 0, and remain it times what is the same at all steps
+            # rows before the last step are 0, and stay 0 if the factor is the same at all steps
             factor = transform(slope, lambda n: one if isinstance(n, Load) and n.buffer is own else None)
             varies = s.axes[0].var in free_vars(factor) or contains(factor, Load)
             is_step = [r >= scan.reach + distance] * varies + [step >= 0] * (distance < scan.given)

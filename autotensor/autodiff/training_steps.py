@@ -1,7 +1,7 @@
 """A step of training as a graph: forward pass, backward pass, update.
 
 training_graph(loss, …)     batch, parameters, state  ──▶  loss, new parameters, new state
-gradient_graph(loss, …)     batch, parameters         ──▶  loss, gradients            what a worker computes
+gradient_graph(loss, …)     batch, parameters         ──▶  loss, gradients            a worker computes this
 update_graph(…)             gradients, parameters, state  ──▶  new parameters, new state
 """
 
@@ -20,7 +20,7 @@ from autotensor.graph.ir import Array, Graph, GraphNode, Input, Parameter, topol
 from autotensor.graph.rules import canonicalize, channels_last
 from autotensor.operators import TensorType
 
-Changes = Mapping[Input, tuple[Array, GraphNode]]  # what changes → its first and its new value
+Changes = Mapping[Input, tuple[Array, GraphNode]]  # input that changes → its first and its new value
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def training_graph(
 def gradient_graph(
     loss: GraphNode, parameters: Iterable[Parameter] | None = None, name: str = "gradients"
 ) -> tuple[Graph, tuple[Parameter, ...]]:
-    """The loss and its gradients, and the parameters that they belong to.
+    """The graph of the loss and its gradients, and the parameters of these gradients.
 
     Inputs are the batch, then the parameters.
     """
@@ -137,13 +137,13 @@ def _assembled(
 
 
 def _data(results: Iterable[GraphNode], changing: Iterable[Input]) -> list[Input]:
-    """The other inputs below the results, in order of creation."""
+    """The inputs of the results that are not in `changing`, in order of creation."""
     below = {x for x in topological(results) if isinstance(x, Input)}
     return sorted(below.difference(changing), key=lambda x: x.serial)
 
 
 def _last_first(parameters: Sequence[Parameter], results: Iterable[GraphNode]) -> list[Parameter]:
-    """Parameters of the last layers first: that is the order in which gradients come to be."""
+    """Parameters of the last layers first, because gradients are computed in this order."""
     place = {x: n for n, x in enumerate(topological(results))}
     return sorted(parameters, key=lambda p: -place[p])
 
@@ -175,7 +175,7 @@ def _chosen(loss: GraphNode, parameters: Iterable[Parameter] | None) -> tuple[Pa
 
 
 def _forward(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
-    """The forward pass with channels last, so that its backward pass has them there as well."""
+    """The forward pass with channels last, so that its backward pass also has channels last."""
     inputs = tuple(x for x in topological(nodes) if isinstance(x, Input))
     names = tuple(f"result_{n}" for n in range(len(nodes)))
     return canonicalize(channels_last(canonicalize(Graph(inputs, tuple(nodes), name, names)))).outputs

@@ -1,1 +1,1 @@
-"""The ground floor: errors, dtypes, names, targets, doors, overloads, deadlines, this machine."""
+"""The ground floor: errors, dtypes, names, targets, entry points, overloads, deadlines, this machine."""

@@ -1,4 +1,4 @@
-"""Names of other systems that autotensor lacks: errors that say what to write instead.
+"""Errors for names of other systems that autotensor lacks: they say what to write instead.
 
 at.nd                       ──▶  at.nd does not exist in autotensor; pass NumPy arrays: f(a, b, c).
 from autotensor import nd   ──▶  the same sentence, as an ImportError
@@ -23,13 +23,13 @@ R = TypeVar("R")
 
 
 class UnknownArgument(InputError, TypeError):
-    """A function was called with an argument by a name that it does not take."""
+    """A function was called with an argument name that it does not take."""
 
 
 def takes_its_names(where: str, instead: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: names of arguments that the function does not take are answered by a sentence.
+    """A decorator: an argument name that the function does not take raises an error with advice.
 
-    where: the function as users write it. instead: name in another system → what to write here.
+    where: the function as users write it. instead: name in another system → what to write in autotensor.
 
     >>> takes_its_names("at.f", {"n_trial": "Write trials=N."})(lambda trials=1: None)(n_trial=3)
     Traceback (most recent call last):
@@ -55,9 +55,9 @@ def takes_its_names(where: str, instead: Mapping[str, str]) -> Callable[[Callabl
 
 
 def absent(where: str, name: str, owner: object, instead: Mapping[str, str]) -> AttributeError | ImportError:
-    """The error of `owner.name`, to be raised by the `__getattr__` that calls this.
+    """The error of `owner.name`, to be raised by the `__getattr__` that calls this function.
 
-    where: the owner as users write it. instead: name in another system → what to write here.
+    where: the owner as users write it. instead: name in another system → what to write in autotensor.
 
     >>> str(absent("te", "var", None, {"var": "write n = 1024"}))
     'te.var does not exist in autotensor; write n = 1024.'
@@ -75,7 +75,7 @@ def absent(where: str, name: str, owner: object, instead: Mapping[str, str]) -> 
 
 
 class AbsentModules:
-    """The last finder of imports: gives the advice for modules of a package that do not exist."""
+    """The last finder of imports: it gives advice for modules of a package that do not exist."""
 
     def __init__(self, package: str, where: str, instead: Mapping[str, str]) -> None:
         self.package, self.where, self.instead = package, where, instead

@@ -1,4 +1,4 @@
-"""Doors: things by name, our own and those that other packages bring by entry points.
+"""A Door finds objects of one kind by name: our own, and those that other packages bring by entry points.
 
     MODELS = Door("cost model", "autotensor.cost_models", callable, {"prior": "autotensor…:PriorModel"})
 
@@ -29,42 +29,42 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Door(Generic[T]):
-    """One kind of things that have names."""
+    """One kind of objects that have names."""
 
-    kind: str  # what they are, for messages
-    group: str  # of entry points
-    fits: Callable[[Any], bool]  # whether something is one
-    own: Mapping[str, str] = field(default_factory=dict)  # those of this package: name → "module:attribute"
+    kind: str  # the name of the kind, for messages
+    group: str  # the group of entry points
+    fits: Callable[[Any], bool]  # whether an object is of this kind
+    own: Mapping[str, str] = field(default_factory=dict)  # this package's objects: name → "module:attribute"
     error: type[AutotensorError] = InputError
-    form: str = ""  # the sentence that says what a thing of this kind is
+    form: str = ""  # a sentence that says what an object of this kind is
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; nothing is imported."""
         return tuple(sorted({*self.own, *self._entries().names}))
 
     def modules(self) -> tuple[str, ...]:
-        """Names of the modules of other packages that bring them; nothing is imported."""
+        """Names of the modules of other packages that bring such objects; nothing is imported."""
         return tuple(sorted({e.module for e in self._entries()}))
 
     def known(self, what: str | T) -> None:
-        """Raises the door's error for an unknown name, or a thing of another kind; imports nothing."""
+        """Raises the door's error for an unknown name, or an object of another kind; imports nothing."""
         if not isinstance(what, str):
             self._checked(what, f"{what!r} is")
         elif what not in self.own and what not in self._entries().names:
             raise self.error(f"{self.kind} {what!r} is unknown.", fix=suggest(what, self.names()))
 
     def get(self, what: str | T) -> T:
-        """The thing of a name; a thing as it is. Raises as `known` and `find` do."""
+        """The object with a name; an object is returned as it is. Raises as `known` and `find` do."""
         self.known(what)
         thing = self.find(what) if isinstance(what, str) else what
         assert thing is not None
         return thing
 
     def find(self, name: str) -> T | None:
-        """The thing of a name; None where it is unknown.
+        """The object with a name; None if the name is unknown.
 
         Raises the door's error when packages disagree about the name, and for an entry point that cannot be
-        loaded or gives something else.
+        loaded or gives an object of another kind.
         """
         if name in self.own:
             module, _, attribute = self.own[name].partition(":")
@@ -79,7 +79,7 @@ class Door(Generic[T]):
         (entry,) = entries.values()
         try:
             thing = entry.load()
-        except Exception as error:  # of others: anything
+        except Exception as error:  # other packages may raise anything
             raise self.error(
                 f"{place} cannot be loaded ({type(error).__name__}: {error}).",
                 fix="Repair or uninstall the package.",
@@ -95,13 +95,13 @@ class Door(Generic[T]):
         return checked
 
     def _entries(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # brings a dozen modules, which nothing else needs
+        from importlib.metadata import entry_points  # imports a dozen modules that nothing else needs
 
         return entry_points(group=self.group)
 
 
 def name_of(what: object) -> str:
-    """The name of a thing, whether it was given by name or as an object: two of one name count as the same.
+    """The name of an object, which may itself be given as a name. Objects with one name count as the same.
 
     Raises InputError for an object without a name of its own.
     """

@@ -1,4 +1,4 @@
-"""Data types: what one element is, and its spellings in NumPy and in text.
+"""Data types of elements, and their names in NumPy and in text.
 
 DType("float", 32)            one float32
 DType("float", 32, lanes=16)  a vector of sixteen
@@ -25,7 +25,7 @@ class DType:
     bits: int
     lanes: int = 1
     is_float: bool = field(init=False, repr=False)
-    is_int: bool = field(init=False, repr=False)  # signed or unsigned; bool is not one
+    is_int: bool = field(init=False, repr=False)  # signed or unsigned; False for bool
     is_bool: bool = field(init=False, repr=False)
 
     def __new__(cls, kind: str, bits: int, lanes: int = 1) -> DType:
@@ -55,7 +55,7 @@ class DType:
 
     @property
     def is_half(self) -> bool:
-        """Whether it is a float of 16 bits, whose sums are made in 32."""
+        """Whether it is a float of 16 bits; sums of such floats are computed in 32 bits."""
         return self.is_float and self.bits == 16
 
     @property
@@ -69,7 +69,7 @@ class DType:
         return self.with_lanes(1)
 
     def holds(self, other: DType) -> bool:
-        """Whether every value of the other type is one of this; False where one is a float and one is not.
+        """Whether this type can hold every value of the other type. False for a float and an integer.
 
         >>> int32.holds(uint8), uint32.holds(int8), float32.holds(bfloat16)
         (True, False, True)

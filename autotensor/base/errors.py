@@ -1,8 +1,9 @@
 """All errors, as one family of exceptions.
 
-Every message is one sentence that names the thing and the place (`what`), and where possible one that says
-how to repair it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when
-a person reads the error: the search raises thousands of these and looks only at the type and `what`.
+Every message is one sentence that names the object and the place (`what`), and where possible another one
+that says how to repair the error (`fix`). `context` is an expensive explanation (a printed loop nest, say).
+It is rendered only when a person reads the error: the search raises thousands of errors and looks only at the
+type and `what`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class TensorError(AutotensorError):
 
 
 class ScheduleError(AutotensorError):
-    """A primitive cannot be applied here; the program would change its meaning."""
+    """A primitive cannot be applied, because the program would change its meaning."""
 
 
 class LoweringError(AutotensorError):
@@ -65,4 +66,4 @@ class InputError(AutotensorError):
 
 
 class MeasureError(AutotensorError):
-    """Measuring could not be carried out at all (not: a candidate failed)."""
+    """Measuring is not possible at all. A candidate that fails is not such an error."""

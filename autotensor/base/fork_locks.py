@@ -1,7 +1,7 @@
-"""Locks over which this process may fork: a child finds them free.
+"""Locks that allow this process to fork: they are free in a child.
 
-safe(lock)      of a module: a fork waits for the thread that holds it, so what it guards is whole, too
-renewed(lock)   of an object that makes things once: a child makes anew what another thread was making
+safe(lock)      a module's lock: a fork waits for the thread that holds it, so the guarded data are complete
+renewed(lock)   the lock of an object that makes things once: a child makes an unfinished one anew
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _renewed: WeakSet[Any] = WeakSet()
 
 
 def safe(lock: L) -> L:
-    """That lock, which a thread that forks takes first: whoever holds it finishes what it is doing.
+    """The lock. A thread that forks takes it first, so that the thread that holds it can finish its work.
 
-    Else a child might find it held by a thread that it does not have, and wait for ever. For module-level
-    locks: what is registered stays.
+    Otherwise a child might find the lock held by a thread that the child does not have, and wait for ever.
+    This is for module-level locks, because the lock stays registered for ever.
     """
     if hasattr(os, "register_at_fork"):
         acquire, release = lock.acquire, lock.release  # type: ignore[attr-defined]
@@ -28,14 +28,14 @@ def safe(lock: L) -> L:
 
 
 def renewed(lock: L) -> L:
-    """That lock, which is free in a forked child, whatever the parent's other threads were doing."""
+    """The lock, which is free in a forked child even if another thread of the parent held it."""
     _renewed.add(lock)
     return lock
 
 
 def _renew() -> None:
     for lock in _renewed:
-        lock._at_fork_reinit()  # as `logging` does it with its own
+        lock._at_fork_reinit()  # as `logging` does with its own locks
 
 
 if hasattr(os, "register_at_fork"):

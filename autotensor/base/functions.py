@@ -1,11 +1,11 @@
-"""Scalar functions: one row for each, with its name, its sentence and what NumPy, ONNX and ATen call it.
+"""Scalar functions: one row for each, with a sentence about it and its names in NumPy, ONNX and ATen.
 
     exp = unary("exp", call)           te:          an expression of an expression
     exp = unary("exp", elementwise)    flow:        a node of a node
     exp = unary("exp", apply)          imperative:  a tensor of a tensor
 
-Who needs more than that of a function has it at home, by name: derivatives in `autodiff/derivatives.py`, code
-in `codegen/`.
+Other facts about a function are in the modules that need them, by its name: derivatives in
+`autodiff/derivatives.py`, code in `codegen/`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Ulps = tuple[float, float, float]
 
 
-# -- what NumPy has no function for --------------------------------------------------------------------------
+# -- functions that NumPy lacks ------------------------------------------------------------------------------
 
 
 def rsqrt(x: Any) -> Any:
@@ -36,26 +36,27 @@ def sigmoid(x: Any) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """The error function, in float64: Taylor's series about the nearest of a table's points.
+    """The error function, in float64: Taylor's series about the nearest point of a table.
 
-    20 ns for each element on one core; `math.erf`, one after the other, takes 300 (Emerald Rapids, 2026-11).
+    It takes 20 ns for each element on one core; `math.erf`, called for each element, takes 300 ns (Emerald
+    Rapids, 2026-11).
     """
     flat = np.ravel(x)
     values = np.empty(flat.shape, flat.dtype)
-    for start in range(0, flat.size, 8192):  # in a core's caches
+    for start in range(0, flat.size, 8192):  # fits into a core's caches
         part = flat[start : start + 8192].astype(np.float64)
         values[start : start + 8192] = np.copysign(_positive_erf(np.abs(part)), part)
     return values.reshape(np.shape(x))[()]
 
 
-_ERF_POINTS, _ERF_END = 64, 6  # of one unit; there erf is 1 in float64
+_ERF_POINTS, _ERF_END = 64, 6  # points per unit; the end of the table, where erf is 1 in float64
 
 
 def _positive_erf(x: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """x: [n], not negative, or NaN."""
+    """The error function of x: [n]; values are not negative, or NaN."""
     coefficients = _erf_series()  # [degree, points]
     points = np.rint(np.fmin(x, _ERF_END) * _ERF_POINTS).astype(np.int64)
-    off = np.minimum(x, _ERF_END) - points * (1 / _ERF_POINTS)  # exact, at most 1/128; NaN of NaN
+    off = np.minimum(x, _ERF_END) - points * (1 / _ERF_POINTS)  # exact, at most 1/128; NaN for NaN
     y: np.ndarray[Any, np.dtype[np.float64]] = coefficients[-1].take(points)
     for row in coefficients[-2::-1]:
         y *= off
@@ -65,7 +66,7 @@ def _positive_erf(x: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, n
 
 @lru_cache(maxsize=1)
 def _erf_series() -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Taylor's coefficients of erf about each point, up to the seventh degree: the rest is less than 1e-18.
+    """Taylor's coefficients of erf about each point, up to degree seven; the remainder is less than 1e-18.
 
     Derivative n + 1 is 2/√π (-1)^n H(n, x) exp(-x²), with Hermite's polynomials H(n + 1) = 2 x H(n) -
     2 n H(n - 1). Source: Abramowitz and Stegun, 7.1.19 and 22.7.13.
@@ -80,8 +81,8 @@ def _erf_series() -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def power(a: Any, b: Any) -> Any:
-    """Powers of integers are by squaring, wrapping around; 1/a without its fraction for negative powers."""
-    if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, also of -inf
+    """Powers. Integers are squared repeatedly and wrap around; a negative power is rounded towards 0."""
+    if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, even of -inf
         return np.power(*np.atleast_1d(a, b)).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))[()]
     one, zero = np.ones_like(a), np.zeros_like(a)
     if np.asarray(a).dtype.kind == "u":
@@ -96,17 +97,17 @@ def power(a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of floats. ATen calls it as we do.
+    """A function of floats. Its name in ATen is the same as ours.
 
-    ulps: units in the last place of the result's type, at most, for all arguments: of our own code, of the
-    interpreter (that is NumPy), and of OpenCL (its specification, section 7.4). Without them it is exact.
-    16-bit floats are these functions of float32, rounded once. Results of sigmoid below the least normal
-    number may be 0.
+    ulps: the greatest errors for all arguments, in units in the last place of the result's type: the error of
+    our own code, of the interpreter (that is NumPy), and of OpenCL (its specification, section 7.4). None:
+    the function is exact. For 16-bit floats, functions are computed in float32 and rounded once. Results of
+    sigmoid below the least normal number may be 0.
     """
 
     about: str
     numpy: Callable[..., Any]
-    onnx: str = ""  # "" where ONNX has none of this meaning
+    onnx: str = ""  # "" if ONNX has no function with this meaning
     ulps: Ulps | None = None
     arity: int = 1
 
@@ -147,11 +148,11 @@ FUNCTIONS = {
     "fmod": Function("Remainder of a / b with the sign of a.", np.fmod, arity=2),
     "floordiv": Function("Quotient of floats, rounded down.", np.floor_divide, arity=2),
     "floormod": Function("Remainder of floats with the sign of the divisor.", np.remainder, arity=2),
-    # as memory would hold it: no multiply-add reaches through it
+    # the value as memory would hold it: no multiply-add contains its rounding
     "rounded": Function("x itself, rounded to its type: a product in it joins no multiply-add.", np.positive),
 }
 
-# of operators of one value that are not functions of floats
+# sentences about operators of one value that are not functions of floats
 ABOUT = {
     "relu": "max(x, 0).",
     "gelu": "x * Φ(x).",
@@ -161,11 +162,11 @@ ABOUT = {
 }
 
 
-# -- their spellings -----------------------------------------------------------------------------------------
+# -- callables of the table's names --------------------------------------------------------------------------
 
 
 def unary(name: str, apply: Callable[..., T]) -> Callable[..., T]:
-    """`x ──▶ apply(name, x)`, as a function of that name, with its sentence if it has one."""
+    """`x ──▶ apply(name, x)`, as a function with that name and the sentence about it as its docstring."""
 
     def function(x: Any, **attrs: Any) -> T:
         return apply(name, x, **attrs)
@@ -174,7 +175,7 @@ def unary(name: str, apply: Callable[..., T]) -> Callable[..., T]:
 
 
 def binary(name: str, apply: Callable[..., T]) -> Callable[..., T]:
-    """`a, b ──▶ apply(name, a, b)`, likewise."""
+    """`a, b ──▶ apply(name, a, b)`, as a function with that name and docstring."""
 
     def function(a: Any, b: Any, **attrs: Any) -> T:
         return apply(name, a, b, **attrs)

@@ -1,7 +1,8 @@
-"""No collecting of garbage while much is made that stays, or that goes without being collected.
+"""Switches garbage collection off while many objects are made that stay, or that are freed without it.
 
-Python looks for cycles whenever some hundred objects are new. A compiler makes millions of small ones, nearly
-all of them alive until its result is there: looking through them again and again is a tenth of its time.
+Python looks for cycles whenever some hundred objects are new. A compiler makes millions of small objects, and
+nearly all of them live until its result is there. Looking through them again and again takes a tenth of its
+time.
 """
 
 from __future__ import annotations

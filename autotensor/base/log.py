@@ -4,8 +4,8 @@ comparison.
     log.at(3, lambda: print_nest(state))     the callable runs only when the level is on
     log.warn("the cache cannot be written")
 
-Lines go to the logger "autotensor"; unless the application has configured logging, they appear on standard
-error, or where `shown_by` says: above a progress bar, say.
+Lines go to the logger "autotensor". If the application has not configured logging, they appear on standard
+error, or the writer of `shown_by` shows them (above a progress bar, say).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def at(level: int, message: Callable[[], str] | str) -> None:
 
 
 def warn(message: str) -> None:
-    """Something that the user should know and that stops nothing; printed at every level."""
+    """Log a warning, at every level. It does not stop the program."""
     _emit(logging.WARNING, message)
 
 
@@ -52,7 +52,7 @@ def _print(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-_writers: list[Callable[[str], None]] = [_print]  # the last one writes
+_writers: list[Callable[[str], None]] = [_print]  # the last writer is used
 
 
 @contextmanager

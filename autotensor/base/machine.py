@@ -16,8 +16,8 @@ from autotensor.base.target import host, host_caches
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """The facts that decide how fast a kernel runs here. Two machines with one fingerprint may share
-    records."""
+    """The facts that decide how fast a kernel runs on this machine. Two machines with the same fingerprint
+    may share records."""
 
     cpu_model: str
     features: tuple[str, ...]
@@ -40,7 +40,7 @@ def host_machine() -> HostMachine:
 
 
 def _cpu_model() -> str:
-    """The model as the system names it, with family numbers where the name says little (virtual machines)."""
+    """The system's name of the model, with family numbers: in virtual machines, the name says little."""
     facts: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -55,7 +55,7 @@ def _cpu_model() -> str:
 
 @lru_cache(maxsize=1)
 def environment_versions() -> dict[str, str]:
-    """Versions of the software that shapes generated code and timings."""
+    """Versions of the software that affects generated code and timings."""
     found = {"python": platform.python_version(), "system": f"{sys.platform} {platform.release()}"}
     for package in ("autotensor", "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy"):
         try:

@@ -1,10 +1,10 @@
-"""Names that nothing else has."""
+"""Names that are not taken yet."""
 
 from __future__ import annotations
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or the first of wanted_1, wanted_2, … that is not taken; from now on it is.
+    """`wanted`, or the first of wanted_1, wanted_2, … that is not taken. The name is added to `taken`.
 
     >>> taken = {"k"}
     >>> free_name("k", taken), free_name("k", taken), free_name("j", taken)

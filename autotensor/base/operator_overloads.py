@@ -1,4 +1,4 @@
-"""Arithmetic on a program's values: Python's signs as names of the library's operators.
+"""Arithmetic on a program's values: Python's operators call the library's operators by name.
 
 x + 1    ──▶  x._binary("add", x, 1)          1 - x    ──▶  x._binary("subtract", 1, x)
 """
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class Overloads(Generic[T]):
-    """The signs of nodes (flow) and tensors (imperative); their own class says what an operator gives.
+    """Python's operators for nodes (flow) and tensors (imperative). The subclass defines their results.
 
-    No `==`: both compare by identity, and stand in sets.
+    There is no `==`: nodes and tensors compare by identity, so that they can be in sets.
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # `array * x` comes here
+    __array_ufunc__ = None  # `array * x` calls `x.__rmul__`
 
     @abstractmethod
     def _binary(self, op: str, a: Any, b: Any) -> T:
-        """The library's operator of that name on two operands, one of which is this."""
+        """Applies the library's operator of that name to two operands; one of them is `self`."""
 
     def __add__(self, other: Any) -> T:
         return self._binary("add", self, other)

@@ -1,14 +1,15 @@
-"""Two things timed alternately: how their times compare, and how sure that is.
+"""Compares the times of two functions that were timed alternately, and says how certain the result is.
 
-    mine    0.90 0.92 1.17 0.91 …          what disturbs one round disturbs both, so it is the ratio
-    theirs  1.00 1.02 1.30 1.01 …          of each round that counts
+    mine    0.90 0.92 1.17 0.91 …          a disturbance in a round affects both times, so the ratio
+    theirs  1.00 1.02 1.30 1.01 …          of each round counts
     ratios  0.90 0.90 0.90 0.90 …  ──▶  Paired(middle=0.90, lower=0.90, upper=0.90)
 
-The bounds are those of Wilcoxon's signed-rank test on the logarithms of the ratios: they are right for any
-noise that would lie the other way round if the two had changed places, outliers included.
+The bounds are those of Wilcoxon's signed-rank test on the logarithms of the ratios. They are right for any
+noise whose effect would be reversed if the two functions changed places, outliers included.
 
-Things that were timed apart share no rounds: `apart` compares every time of one with every time of the other,
-and its bounds are those of the rank-sum test, right for any noise that is the same for both.
+Functions that were not timed alternately share no rounds: `apart` compares every time of one with every time
+of the other. Its bounds are those of the rank-sum test, which are right for any noise that is the same for
+both.
 Source: Hodges and Lehmann, Estimates of Location Based on Rank Tests (1963).
 """
 
@@ -22,13 +23,14 @@ from itertools import accumulate
 from math import exp, floor, log
 from statistics import median
 
-RISK = 0.01  # that the true ratio is beyond one bound: of five challengers, one in twenty races
-# With fewer than seven pairs no bound among the ratios is so sure. By how many of their ranges it lies beyond
-# the outermost, so that it is where Student's t has it for normal noise.
+# The risk that the true ratio is beyond one bound. With five challengers this happens in one of twenty races.
+RISK = 0.01
+# With fewer than seven pairs, no bound among the ratios has so little risk. Then the bound lies beyond the
+# outermost ratio, by so many times the range of the ratios. For normal noise, Student's t gives the same.
 _BEYOND = {2: 19.4, 3: 1.88, 4: 0.6, 5: 0.22, 6: 0.04}
-_EXACT = 40  # pairs up to which the test's distribution is counted out; beyond, it is as good as normal
+_EXACT = 40  # up to so many pairs the test's distribution is counted; with more, it is almost normal
 _NORMAL = 2.326  # standard deviations for RISK
-_LEAST = 1e-12  # seconds; no clock tells less
+_LEAST = 1e-12  # seconds; no clock measures less
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +42,17 @@ class Paired:
     upper: float
 
     def faster_than(self, share: float) -> bool:
-        """Whether mine surely takes less time, and less than `share` of theirs in the middle."""
+        """Whether mine surely takes less time than theirs, and less than `share` of it in the middle."""
         return self.upper < 1.0 and self.middle < share
 
 
 def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Compares the times of two things by round; the longer sequence's surplus does not count.
+    """Compares the times of two functions by round; surplus times of the longer sequence do not count.
 
     >>> paired([0.9, 1.8, 0.9], [1.0, 2.0, 1.0])
     Paired(middle=0.9, lower=0.9, upper=0.9)
 
-    Raises ValueError where there is no pair.
+    Raises ValueError if there is no pair.
     """
     logs = [log(max(m, _LEAST) / max(t, _LEAST)) for m, t in zip(mine, theirs, strict=False)]
     if not logs:
@@ -64,14 +66,14 @@ def paired(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
 
 
 def apart(mine: Sequence[float], theirs: Sequence[float]) -> Paired:
-    """Compares the times of two things that were not timed alternately. Cost: one ratio for each two of them.
+    """Compares the times of two functions that were not timed alternately, by the ratios of all their pairs.
 
     With too few times (four and four, say) the bounds are 0 and infinity.
 
     >>> apart([1.03, 1.04, 1.03, 1.05, 1.03], [1.0, 1.0, 1.0, 1.0, 1.0])
     Paired(middle=1.03, lower=1.03, upper=1.05)
 
-    Raises ValueError where one of them has no times.
+    Raises ValueError if one of them has no times.
     """
     if not mine or not theirs:
         raise ValueError("a kernel without times cannot be compared")

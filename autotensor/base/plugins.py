@@ -1,11 +1,12 @@
-"""Targets that others bring: a record of functions, found by the kind's name.
+"""Targets that other packages bring: each is a record of functions, found by the name of its kind.
 
-    register(TargetPlugin("toy", target=…, compile=…, open=…))        in a program of one's own
+    register(TargetPlugin("toy", target=…, compile=…, open=…))        in your own program
     [project.entry-points."autotensor.targets"]                       in a package's pyproject.toml
     toy = "toy_accelerator:PLUGIN"
 
-`parse("toy -pads=2")` looks here for unknown kinds, as do code generation, the opening of artifacts,
-`tensorize` and the choice of a default schedule. `vdlc` comes with the package and goes through this door.
+`parse("toy -pads=2")` finds unknown kinds by this module, and code generation, the opening of artifacts,
+`tensorize` and the choice of a default schedule find them in the same way. `vdlc` comes with the package, and
+is found like the plug-ins of others.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: entry point
 
 @dataclass(frozen=True, slots=True)
 class TargetPlugin:
-    """Everything that the package needs of a kind of device. Types of higher floors are named in comments."""
+    """Everything that the package needs of a kind of device. Comments name the types of higher layers."""
 
     kind: str
     target: Callable[[Sequence[str]], Any]  # options ("-name=value", …) → Target
     compile: Callable[..., Any]  # (Program, Target, *, name, asm, cache) → Artifact: a `codegen.Backend`
-    open: Callable[[Any, int | None], Any]  # (Artifact, threads) → runtime.Hosted, or what is like it
+    open: Callable[[Any, int | None], Any]  # (Artifact, threads) → runtime.Hosted, or a similar object
     passes: frozenset[str] = frozenset({"simplify nest"})  # of lowering's table; what comes later is left out
-    # "parallel", "vectorize", "unroll", "bind", "shared memory", "store_at"
+    # the primitives that it supports: "parallel", "vectorize", "unroll", "bind", "shared memory", "store_at"
     honours: frozenset[str] = frozenset()
     intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared_intrinsics.Declared
     default: Callable[[Any, Any], Any] | None = None  # (ComputeDAG, Target) → Trace; None: the plain loops
@@ -40,7 +41,7 @@ PLUGINS: Door[TargetPlugin] = Door(
     "TargetPlugin",
     "autotensor.targets",
     lambda thing: isinstance(thing, TargetPlugin),
-    {"vdlc": "autotensor.vdlc:PLUGIN"},  # a target of ours needs no metadata to be found
+    {"vdlc": "autotensor.vdlc:PLUGIN"},  # our own target is found without metadata
     TargetError,
 )
 

@@ -1,13 +1,13 @@
 """The features of a processor that is known by its name only: from LLVM's own tables, never from this
 machine.
 
-llvmlite has no function that lists the features of a name. LLVM's inliner shows them: it moves a function
-into another one only if the processor of that has all features which the first may use.
+llvmlite has no function that lists the features of a name. LLVM's inliner shows them: it inlines a function
+only if the processor of the caller has all features that the function may use.
 
-    all()  of the processor ──calls──▶ f0() which may use avx2        its store is in all() now: it has avx2
+    all()  of the processor ──calls──▶ f0() which may use avx2        now inlined: the processor has avx2
                                        f1() which may use avx512f     still called: it lacks avx512f
 
-Names that are not well known are looked up in a child, because LLVM ends the process at some.
+Names that are not well known are looked up in a child, because LLVM ends the process for some names.
 Source: LLVM, `X86TTIImpl::areInlineCompatible`, and those of AArch64 and RISC-V.
 """
 
@@ -27,12 +27,12 @@ from autotensor.base.python_path import python_path
 class Family:
     """Processors of one instruction set."""
 
-    triple: str  # of Linux
-    plain: str  # LLVM's name of the least of them
-    asked: tuple[str, ...]  # features, in LLVM's names
-    without: str = ""  # what LLVM gives the least one, though others lack it
-    names: str = "$^"  # of its processors, as an expression; what no family claims is x86-64
-    known: tuple[str, ...] = ()  # names at which LLVM does not end the process
+    triple: str  # the triple for Linux
+    plain: str  # LLVM's name of the processor with the fewest features
+    asked: tuple[str, ...]  # the features to look for, in LLVM's names
+    without: str = ""  # features that LLVM gives the plain processor, though others lack them
+    names: str = "$^"  # a regular expression for names of its processors; all other names are x86-64
+    known: tuple[str, ...] = ()  # names for which LLVM does not end the process
 
 
 FAMILIES = {
@@ -88,8 +88,8 @@ def family_named(cpu: str) -> str:
 
 
 def vector_limits(features: frozenset[str]) -> tuple[int, int]:
-    """Bytes of a vector register, and how many there are. For vectors of any length the least one is taken
-    (SVE, RISC-V's V: 16 bytes), because kernels are written for one length.
+    """The bytes of a vector register, and the number of registers. If the length is not fixed (SVE, RISC-V's
+    V), the least length is taken, 16 bytes, because kernels are written for one length.
 
     >>> vector_limits(frozenset({"avx", "avx2"}))
     (32, 16)
@@ -103,8 +103,9 @@ def vector_limits(features: frozenset[str]) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def features_named(family: str, cpu: str) -> frozenset[str]:
-    """Those of `Family.asked` that a processor has; none of an instruction set that is not in the table, or
-    of a name that LLVM does not have (`objection` says so, and compiling for it is refused)."""
+    """The features in `Family.asked` that a processor has. There are none for an instruction set that is not
+    in the table, and none for a name that LLVM does not have (`objection` says so, and compiling for it
+    raises an error)."""
     if family not in FAMILIES:
         return frozenset()
     if cpu in (*FAMILIES[family].known, FAMILIES[family].plain):
@@ -113,7 +114,7 @@ def features_named(family: str, cpu: str) -> frozenset[str]:
 
 
 def objection(family: str, triple: str, cpu: str, features: str = "") -> str:
-    """The sentence on a processor, a feature or a triple that LLVM does not have; "" if it has them all.
+    """A sentence about a processor, a feature or a triple that LLVM does not have; "" if LLVM has all three.
 
     LLVM itself warns, ignores the name and compiles for the least processor of the family.
 
@@ -179,7 +180,8 @@ def _asked(family: str, cpu: str, features: str = "") -> frozenset[str]:
 
 
 def _question(family: Family, cpu: str) -> str:
-    """A function of the processor, and one for each feature that it calls; see this module's picture."""
+    """The LLVM text of the picture in this module's docstring: a function of the processor, which calls one
+    function for each feature."""
     calls = "".join(f"  call void @f{n}(ptr %p)\n" for n in range(len(family.asked)))
     features = "".join(
         f"define internal void @f{n}(ptr %p) #{n + 1} {{\n  store volatile i32 {n}, ptr %p\n  ret void\n}}\n"
@@ -191,7 +193,7 @@ def _question(family: Family, cpu: str) -> str:
 
 
 def main() -> None:
-    """Prints what a processor has, for a process that does not want to end with this one."""
+    """Prints a processor's features. A parent runs this as a child, because LLVM may end the process."""
     print(*_asked(*sys.argv[1:4]))
 
 

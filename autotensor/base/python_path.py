@@ -1,4 +1,4 @@
-"""Where a child that runs Python looks for modules."""
+"""The folders in which a child that runs Python looks for modules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def python_path(first: Sequence[str] = ()) -> str:
-    """PYTHONPATH of a child: `first`, what ours says, and where this package lies.
+    """PYTHONPATH of a child: `first`, the PYTHONPATH of this process, and the folder of this package.
 
-    Empty entries, as a colon at the end leaves one, mean the current folder to Python: they are left out.
+    Empty entries (a colon at the end makes one) mean the current folder to Python, so they are left out.
     """
     root = str(Path(__file__).resolve().parents[2])
     said = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -1,4 +1,4 @@
-"""Registry: named things that register themselves where they are defined.
+"""Registry: named objects that are registered where they are defined.
 
 OPERATORS: Registry[Operator] = Registry("operator")
 
@@ -19,18 +19,18 @@ from autotensor.base.errors import InputError
 T = TypeVar("T")
 U = TypeVar("U")
 
-MANY = 16  # names: more are not listed behind a guess
+MANY = 16  # if there are more names than this, they are not listed after a guess
 
 
 class Registry(Generic[T]):
-    """Name → thing, in sorted order of names; a name is given once."""
+    """Name → object, in sorted order of names. A name is given once."""
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind  # what the things are, for messages
+        self.kind = kind  # the kind of the objects, for messages
         self._things: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[U], U]:
-        """Decorator that files what it decorates under `name` and returns it."""
+        """A decorator that registers the decorated object under `name` and returns the object."""
 
         def file(thing: U) -> U:
             self.add(name, thing)  # type: ignore[arg-type]  # U is T; two variables keep its exact type
@@ -39,14 +39,14 @@ class Registry(Generic[T]):
         return file
 
     def add(self, name: str, thing: T) -> T:
-        """File `thing` under `name`. Raises InputError if the name is taken by another."""
+        """Registers `thing` under `name`. Raises InputError if another object has this name."""
         if name in self._things and self._things[name] is not thing:
             raise InputError(f"{self.kind} {name!r} is registered twice.")
         self._things[name] = thing
         return thing
 
     def get(self, name: str) -> T:
-        """The thing of that name. Raises InputError with the nearest name."""
+        """The object with that name. Raises InputError with the nearest name."""
         if name in self._things:
             return self._things[name]
         raise InputError(f"{self.kind} {name!r} is unknown.", fix=suggest(name, self.names()))
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
 
 
 def suggest(name: str, known: tuple[str, ...]) -> str:
-    """The sentence that helps after a wrong name: the nearest one, and all unless they would hide it.
+    """Advice after a wrong name: the nearest name, then all names, unless they are so many that they hide it.
 
     >>> suggest("rleu", ("gelu", "relu"))
     "Did you mean 'relu'? Known: gelu, relu."
@@ -80,6 +80,6 @@ def suggest(name: str, known: tuple[str, ...]) -> str:
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """The question alone, for where there are too many to list; "" if none is near."""
+    """The question with the nearest name, without a list of names; "" if no name is near."""
     found = difflib.get_close_matches(name, known, n=1)
     return f"Did you mean {found[0]!r}? " if found else ""

@@ -1,9 +1,9 @@
-"""Which code is running: a hash of its source, for files that are kept between runs and must not outlive a
+"""A hash of the source of the running code, for files that are kept between runs and must not outlive a
 change.
 
     source_digest((folder, …)) ──▶ "3fa9…"
 
-"" where there is no source to read.
+The hash is "" if there is no source to read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 @lru_cache(maxsize=8)
 def source_digest(folders: tuple[Path, ...]) -> str:
-    """A hash of all Python files below the folders (or the files themselves), names and contents; read once a
-    process. "" if a folder has none: unknown versions must not look equal.
+    """A hash of all Python files below the folders (or of given files), of their names and contents. They are
+    read once per process. "" if a folder has no files: unknown versions must not look equal.
 
-    Contents, not dates: 3 MB take 30 ms, and a date may be anything after a copy.
+    Contents are hashed, not dates: 3 MB take 30 ms, and a copy may change the dates.
     """
     digest = hashlib.sha256()
     for folder in folders:

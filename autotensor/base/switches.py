@@ -1,4 +1,4 @@
-"""Every environment variable that autotensor listens to, typed and documented, in one table.
+"""Every environment variable that autotensor reads, typed and documented, in one table.
 
     switches.debug()                       value of AUTOTENSOR_DEBUG now
     with switches.override(debug=3): …     another value inside the block, in this thread or task only
@@ -28,7 +28,7 @@ _UNSET = object()
 
 @dataclass(frozen=True, slots=True)
 class Switch(Generic[T]):
-    """One variable; call it for its value."""
+    """One variable. A call gives its value."""
 
     name: str  # as in `override(name=…)`; the variable is AUTOTENSOR_NAME
     default: T

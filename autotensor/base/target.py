@@ -1,10 +1,10 @@
 """Targets: a description of the machine that code is made for, as data.
 
-`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, whose limits LLVM's
-tables know (`processor_features.py`), and so are `parse("llvm -mtriple=riscv64-linux-gnu")`,
-`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is opened. OpenCL means this processor, with its
-vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; The
-tuning log files records under `key()`.
+`parse("llvm")` is this machine. `parse("llvm -mcpu=znver4 -threads=2")` is a stated machine, whose limits
+come from LLVM's tables (`processor_features.py`). `parse("llvm -mtriple=riscv64-linux-gnu")`,
+`parse("cuda -arch=sm_80")` and `parse("opencl")` are stated machines, too: no device is opened. OpenCL means
+this processor, with its vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks
+read the limits. The tuning log keeps records under `key()`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from autotensor.base.processor_features import (
 )
 
 KINDS = OWN
-HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # numerics of models: the type that weights are rounded to
+HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # numerics of models → the type that weights are rounded to
 NUMERICS = ("fast", "strict", *HALVES)
 DENORMALS = ("keep", "flush")
 GPU_KINDS = ("cuda", "opencl")
 OPENCL_DEVICES = ("cpu", "gpu")
-OPENCL_WARP = 32  # threads that run together on a card: of NVIDIA's, and of AMD's since RDNA
+OPENCL_WARP = 32  # threads that run together on cards of NVIDIA, and on cards of AMD since RDNA
 
-# (multiprocessors, shared bytes one block may have, L2 bytes) by compute capability, of its largest card.
+# (multiprocessors, shared bytes one block may have, L2 bytes) of the largest card of a compute capability.
 # Source: CUDA C++ programming guide, "Technical specifications per compute capability"; data sheets.
 CUDA_ARCHS = {
     "sm_70": (80, 96 << 10, 6 << 20),
@@ -55,9 +55,10 @@ CUDA_ARCHS = {
 DEFAULT_ARCH = "sm_80"
 CUDA_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
 CUDA_BLOCK = (1024, 1024, 64)  # threads along x, y, z
-# The least fraction of a core, beyond whole ones, for which a quota gets one more thread, although the system
-# then stops the team in each period. Mean time of a call, two threads over one: at a quota of 1.5 cores
-# ResNet-18 0.80, MobileNetV2 0.77 (99th percentile 30 ms later); at 1.25 0.95 and 1.01 (Zen 4, 2026-11).
+# If a quota is at least this fraction of a core above a whole number of cores, one more thread is used,
+# although the system then stops the team in each period. Mean time of a call with two threads over that with
+# one: at a quota of 1.5 cores 0.80 for ResNet-18 and 0.77 for MobileNetV2 (the 99th percentile is 30 ms
+# later); at 1.25 cores 0.95 and 1.01 (Zen 4, 2026-11).
 TEAM_FROM = 0.5
 
 
@@ -66,21 +67,21 @@ class Target:
     """One kind of device and its limits; sizes in bytes."""
 
     kind: str
-    arch: str = ""  # LLVM CPU name, or sm_90, …; of OpenCL the name of a platform, "" for any
+    arch: str = ""  # LLVM CPU name, or sm_90, …; for OpenCL the name of a platform, "" for any
     features: str = ""  # LLVM feature string; empty means what `arch` implies
     triple: str = ""  # empty means this host
     num_cores: int = 1  # multiprocessors or compute units of a GPU
-    vector_bytes: int = 16  # of a GPU: the widest access of one thread
+    vector_bytes: int = 16  # for a GPU: the widest access of one thread
     vector_registers: int = 16
-    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20)  # L1 data, L2, L3, …, of one core's view
+    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20)  # L1 data, L2, L3, …, as one core sees them
     warp_size: int = 1
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
-    # "strict" forbids algorithms that round differently, though gated (Winograd); those of HALVES are fast,
-    # and round the weights of models (`graph/rules`)
+    # "strict" forbids algorithms that round differently (Winograd), although their errors are checked.
+    # "bf16" and "fp16" are like "fast", and also round the weights of models (`graph/rules`).
     numerics: str = "fast"
-    denormals: str = "keep"  # "flush" takes them for zeros, and makes zeros instead of them
-    keep_float32: tuple[str, ...] = ()  # names of layers that numerics of HALVES leave as they are
+    denormals: str = "keep"  # "flush" reads denormal numbers as zeros, and writes zeros for them
+    keep_float32: tuple[str, ...] = ()  # names of layers that "bf16" and "fp16" do not round
 
     def __post_init__(self) -> None:
         if " " in self.kind:
@@ -91,7 +92,7 @@ class Target:
 
     @staticmethod
     def parse(text: str | Target | None = None) -> Target:
-        """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""
+        """The target of a text such as "llvm -threads=2"; see `parse` of this module."""
         return parse(text)
 
     @property
@@ -119,14 +120,14 @@ class Target:
 
     @property
     def capability(self) -> int:
-        """Compute capability of a CUDA target, 80 for 8.0; 0 where it is not known, and of others."""
+        """Compute capability of a CUDA target, 80 for 8.0; 0 if it is not known, and for other targets."""
         number = self.arch.removeprefix("sm_")
         return int(number) if self.kind == "cuda" and number.isdigit() else 0
 
     def processor(self) -> Target:
-        """The target whose schedules suit this one: where blocks run on cores, those of the same processor.
+        """The target whose schedules suit this one. If blocks run on cores, this is the processor's target.
 
-        Without its features: kernels are source text, so no instruction of its own can be meant.
+        It has no features: kernels are source text, so they cannot name an instruction of the processor.
         """
         return replace(self, kind="llvm", arch=host().arch) if self.on_cores else self
 
@@ -148,7 +149,7 @@ class Target:
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Target:
-        """The target of its fields, in which JSON has made lists of tuples."""
+        """The target with these fields; JSON has made lists of the tuples."""
         plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
         return Target(**plain)
 
@@ -158,28 +159,29 @@ class Target:
 
     @property
     def sum_registers(self) -> int:
-        """Vector registers for sums of products and what they read: all, where one instruction multiplies
-        and adds; else a product waits in one of its own (15 of 16 for x86-64-v2).
+        """Vector registers for sums of products and for their operands. If one instruction multiplies and
+        adds, these are all registers. Otherwise one register holds a product (15 of 16 for x86-64-v2).
         """
         return self.vector_registers - (not fuses_multiply_add(self))
 
     def with_threads(self, threads: int) -> Target:
-        """The same for another number of threads."""
+        """The same target with another number of threads."""
         return replace(self, num_cores=threads)
 
 
-_FIRST = ("-arch", "-platform", "-device")  # options that say which target the others change
+_FIRST = ("-arch", "-platform", "-device")  # options that choose the target, which the other options change
 
 
 def parse(text: str | Target | None = None) -> Target:
-    """Target from its spelling; None or "llvm" is this host.
+    """The target of a text; None or "llvm" is this host.
 
-    Options of "llvm": `-mcpu=NAME`, `-mtriple=TRIPLE` (the least processor of it, if none is named),
-    `-mattr=FEATURES` (all that it has), `-threads=N` (as many as here), `-denormals=keep|flush`. For "cuda":
-    `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl": `-cores=N`
-    (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
-    `-numerics=fast|strict|bf16|fp16`; of "llvm" in 16 bits `-keep-float32=NAME,…` (layers). In any order.
-    Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
+    Options of "llvm": `-mcpu=NAME`, `-mtriple=TRIPLE` (without a name, the least processor of this triple),
+    `-mattr=FEATURES` (the complete list), `-threads=N` (default: as for this host), `-denormals=keep|flush`.
+    For "cuda": `-arch=sm_80`. For "opencl": `-platform=NAME`, `-device=cpu|gpu`. For "cuda" and "opencl":
+    `-cores=N` (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). For all:
+    `-numerics=fast|strict|bf16|fp16`. For "llvm" with bf16 or fp16: `-keep-float32=NAME,…` (layers). Options
+    may come in any order. Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own
+    options.
     Raises TargetError for an unknown kind or option, and for names that LLVM does not have.
     """
     if isinstance(text, Target):
@@ -246,8 +248,8 @@ def parse(text: str | Target | None = None) -> Target:
 
 
 def _check_names(target: Target) -> None:
-    """Raises TargetError for a triple, processor or feature that LLVM does not have: it would compile for the
-    least processor of the family, with a warning that few would see."""
+    """Raises TargetError for a triple, processor or feature that LLVM does not have. LLVM itself would
+    compile for the least processor of the family, with a warning that few people would see."""
     triple = target.triple or host().triple
     sentence = objection(family_of(triple), triple, target.arch, target.features)
     if sentence:
@@ -275,7 +277,7 @@ def gpu(kind: str, arch: str = "") -> Target:
 
 
 def opencl(platform: str = "", device: str = "cpu") -> Target:
-    """OpenCL on this processor, with its vectors and caches, or on a card with the limits that all have."""
+    """OpenCL on this processor, with its vectors and caches, or on a card, with limits of all cards."""
     if device == "cpu":
         return replace(
             host(),
@@ -330,7 +332,7 @@ def host() -> Target:
 
     features = llvm.get_host_cpu_features()
     if any(features.get(name) for name in TILES) and not may_use_tiles():
-        features.update(dict.fromkeys(TILES, False))  # what the system keeps from us is as good as not there
+        features.update(dict.fromkeys(TILES, False))  # features that the system does not grant are not used
     width, registers = vector_limits(frozenset(name for name, has in features.items() if has))
     return Target(
         kind="llvm",
@@ -345,9 +347,10 @@ def host() -> Target:
 
 
 def _named(arch: str, triple: str) -> Target:
-    """A stated processor, of which a name is known, or a triple only: limits are from LLVM's tables.
+    """The target of a processor's name, or of a triple only. Its limits are from LLVM's tables.
 
-    The number of threads is not a limit of a processor: as many as here, unless `-threads` says another one.
+    A processor's name says nothing about the number of threads. It is that of this host, unless `-threads`
+    gives another one.
     """
     here = host()
     if arch == "native":
@@ -382,24 +385,24 @@ def features_of(target: Target) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def fuses_multiply_add(target: Target) -> bool:
-    """Whether the processor multiplies and adds in one instruction; of x86 some do not."""
+    """Whether the processor multiplies and adds in one instruction; some x86 processors do not."""
     x86 = family_of(target.triple or host().triple) == "x86_64"
     return target.kind != "llvm" or not x86 or "fma" in features_of(target)
 
 
 @lru_cache(maxsize=64)
 def spreads_loads(target: Target) -> bool:
-    """Whether a load fills a register with one element; x86 without AVX takes a shuffle more."""
+    """Whether one load can fill a register with copies of an element; x86 without AVX needs a shuffle."""
     x86 = family_of(target.triple or host().triple) == "x86_64"
     return target.kind != "llvm" or not x86 or "avx" in features_of(target)
 
 
 def switched(target: Target) -> str:
-    """Features as LLVM takes them: a list that was stated is all that the processor has, so what its name
-    would add is switched off first."""
+    """Features as LLVM takes them. A stated list is complete, so features that the processor's name would add
+    are switched off first."""
     listed = target.features.split(",")
     if not all(f.startswith(("+", "-")) for f in listed):
-        return target.features  # "", or what LLVM refuses
+        return target.features  # "", or a text that LLVM refuses
     named = features_named(family_of(target.triple or host().triple), target.arch)
     stated = {f[1:] for f in listed}
     return ",".join([*(f"-{name}" for name in sorted(named - stated)), target.features])
@@ -414,16 +417,16 @@ def default_threads() -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, as far as its control group's quota of time lets it use them."""
+    """Cores that this process may run on, but no more than the time quota of its control group allows."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
     return max(1, allowed if quota is None else min(allowed, whole_cores(quota)))
 
 
 def whole_cores(quota: float) -> int:
-    """Threads that are fastest under a quota of so many cores' time.
+    """The fastest number of threads under a quota of so many cores.
 
-    A larger team is stopped for a part of each period; TEAM_FROM says from when on it is faster all the same.
+    A larger team is stopped for a part of each period; from TEAM_FROM on, it is nevertheless faster.
 
     >>> whole_cores(0.2), whole_cores(1.0), whole_cores(1.5), whole_cores(3.75)
     (1, 1, 2, 4)
@@ -433,7 +436,7 @@ def whole_cores(quota: float) -> int:
 
 @lru_cache(maxsize=1)
 def host_caches() -> tuple[int, ...]:
-    """Data cache sizes in bytes, nearest first, from sysfs; a common guess where there is none."""
+    """Data cache sizes in bytes, nearest first, from sysfs; a common guess if sysfs has none."""
     found: dict[int, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:

@@ -1,6 +1,6 @@
-"""Extents on the command line: numbers, and ranges, any number of which a compiled model takes.
+"""Extents on the command line: numbers and ranges. A compiled model takes every number of a range.
 
-8      1..8      8..512/8 (in steps of 8)      n:1..8 (by a name that other inputs may have, too)
+8      1..8      8..512/8 (in steps of 8)      n:1..8 (with a name, which other inputs may use, too)
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Files as a model's inputs, photos among them, and the names of ImageNet's classes.
+"""Reads files, photos among them, as a model's inputs; has the names of ImageNet's classes.
 
     photo.jpg ──resize, crop the middle──▶ [3, H, W] in 0…1 ──(x - mean) / std──▶ float32[1, 3, H, W]
 
-The same steps as torchvision's for these models: shorter side to 256 (for 224), bilinear, ImageNet's mean
-and deviation.
+The steps are those of torchvision for these models: the shorter side is resized to 256 (for a crop of 224),
+bilinearly, and the values are normalised by ImageNet's mean and deviation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-MARGIN = 256 / 224  # size of the resized image over that of the crop
+MARGIN = 256 / 224  # size of the resized image over the size of the crop
 PHOTOS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
@@ -151,5 +151,5 @@ def imagenet_classes() -> tuple[str, ...]:
 
 
 def class_name(index: int, count: int) -> str:
-    """The name of a class out of `count`: ImageNet's for a thousand, else its number."""
+    """The name of a class out of `count`: for a thousand classes ImageNet's name, else the index."""
     return imagenet_classes()[index] if count == 1000 else f"class {index}"

@@ -298,5 +298,5 @@ def open_module(
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for a call's arguments."""
     if not isinstance(module, Function):
-        return list(sample_inputs(module.args, lambda _: None, seed))  # indices are found out by a run only
+        return list(sample_inputs(module.args, lambda _: None, seed))  # only a run finds indices
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

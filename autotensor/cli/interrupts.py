@@ -35,7 +35,7 @@ class Interrupts:
 
     @property
     def code(self) -> int:
-        """Exit code by the shell's custom: 130 after SIGINT, 143 after SIGTERM; 0 if none came."""
+        """The exit code that shells expect: 130 after SIGINT, 143 after SIGTERM; 0 without a signal."""
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> Self:

@@ -166,7 +166,7 @@ def _fail(sentence: str, code: int) -> int:
 
 def _debugging() -> bool:
     level = os.environ.get("AUTOTENSOR_DEBUG", "").strip()
-    return level.isdecimal() and int(level) > 0  # another value is the error, said in one sentence
+    return level.isdecimal() and int(level) > 0  # another value is an error, which one sentence reports
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Help for terminals of fewer than 80 columns; Typer's own is never narrower than 50."""
+"""Help for terminals of fewer than 80 columns; Typer's own help is never narrower than 50 columns."""
 
 from __future__ import annotations
 

@@ -314,13 +314,13 @@ def warn_of_threads(threads: int | None) -> None:
 
 
 def target_of(text: str | None, threads: int | None, more: Mapping[str, str] | None = None) -> Target:
-    """The target of --target and --threads; more: of its options that have one of their own here."""
+    """The target of --target and --threads. more: values of further options that belong to the target."""
     import shlex
 
     from autotensor.base import switches
     from autotensor.base.target import parse
 
-    if text is None or "-mcpu" not in text:  # else it may be another machine's
+    if text is None or "-mcpu" not in text:  # otherwise it may be another machine
         warn_of_threads(threads)
     options = "".join(f" -{name}={shlex.quote(value)}" for name, value in (more or {}).items())
     found = parse(f"{text or 'llvm'}{options}" if options else text)

@@ -15,7 +15,7 @@ from autotensor.insight.text_width import columns, fold
 
 GAP = "  "
 LEAST_TEXT = 12  # least width, in characters, of a column of folded text
-MOST_LINES = 4  # of a folded cell; a table that needs more is printed row by row
+MOST_LINES = 4  # most lines of a folded cell; a table that needs more is printed row by row
 NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
 GLUE = "\u00a0"  # a space at which no line is folded
 PAGE = 100  # columns of running text where there is no terminal
@@ -104,7 +104,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], texts: Collection[int]) ->
 
 
 class _Words(textwrap.TextWrapper):
-    """Folds text; a word that is wider than a line is divided behind an underscore, if it has one.
+    """Folds text; a word that is wider than a line is divided after an underscore, if it has one.
 
     >>> _Words(12).wrap("global_avg_pool2d 7x7")
     ['global_avg_', 'pool2d 7x7']

@@ -26,8 +26,8 @@ def measured_peak(db: str | None, target: Target) -> float | None:
 def rate_lines(
     rates: Mapping[str, Mapping[str, Any]], target: Target, width: int | None = None
 ) -> Iterator[str]:
-    """Lines of text about the rates. rates: name → value, unit, time of measurement. width: of a line; tables
-    that are wider become sentences."""
+    """Lines of text about the rates. rates: name → value, unit, time of measurement. width: the greatest
+    width of a line; tables that are wider become sentences."""
     values = {name: float(r["value"]) for name, r in rates.items()}
     teams = sorted({int(n.rpartition(".t")[2]) for n in values if n.rpartition(".t")[2].isdigit()})
     if "flops.core" in values:
@@ -76,7 +76,7 @@ def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iter
 def _bandwidths(
     values: Mapping[str, float], teams: list[int], kind: str, title: str, width: int | None
 ) -> Iterator[str]:
-    """A table of the bandwidths of teams, reading or reading and writing, by level."""
+    """A table of bandwidths by team and memory level. kind: "bandwidth" (only reading), or "copying"."""
     levels = sorted(
         {n.removeprefix(f"{kind}.").partition(".")[0] for n in values if n.startswith(f"{kind}.")}
     )

@@ -17,14 +17,14 @@ def prepare() -> None:
     """Set up standard output and error so that no character makes them fail.
 
     A stream that was closed before the process began (`>&-`) becomes the null device. A character that the
-    encoding lacks (most of them under LC_ALL=C) is written as similar ASCII if the table above has one, else
-    as `\\uXXXX`. Bytes of file names that are not text become `\\uXXXX`, too.
+    encoding lacks (as LC_ALL=C lacks most) is written as similar ASCII text if ASCII has an entry for it,
+    else as `\\uXXXX`. Bytes of file names that are not text become `\\uXXXX`, too.
     """
     codecs.register_error(HANDLER, _plain)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # stays open
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
 

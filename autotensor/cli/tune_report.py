@@ -41,7 +41,7 @@ def describe(
     interrupted: bool,
     others_cores: float,
 ) -> dict[str, Any]:
-    """The whole result as JSON data, in seconds and operations a second.
+    """The whole result as JSON data, in seconds and operations per second.
 
     others_cores: cores that other programs used during the run, on average.
     """
@@ -125,7 +125,7 @@ def print_report(d: Mapping[str, Any]) -> None:
 
 
 def use(file: str, inputs: Sequence[str]) -> str:
-    """Python code that loads and calls a file; inputs: each as `x: float32[1, 784]`."""
+    """Python code that loads and calls a file. inputs: texts like `x: float32[1, 784]`."""
     names = ", ".join(identifier(i.split(":")[0]) for i in inputs)
     return f"import autotensor as at\ny = at.load({json.dumps(file, ensure_ascii=False)})({names})"
 

@@ -38,7 +38,7 @@ _TVMC = {  # option of tvmc → what to do instead
 
 
 def usage_sentence(error: Exception, message: str, command: str) -> str:
-    """The error and its remedy. message: Typer's text of the error. command: of which `--help` tells more.
+    """The error and its remedy. message: Typer's text of the error. command: `COMMAND --help` tells more.
 
     >>> usage_sentence(ValueError(), "'--n': Input should be greater than or equal to 1.", "autotensor tune")
     "'--n': it must be at least 1. See `autotensor tune --help`."
@@ -46,7 +46,7 @@ def usage_sentence(error: Exception, message: str, command: str) -> str:
     for pattern, plain in _PLAIN:
         message = pattern.sub(plain, message)
     option = getattr(error, "option_name", "")
-    if type(error).__name__ == "NoSuchOption":  # of Typer, or of Click by Typer's version
+    if type(error).__name__ == "NoSuchOption":  # of Typer or of Click, depending on Typer's version
         near = "" if option in _TVMC else nearest(option, tuple(getattr(error, "possibilities", None) or ()))
         message = f"No such option: {option}. {near}"
     advice = _TVMC.get(option, f"See `{command} --help`.")

@@ -40,7 +40,7 @@ def picture(w: WatchedRun, width: int, height: int) -> str:
 
 
 def counts(w: WatchedRun) -> str:
-    """The number of trials, of failures and of rejected ones."""
+    """The numbers of trials, failed trials and rejected trials."""
     rejected = w.statuses[Status.REJECTED]
     parts = [
         counted(w.trials, "trial"),
@@ -51,7 +51,7 @@ def counts(w: WatchedRun) -> str:
 
 
 def state(w: WatchedRun) -> str:
-    """Whether the run goes on, its duration, its trials a second."""
+    """Whether the run goes on, its duration, its trials per second."""
     speed = [f"{w.rate:.1f} trials/s"] if w.rate is not None and w.running else []
     return ", ".join([w.standing, clock(w.elapsed_s), *speed])
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from autotensor.search.measuring.measure_request import MeasureResult
     from tuning_db import TrialStore
 
-ABLATION_SAMPLES = 9  # of each variant that is not clearly slow
+ABLATION_SAMPLES = 9  # samples of each variant that is not clearly slow
 
 
 def explained(
@@ -50,7 +50,7 @@ def explained(
     if found.trial is not None:
         if default:
             raise typer.BadParameter("it is for tasks; a trial was given.", param_hint="'--default'")
-        assert store is not None  # the trial is from it
+        assert store is not None  # the trial comes from the log
         subject = of_trial(store, found.trial, found.workload)
     else:
         subject = of_schedule(found.workload, where, store, default=default)
@@ -170,7 +170,7 @@ def _algorithm(s: Subject) -> str:
 
 
 def ablation_document(whole: MeasureResult, found: tuple[Ablated, ...]) -> dict[str, Any]:
-    """Times measured now, comparable only with each other."""
+    """The times that were measured now, which are comparable only with each other."""
 
     return {
         "whole_s": median(whole.seconds) if whole.ok else None,

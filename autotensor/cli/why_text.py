@@ -13,9 +13,9 @@ from autotensor.insight.units import amount, gflops, micros, percent, size
 
 SURE = 1.645  # standard deviations that hold 90 % of a normal distribution
 TOP = 6  # features of the model that are shown
-OPERANDS = 4  # of a stage with a column each; if there are more, the smallest share one
+OPERANDS = 4  # most columns for operands of a stage; if there are more, the smallest operands share one
 OTHERS = "others"
-LEFT_OUT = "left out"  # as the ablation calls it
+LEFT_OUT = "left out"  # the ablation's word for a step that is left out
 
 
 def print_schedule(d: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ def _print_loops(found: Mapping[str, Any]) -> None:
 
 
 def _shown(found: Mapping[str, Any]) -> tuple[list[str], Any]:
-    """Names of the operands that get a column, and a function from the values of all to these columns."""
+    """The names of the columns for operands, and a function from all operands' values to these columns."""
     names = list(found["operands"])
     if len(names) <= OPERANDS:
         return names, list
@@ -224,7 +224,7 @@ def _numbers(w: Mapping[str, Any]) -> str:
 
 
 def _instead(w: Mapping[str, Any]) -> str:
-    """The call that is left out, or what it is given instead."""
+    """The call that is left out, or the call with its other argument."""
     if w["how"] in ("", LEFT_OUT):
         return "; ".join(w["calls"])
     return w["how"] if "=" in w["how"] else f"{'; '.join(w['calls'])} with {w['how']}"

@@ -1,14 +1,14 @@
 """Jobs done on all cores: this process takes them from the front of the list, children from its end.
 
-    k0 k1 k2 …        … k17 k18        what the cache has is not among them
+    k0 k1 k2 …        … k17 k18        jobs whose results are cached are not in it
     └─▶ this process      child ◀─┘
 
-Lowering is Python, which keeps one core busy for each process. A child serves about a second after its start;
-this process compiles meanwhile, and does not wait for a child that has not begun. A job that fails in a child
-is compiled here again: so the error is the same with and without children.
+Lowering is Python, which keeps one core busy for each process. A child takes about a second to start;
+meanwhile this process compiles, and it does not wait for a child that has not begun. A job that fails in a
+child is compiled again in this process, so that the error is the same with and without children.
 
-In the background of a process that has other work (`aside`) children alone compile: a thread that lowers
-would hold up all others of its process, for Python runs one at a time.
+In the background of a process that has other work (`aside`), only children compile. A thread that lowers
+would hold up all other threads of its process, because Python runs one thread at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 
 WORKER = "autotensor.compiling.compile_worker"
-JOBS_EACH = 4  # for every process at least: a child's start takes as long as three or four kernels
+JOBS_EACH = 4  # least number of jobs for each process: a child starts in the time of three or four jobs
 MOST_CHILDREN = 15  # each takes 150 MB
 TIMEOUT_S = 600.0
 
@@ -68,13 +68,13 @@ class Job:
 def compile_jobs(jobs: Sequence[Job], cache: ObjectCache, aside: bool = False) -> list[Artifact]:
     """The artifacts of jobs, in order: from the cache, or compiled and kept there.
 
-    aside: this process compiles only what children cannot.
+    aside: this process compiles only the jobs that children cannot compile.
     Raises as `compile_workload` does, for the first job that cannot be compiled.
     """
     keys = [job.key() for job in jobs]
     made = {n: found for n, key in enumerate(keys) if (found := recalled(key, cache)) is not None}
     left = [n for n in range(len(jobs)) if n not in made]
-    told = [n for n in left if keys[n]]  # without a key: code of the user's has a part in it
+    told = [n for n in left if keys[n]]  # a job without a key may depend on the user's code
     processes = min(usable_cores(), len(told) // JOBS_EACH)
     children = min(max(processes, bool(told)) if aside else processes - 1, MOST_CHILDREN)
     with _Helpers(jobs, keys, told, cache, children) as helpers:
@@ -93,13 +93,13 @@ class _Helpers:
     def __init__(
         self, jobs: Sequence[Job], keys: Sequence[str], told: Sequence[int], cache: ObjectCache, children: int
     ) -> None:
-        """told: the numbers of the jobs that children may take. children: how many there are to be."""
+        """told: the indices of the jobs that children may take. children: the number of children to start."""
         self._jobs, self._keys, self._cache = jobs, keys, cache
         self._left = deque(told)
         self._busy = 0  # children that compile
-        self._serving = max(children, 0)  # children that are not done
+        self._serving = max(children, 0)  # children that have not finished
         self._made: dict[int, Artifact] = {}
-        self._changed = threading.Condition()  # of the four above
+        self._changed = threading.Condition()  # guards `_left`, `_busy`, `_serving` and `_made`
         self._children = [Child(WORKER) for _ in range(children)]
         self._threads = [
             threading.Thread(target=self._serve, args=(c,), name="autotensor-compile", daemon=True)
@@ -115,12 +115,12 @@ class _Helpers:
         with self._changed:
             self._left.clear()
         for child in self._children:
-            child.stop()  # one that has not begun
+            child.stop()  # it may not have begun yet
         for thread in self._threads:
             thread.join()
 
     def take(self, n: int) -> bool:
-        """Whether this process is to compile that job; no child will then."""
+        """Whether this process may compile job `n`. If so, no child takes that job any more."""
         with self._changed:
             free = n in self._left
             if free:
@@ -128,12 +128,13 @@ class _Helpers:
             return free
 
     def wait(self) -> None:
-        """Until children have taken all jobs, or none is left that could."""
+        """Waits until children have taken all jobs, or no child is left that could take one."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._left and self._serving))
 
     def made(self) -> dict[int, Artifact]:
-        """The children's results, once none is at work. A job that is missing failed there."""
+        """Waits until no child is at work, and gives the children's results. A job that is missing failed in
+        its child."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy)
             return dict(self._made)
@@ -147,7 +148,7 @@ class _Helpers:
                     made = self._asked(child, n)
                 finally:
                     self._give(n, made)
-        except MeasureError as error:  # no process, or no memory, for another one
+        except MeasureError as error:  # there is no process or no memory for another child
             reason = error.what
             log.at(1, lambda: f"compiling: {reason}; going on without")
         finally:

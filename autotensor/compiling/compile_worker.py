@@ -22,7 +22,7 @@ def _handle(line: str) -> str:
     try:
         made = compile_trace(workload.dag, trace, target, request["name"], overlapping=overlapping)
     except AutotensorError:
-        return json.dumps({"packed": None})  # the parent meets it again, with all that can be said
+        return json.dumps({"packed": None})  # the parent compiles it again, and raises the error
     return json.dumps({"packed": base64.b64encode(pack(made)).decode()})
 
 

@@ -4,10 +4,10 @@
     p ──▶   │                                Merge ──▶
             └──────▶ Taken(false) ──▶ y ** 2 ┘
 
-A switch forwards its input to one side. On the other side the value is *dead*, like every node that
-reads it. A merge forwards its one input that is not dead. `cond` writes both: every outer node that a branch
-reads goes through a switch, and nodes without inputs depend on the branch's pivot. A loop runs its condition
-and its body as separate programs until the condition is false.
+A switch forwards its input to one side. On the other side the value is *dead*, like every node that reads it.
+A merge forwards its one input that is not dead. `cond` writes switches and merges: every outer node that a
+branch reads goes through a switch, and all nodes of the branch wait for the switch of the predicate (the
+pivot). A loop runs its condition and its body as separate programs until the condition is false.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotensor.flow.variables import Variable
 
 
 class Switch(Effect):
-    """(data, predicate); read through `Taken`."""
+    """A switch with the inputs data and predicate. Its two sides are `Taken` nodes."""
 
     def __init__(self, data: Node, predicate: Node) -> None:
         super().__init__("switch", data.spec, (data, predicate))
@@ -62,13 +62,13 @@ def _common(inputs: Sequence[Node]) -> Spec:
 
 
 def switch(data: Any, predicate: Any) -> tuple[Node, Node]:
-    """(the data if the predicate is false, the data if it is true); the other one is dead."""
+    """Two nodes: the data if the predicate is false, and the data if it is true. One of the two is dead."""
     made = Switch(as_node(data), _predicate(predicate))
     return Taken(made, False), Taken(made, True)
 
 
 def merge(inputs: Sequence[Any]) -> Node:
-    """The one of the inputs that is not dead."""
+    """The one input that is not dead."""
     return Merge([as_node(x) for x in inputs])
 
 
@@ -82,7 +82,7 @@ def _predicate(value: Any) -> Node:
 def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
     """The result of `true_fn()` if the predicate holds, else that of `false_fn()`; only one is computed.
 
-    Both are called now, to write their branches. Both must give a node, or the same number of nodes.
+    Both functions are called now, to write their branches. They must give the same number of nodes.
     """
     test = _predicate(predicate)
     branches = [_branch(test, True, true_fn), _branch(test, False, false_fn)]
@@ -122,7 +122,7 @@ def _branch(test: Node, side: bool, fn: Callable[[], Any]) -> list[Node]:
 
 
 def _is_data(node: Node, x: Node) -> bool:
-    """Whether the node reads x as data. Variables do not count, so that it sees assignments in the branch."""
+    """Whether the node reads x as data. Variables do not count: a branch must see its own assignments."""
     return not isinstance(x, (Variable, Literal))
 
 
@@ -204,7 +204,7 @@ def while_loop(
 
 
 def producers_first(wanted: Sequence[Node], ends: Iterable[Node] = ()) -> list[Node]:
-    """`wanted` and the nodes below it; inputs and control dependencies come before the nodes that need them.
+    """`wanted` and all nodes that they need. Inputs and control dependencies come before their readers.
 
     ends: nodes whose own inputs are left out.
     """

@@ -3,9 +3,9 @@
     mnist = get_mnist(flatten=True, onehot=True)
     images, labels = mnist.train.next_batch(100)
 
-MNIST itself is read where its four files are on disk (AUTOTENSOR_MNIST names their directory, gzipped or
-not). Elsewhere digits are drawn: seven-segment-like glyphs, moved, thickened and noised by a fixed seed. That
-is said on standard error, once; accuracies on drawn digits say nothing about MNIST.
+MNIST itself is read if AUTOTENSOR_MNIST names the directory of its four files, gzipped or not. Otherwise
+digits are drawn: glyphs of a small bitmap font, moved, thickened and with noise, all by a fixed seed. A
+message on standard error says so, once. Accuracies on drawn digits say nothing about MNIST.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GLYPHS = (
 
 
 class Batches:
-    """Images and labels, given out in order and from the start again."""
+    """Images and labels. `next_batch` gives them in order, and then from the start again."""
 
     def __init__(self, images: Array, labels: Array) -> None:
         self.images = images
@@ -58,7 +58,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """train and test; `drawn`: they are not MNIST."""
+    """Digits for training and for test. `drawn` is True if they are not MNIST's."""
 
     train: Batches
     test: Batches
@@ -121,7 +121,7 @@ def _read(folder: Path) -> tuple[Array, Array, Array, Array]:
 
 
 def _idx(path: Path) -> Array:
-    """An IDX file: two zero bytes, the type (8: unsigned bytes), the rank, the extents, the elements."""
+    """Reads an IDX file: two zero bytes, type (8: unsigned bytes), rank, extents, elements."""
     packed = path.with_name(f"{path.name}.gz")
     if not path.exists() and not packed.exists():
         raise InputError(

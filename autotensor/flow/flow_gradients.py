@@ -2,8 +2,8 @@
 
     [dW, db] = flow.gradients(loss, [W, b])
 
-What is added is one node for each gradient; it becomes the backward operators when shapes are known, and only
-those that are fetched do.
+One node is added for each gradient. It becomes the backward operators when shapes are known, and only in runs
+that need it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from autotensor.graph.ir import GraphNode
 
 
 class Gradient(Operation):
-    """The gradient of the sum of `ys` by `x`; of type and shape of x.
+    """The gradient of the sum of `ys` by `x`. It has the type and shape of x.
 
-    inputs: ys, then x, then one adjoint for each of ys or none.
+    inputs: ys, then x, then the adjoints of ys, if they are given.
     """
 
     def __init__(self, ys: Sequence[Node], x: Node, seeds: Sequence[Node]) -> None:
@@ -40,19 +40,20 @@ class Gradient(Operation):
 
 
 class Stopped(Operation):
-    """Its input, of which differentiation sees nothing; the session makes a value of its own of it."""
+    """Its input, as a leaf, so that differentiation does not go through it."""
 
     def __init__(self, x: Node) -> None:
         super().__init__("stop_gradient", lambda node: node, (x,), x.spec)
 
 
 def stop_gradient(x: Any) -> Node:
-    """x, which passes no gradient on: a copy that differentiation sees as data."""
+    """A copy of x that passes no gradient on: differentiation sees it as data."""
     return Stopped(as_node(x))
 
 
 def _check_loops(of: list[Node], by: list[Node]) -> None:
-    """A gradient through a loop is made of numbers (`loops.py`): its own would silently lack a part."""
+    """Raises GraphError for a gradient of a gradient that goes through a loop. The inner gradient is made of
+    arrays (`loops.py`), so the outer one would lack a part."""
     from autotensor.flow.control import Loop, producers_first
 
     below = producers_first(of, ends=by)

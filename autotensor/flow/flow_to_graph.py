@@ -6,9 +6,9 @@
     Merge                           ──▶  its one live input
     Loop                            ──▶  inputs that hold the final values
 
-A predicate is computed when it is met; what is in the branch not taken is never written. All the rest of a
-run is then one program. Without predicates and loops nothing is computed here, and the outcome serves every
-run of the same types.
+A predicate is computed when the lowering comes to it. Nodes of the branch that is not taken are never
+lowered. The rest of a run is then one program. Without predicates and loops, the lowering computes nothing,
+and its result serves every run of the same types.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Compute = Callable[[Sequence[GraphNode], Mapping[GraphNode, Array], Mapping[Grap
 
 
 class Leaves(Protocol):
-    """Where arrays come from in a run."""
+    """The source of arrays in a run."""
 
     def array(self, node: Node) -> Array:
         """The array that a leaf has now."""
@@ -57,14 +57,14 @@ class Lowering:
         self.compute = compute
         self.fed = frozenset(fed)
         self.of: dict[Node, Lowered] = {}
-        self.sources: dict[Input, Node] = {}  # what each leaf is
+        self.sources: dict[Input, Node] = {}  # leaf → its static node
         self.arrays: dict[GraphNode, Array] = {}
         self.defined: dict[GraphNode, GraphNode] = {}
         self.before: dict[Node, frozenset[Assign]] = {}  # assignments that come before a node
-        self.assigned: list[Assign] = []  # those that happen, in order
+        self.assigned: list[Assign] = []  # assignments that happen, in order
         self.hosts: list[Host] = []
-        self.loops: list[LoopRun] = []  # that ran, in order
-        self.dynamic = False  # whether something was computed on the way
+        self.loops: list[LoopRun] = []  # loops that ran, in order
+        self.dynamic = False  # whether something was computed while lowering
         self.events: list[str] = []  # what switches, merges and loops did, for people
 
     def lower(self, order: Sequence[Node]) -> None:
@@ -82,7 +82,7 @@ class Lowering:
         if node in self.fed:
             return found
         for x in (*node.inputs, *node.after):
-            found |= self.before.get(x, found)  # inside a loop, what is before the loop is not here
+            found |= self.before.get(x, found)  # inside a loop, nodes outside it have no entry
             if isinstance(x, Assign) and self.of.get(x) not in (DEAD, None):
                 found |= {x}
         return found
@@ -140,15 +140,16 @@ class Lowering:
         return leaf
 
     def read(self, node: Node, x: Node) -> Lowered:
-        """The value that `node` reads of its input x: for a variable, the last value assigned before
-        `node`."""
+        """The value that `node` reads from its input x. For a variable, this is the last value that was
+        assigned before `node`."""
         if not isinstance(x, Variable) or x in self.fed:
             return self.of[x]
         last = latest(x, [a for a in self.before[node] if a.variable is x], self.before)
         return self.of[x] if last is None else self.of[last]
 
     def _as_seen(self, node: Gradient, x: GraphNode) -> GraphNode:
-        """A gradient is by the variable as the loss read it, which may be before its last assignment."""
+        """The value of x for which the gradient is computed. For a variable, this is the value that the loss
+        read, which may be older than the last assignment."""
         variable = node.inputs[node.count]
         if not isinstance(variable, Variable):
             return x
@@ -175,7 +176,7 @@ class Lowering:
     # -- control -----------------------------------------------------------------------------------------
 
     def numbers(self, nodes: Sequence[GraphNode]) -> list[Array]:
-        """The arrays of nodes, computed now and from now on known."""
+        """Computes the arrays of nodes now, and keeps them."""
         self.dynamic = True
         made = self.compute(nodes, self.arrays, self.defined)
         self.arrays.update(zip(nodes, made, strict=True))
@@ -241,7 +242,7 @@ class Lowering:
     def inside(
         self, loop: Loop, values: Sequence[Array], outer: Mapping[Node, Array], order: Sequence[Node]
     ) -> Lowering:
-        """The loop's condition or body at some values of its variables, as a lowering of its own."""
+        """A separate lowering of the loop's condition or body, for given values of its variables."""
         held: dict[Node, Array] = dict(zip(loop.variables, values, strict=True))
         held.update(outer)
         inner = Lowering(_Held(self.leaves, held), self.compute, held)
@@ -255,7 +256,7 @@ class Lowering:
 
 
 class _Held:
-    """Leaves of a loop's inside: what the loop carries and what it reads from outside."""
+    """The leaves inside a loop: the values that it carries, and the values that it reads from outside."""
 
     def __init__(self, leaves: Leaves, held: Mapping[Node, Array]) -> None:
         self.leaves = leaves

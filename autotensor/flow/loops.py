@@ -1,12 +1,12 @@
-"""Gradients through loops that ran: the turns again, last first.
+"""Gradients through loops that ran: their turns are differentiated, the last turn first.
 
     v0 ──body──▶ v1 ──body──▶ v2 = result         forward: the values at the beginning of every turn are kept
     a0 ◀─slope── a1 ◀─slope── a2 = dy/dresult     backward: each turn's body is differentiated at its values
 
-To the graph behind a loop its results are leaves. So a derivative is made in pieces: by the leaves, then
-through the loop by numbers, then by the loop's first values, as far as earlier loops. A value that a body
-reads from outside gets the sum over all turns. One program serves all turns of one shape; it computes the
-turn's forward pass again, so that memory grows by the loop's variables only.
+In the graph after a loop, the loop's results are leaves. So a derivative is made in three parts: first by
+these leaves, then through the loop with arrays, then by the loop's initial values, back to earlier loops. A
+value that a body reads from outside gets the sum over all turns. One program serves all turns of one shape.
+It computes the turn's forward pass again, so that a turn needs memory only for the loop's variables.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from autotensor.flow.nodes import Array, Node
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import GraphNode, Input, topological
 
-if TYPE_CHECKING:  # the lowering of a run hands itself over: gradients of its loops are lowered by it
+if TYPE_CHECKING:  # that module imports this one
     from autotensor.flow.flow_to_graph import Lowering
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopRun:
-    """A loop as it went in one run."""
+    """A loop and its values in one run."""
 
     loop: Loop
-    initial: tuple[GraphNode, ...]  # of its variables, then of outer values that condition and body read
-    outer: dict[Node, Array]  # the values of the latter
+    initial: tuple[GraphNode, ...]  # its variables' initial values, then outer values that it reads
+    outer: dict[Node, Array]  # outer node that condition or body reads → its value
     turns: tuple[tuple[Array, ...], ...]  # values of the variables at the beginning of each turn
     results: tuple[Input, ...]
 
@@ -64,7 +64,7 @@ def slopes(
 
 
 def _through(lowering: Lowering, run: LoopRun, total: dict[GraphNode, GraphNode]) -> list[Array]:
-    """The adjoints of a loop's first values, floats only, from those of its results."""
+    """The adjoints of a loop's initial values (only of floats), from the adjoints of its results."""
     carried = [n for n, r in enumerate(run.results) if r.dtype.is_float]
     adjoints = lowering.numbers([total[run.results[n]] for n in carried]) if carried else []
     count = len(carried)
@@ -81,7 +81,7 @@ def _through(lowering: Lowering, run: LoopRun, total: dict[GraphNode, GraphNode]
 
 
 def _given(lowering: Lowering, array: Array) -> GraphNode:
-    """A leaf of a run, not a constant: programs are kept for types, not for values."""
+    """The array as a leaf of a run, not as a constant: programs are kept for types, not for values."""
     leaf = graph_input(np.shape(array), str(array.dtype), "adjoint")
     lowering.arrays[leaf] = np.asarray(array)  # a sum of arrays of rank 0 is a scalar
     return leaf

@@ -1,6 +1,6 @@
 """Layers of neural networks for static graphs: `flow.nn`, in TensorFlow 1's and tinyflow's spelling.
 
-Images are NCHW, as in tinyflow; strides and window sizes are given as [1, h, w, 1], also as there.
+As in tinyflow, images are NCHW, and strides and window sizes are given as [1, h, w, 1].
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def softmax_cross_entropy_with_logits(logits: Any = None, labels: Any = None, _s
 
 
 def sparse_softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Node:
-    """The same for labels that are whole numbers (of any type, as tinyflow's are), one per row."""
+    """The same loss for labels that are whole numbers (of any type, as in tinyflow), one per row."""
     scores = as_node(logits)
 
     def lower(x: GraphNode, y: GraphNode) -> GraphNode:
@@ -87,14 +87,15 @@ def sparse_softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Node:
 
 
 def mean_sparse_softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Node:
-    """The mean of the above over all rows."""
+    """The mean of `sparse_softmax_cross_entropy_with_logits` over all rows."""
     return reduce_mean(sparse_softmax_cross_entropy_with_logits(logits, labels))
 
 
 def dropout(x: Any, keep_prob: float) -> Node:
-    """Elements kept with this probability and scaled by its inverse, else 0; drawn anew in every run.
+    """Keeps each element with this probability and scales it by the inverse; other elements become 0.
 
-    x's shape must be known; the mask comes from the session's random numbers, so a seed fixes it.
+    The mask is drawn anew in every run. It comes from the session's random numbers, so a seed fixes it. The
+    shape of x must be known.
     """
     node = as_node(x)
     if node.shape is None or None in node.shape:
@@ -157,7 +158,7 @@ def _parameters(name: str, no_bias: bool) -> list[Variable]:
 
 
 def linear(x: Any, num_hidden: int, name: str = "linear", no_bias: bool = True) -> Node:
-    """x [n, k] · weight [num_hidden, k] (+ bias); its variables are shaped by `infer_variable_shapes`."""
+    """x [n, k] · weight [num_hidden, k] (+ bias). `infer_variable_shapes` sets its variables' shapes."""
 
     def shapes(data: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         weight = (num_hidden, data[1])
@@ -177,8 +178,8 @@ def conv2d(
     name: str = "conv2d",
     no_bias: bool = True,
 ) -> Node:
-    """Convolution of NCHW images with OIHW filters: with a given filter, or with variables of its own
-    (num_filter, ksize), shaped by `infer_variable_shapes`."""
+    """Convolution of NCHW images with OIHW filters. The filter is given, or it is a variable of its own
+    (num_filter, ksize), whose shape `infer_variable_shapes` sets."""
     if padding not in ("VALID", "SAME"):
         raise GraphError(f"{here()}: padding {padding!r} is unknown; write VALID or SAME.")
     stride = _window("strides", strides)
@@ -202,7 +203,8 @@ def conv2d(
 
 
 def same_padding(extents: Sequence[int], window: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-    """Befores, then afters, so that a result has ceil(extent / stride) elements along each axis.
+    """The padding before each axis, then after each axis, so that a result has ceil(extent / stride) elements
+    along each axis.
 
     >>> same_padding((5, 8), (3, 2), (1, 2))
     (1, 0, 1, 0)

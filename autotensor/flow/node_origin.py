@@ -1,4 +1,4 @@
-"""Where in the user's program a node was written."""
+"""The line of the user's program where a node was written."""
 
 from __future__ import annotations
 

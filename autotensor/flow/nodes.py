@@ -1,12 +1,12 @@
-"""Nodes of a static graph: defined now, given shapes and values when a session runs them.
+"""Nodes of a static graph: they are defined now, and get shapes and values when a session runs them.
 
     Placeholder [?, 784] ──▶ Operation matmul ──▶ Operation softmax …      Variable: state of a session
                                                                             Source: an array made by the host
 
-A node's type may be known only in part. It is worked out at construction for two different sizes of whatever
-is unknown (`PROBES`): where both results agree the extent is known, where they differ it depends on a feed.
-So every operator's own type rule serves, and there is no second one for unknown shapes. A mistake is an error
-at the line that makes it; what depends on a feed's size is checked again when that is known.
+A node's type may be known only in part. At construction, it is computed for two different sizes of all
+unknown extents (`PROBES`). An extent for which both results agree is known; an extent for which they differ
+depends on a feed. So every operator's ordinary type rule also serves for unknown shapes. A mistake is an
+error at the line that makes it. Extents that depend on a feed are checked again when the feed is known.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int | None, ...]
 Lower = Callable[..., GraphNode]  # graph nodes of the inputs ──▶ graph node
 
-PROBES = (1009, 5003)  # primes, far apart: no stride or pool makes them equal, no product meets them
+PROBES = (1009, 5003)  # primes, far apart: no stride, pool or product makes them equal
 _serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The known part of a type before a run; shape None: not even the number of axes."""
+    """The known part of a type before a run. `shape` is None if not even the number of axes is known."""
 
     dtype: DType
     shape: Shape | None
@@ -53,7 +53,7 @@ class Spec:
         return TensorType(tuple(size if n is None else n for n in self.shape), self.dtype)
 
     def admits(self, shape: Sequence[int]) -> bool:
-        """Whether an array of this shape may stand here."""
+        """Whether an array of this shape fits."""
         if self.shape is None:
             return True
         return len(self.shape) == len(shape) and all(
@@ -91,7 +91,7 @@ class Node(Overloads["Node"]):
         return self.spec.shape
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> Array:
-        """Its value in `session`, or in the session whose `with` block this is."""
+        """Its value in `session`, or in the session of the current `with` block."""
         return cast(Array, (session or scope.session()).run(self, feed_dict))
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Node(Overloads["Node"]):
 
 
 class Placeholder(Node):
-    """Fed in every run that needs it."""
+    """A node that is fed in every run that needs it."""
 
 
 class Source(Node):
@@ -152,7 +152,7 @@ class Operation(Node):
 
 
 class Effect(Node):
-    """Something that a run does besides computing: its value is None unless a subclass says otherwise."""
+    """An action of a run that is no computation. Its value is None, unless a subclass says otherwise."""
 
 
 def inferred(what: str, lower: Lower, inputs: Sequence[Node]) -> Spec:
@@ -184,7 +184,8 @@ def _types(lower: Lower, specs: Sequence[Spec], size: int) -> TensorType:
 
 
 def _with_a_known_size(lower: Lower, specs: Sequence[Spec]) -> TensorType | None:
-    """The type when unknown extents equal a known one of another input ([?, 10] with [100, 10]), or None."""
+    """The type if unknown extents equal a known extent of an input ([?, 10] with [100, 10]); None if no known
+    extent fits."""
     if all(s.known for s in specs):
         return None
     for size in dict.fromkeys(n for s in specs for n in s.shape or () if n is not None):
@@ -196,7 +197,7 @@ def _with_a_known_size(lower: Lower, specs: Sequence[Spec]) -> TensorType | None
 
 
 def _shown(what: str, specs: Sequence[Spec], error: AutotensorError) -> str:
-    """The operator's sentence, with a question mark for a probed size."""
+    """The operator's error, with a question mark for each probed size."""
     text = error.what.rstrip(".")
     for size in PROBES:
         text = text.replace(str(size), "?")
@@ -204,7 +205,8 @@ def _shown(what: str, specs: Sequence[Spec], error: AutotensorError) -> str:
 
 
 def _dtype_without_shapes(lower: Lower, inputs: Sequence[Node]) -> DType:
-    """The element type where shapes are unknown: as by scalars where that works, else the first input's."""
+    """The element type if shapes are unknown: the type for scalars if the operator takes them, else the type
+    of the first input."""
     scalars = [Spec(x.dtype, () if x.shape is None else x.shape) for x in inputs]
     try:
         return _types(lower, scalars, PROBES[0]).dtype
@@ -226,7 +228,7 @@ def spec_of(dtype: Any, shape: Any = None) -> Spec:
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "constant") -> Node:
-    """An array known now. Python's whole numbers become int32, its other numbers float32."""
+    """A constant array. Python's whole numbers become int32, its other numbers float32."""
     array = _array(value, dtype)
     if shape is not None:
         array = np.array(np.broadcast_to(array, tuple(shape)))
@@ -263,18 +265,18 @@ def _literal_type(value: bool | int | float, like: DType | None) -> DType:
 
 
 def operation(name: str, *inputs: Any, what: str = "", **attrs: Any) -> Operation:
-    """An operator of the library, by its name there."""
+    """An operator of the library, by the library's name."""
     lower: Lower = functools.partial(getattr(library, name), **attrs)
     return Operation(what or name, lower, [as_node(x) for x in inputs])
 
 
 def elementwise(name: str, *inputs: Any, **attrs: Any) -> Operation:
-    """An operator whose operands are of one type."""
+    """An operator whose operands all have one type."""
     return operation(name, *alike(*inputs), **attrs)
 
 
 def alike(*values: Any) -> list[Node]:
-    """Nodes, a number being of the first one's type."""
+    """The values as nodes; a number gets the type of the first node."""
     like = next((x.dtype for x in values if isinstance(x, Node)), None)
     return [as_node(x, like) for x in values]
 

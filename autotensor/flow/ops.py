@@ -3,8 +3,9 @@
     y = flow.nn.softmax(flow.matmul(x, W))
     loss = flow.reduce_mean(-flow.reduce_sum(y_ * flow.log(y), reduction_indices=[1]))
 
-Each is an operator of the library (`at.ops`) applied when shapes are known; numbers become part of the code,
-arrays become constants. Elementwise operators have no function here: `SPELLING` has them all, by name.
+Each operation is an operator of the library (`at.ops`), which is applied when shapes are known. Numbers
+become part of the code, arrays become constants. Elementwise operators have no function in this module:
+`SPELLING` has them all, by name.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def normal(shape: Sequence[int], stdev: float = 1.0) -> Node:
 def truncated_normal(
     shape: Sequence[int], mean: float = 0.0, stddev: float = 1.0, seed: int | None = None
 ) -> Node:
-    """As `random_normal`, what is more than two deviations off drawn again."""
+    """Like `random_normal`, but numbers more than two deviations from the mean are drawn again."""
 
     def draw(rng: np.random.Generator) -> Array:
         x = rng.standard_normal(tuple(shape))
@@ -113,7 +114,7 @@ def square(x: Any) -> Node:
 
 
 def where(condition: Any, a: Any, b: Any) -> Node:
-    """a where the condition holds, else b: the static way to choose; both sides are written."""
+    """a where the condition holds, else b. Both sides are computed."""
     return operation("where", condition, *alike(a, b))
 
 
@@ -163,7 +164,7 @@ def concat(values: Sequence[Any], axis: int) -> Node:
 
 
 def slice(x: Any, begin: Sequence[int], size: Sequence[int]) -> Node:
-    """`size` elements from `begin` along every axis; a size of -1 is the rest."""
+    """`size` elements from `begin` along every axis; a size of -1 means all that follow."""
     end = [b + n if n >= 0 else np.iinfo(np.int64).max for b, n in zip(begin, size, strict=True)]
     return operation("slice", x, begin=tuple(begin), end=tuple(int(e) for e in end))
 
@@ -173,12 +174,12 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Node:
 
 
 def zeros_like(x: Any) -> Node:
-    """Zeros of x's shape, which may be known only when fed."""
+    """Zeros of x's shape, which may be known only when x is fed."""
     return _filled(x, 0)
 
 
 def ones_like(x: Any) -> Node:
-    """Ones of x's shape, which may be known only when fed."""
+    """Ones of x's shape, which may be known only when x is fed."""
     return _filled(x, 1)
 
 
@@ -216,12 +217,12 @@ def _reduction(name: str, x: Any, axis: Axes, keepdims: bool, reduction_indices:
 
 
 def reduce_sum(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
-    """Sum over axes; over all when none are given."""
+    """Sum over the given axes, or over all axes."""
     return _reduction("sum", x, axis, keepdims, reduction_indices)
 
 
 def reduce_mean(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
-    """Mean over axes; of truth values, the share that is true."""
+    """Mean over the given axes, or over all axes; for truth values, the share of true ones."""
     return _reduction("mean", x, axis, keepdims, reduction_indices)
 
 

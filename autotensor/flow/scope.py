@@ -1,6 +1,6 @@
 """The state of construction: the graph that nodes enter, names already taken, control dependencies.
 
-Nodes and sessions are typed as Any here, because `nodes.py` and `session.py` import this module.
+Nodes and sessions are typed as Any, because `nodes.py` and `session.py` import this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autotensor.base.errors import GraphError
 
 
 class StaticGraph:
-    """All variables and names of one program. Nodes themselves live as long as somebody uses them."""
+    """All variables and names of one program. It does not keep nodes alive."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -65,14 +65,14 @@ def unique(name: str) -> str:
 
 
 def enter(node: Any) -> None:
-    """Tells whoever watches (a branch of a `cond`) that a node was made."""
+    """Adds a new node to the lists of `watching` (for a branch of a `cond`, say)."""
     for made in _watchers.get():
         made.append(node)
 
 
 @contextmanager
 def watching() -> Iterator[list[Any]]:
-    """The nodes made inside the block, in order."""
+    """A list that gets the nodes made inside the block, in order."""
     made: list[Any] = []
     token = _watchers.set((*_watchers.get(), made))
     try:
@@ -88,7 +88,8 @@ def control() -> tuple[Any, ...]:
 
 @contextmanager
 def control_dependencies(nodes: Iterable[Any] | None) -> Iterator[None]:
-    """Nodes made inside the block run after `nodes` (None: after nothing), and see what they assigned."""
+    """Nodes made inside the block run after `nodes` (None: after nothing), and see the values assigned by
+    these."""
     token = _control.set(() if nodes is None else (*_control.get(), *nodes))
     try:
         yield

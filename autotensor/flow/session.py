@@ -4,9 +4,9 @@
         sess.run(flow.initialize_all_variables())
         loss, _ = sess.run([cross_entropy, train_step], feed_dict={x: images, y_: labels})
 
-A run takes the nodes below the fetches and nothing else, gives them the types that were fed, and runs them as
-one native program, which is kept for the next run of the same fetches and types. Forward pass, backward pass
-and update are in that program together. A run that fails changes no variable.
+A run takes only the nodes that the fetches need, gives them the types that were fed, and runs them as one
+native program. The program is kept for the next run with the same fetches and types. Forward pass, backward
+pass and update are in one program. A run that fails changes no variable.
 """
 
 from __future__ import annotations
@@ -51,22 +51,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A run that needs no decisions on the way: one program, and what each of its arguments is."""
+    """A run without decisions: one program, and the nodes of its arguments."""
 
     outcome: Outcome
     program: Program | None  # None: every fetched node is a leaf
-    arguments: tuple[Node, ...]  # of the program
-    computed: tuple[GraphNode, ...]  # its results
+    arguments: tuple[Node, ...]  # arguments of the program
+    computed: tuple[GraphNode, ...]  # results of the program
     leaves: tuple[tuple[GraphNode, Node], ...]  # fetched nodes that are leaves
-    shapes: tuple[tuple[int, ...], ...]  # of the arguments
-    keep: tuple[Node, ...]  # whose ids are in the key
+    shapes: tuple[tuple[int, ...], ...]  # shapes of the arguments
+    keep: tuple[Node, ...]  # nodes whose ids are in the key, so they must stay alive
 
 
 class Session:
     """Runs static graphs on one device.
 
-    device: "cpu"; "gpu" (the CPU where no GPU is supported, which is said once); "reference" (the operators'
-    NumPy references); or a target such as "llvm -threads=1". seed: of the random numbers of runs.
+    device: "cpu"; "gpu" (GPUs are not supported: this is the CPU, and a message says so once); "reference"
+    (the operators' NumPy references); or a target such as "llvm -threads=1". seed: the seed of the random
+    numbers in runs.
     """
 
     def __init__(self, device: str | Target | None = None, config: Any = None, seed: int = 0) -> None:
@@ -91,7 +92,7 @@ class Session:
     def run(self, fetches: Any, feed_dict: Mapping[Node, Any] | None = None) -> Any:
         """The values of `fetches`, a node or nested lists, tuples and dictionaries of nodes.
 
-        Nodes without a value (groups, saves) give None. Any node may be fed in place of being computed.
+        Nodes without a value (groups, saves) give None. Any node may be fed instead of being computed.
         """
         nodes, feeds = _asked(fetches, feed_dict)
         with self._lock:
@@ -135,7 +136,7 @@ class Session:
         return Prepared(outcome, self.programs.program(part), arguments, computed, leaves, shapes, keep)
 
     def _finish(self, outcome: Outcome, values: Mapping[GraphNode, Array]) -> list[Array | None]:
-        """Host calls, then updates; gives the fetches' arrays."""
+        """Calls the hosts, then updates the variables. Gives the arrays of the fetches."""
         for call, inputs in outcome.calls:
             call(*(values[x] for x in inputs))
         for variable, node in outcome.updates:
@@ -146,12 +147,12 @@ class Session:
                 )
         for variable, node in outcome.updates:
             self._values[variable] = values[node]
-        # Copies: what a user gets may be changed; a variable or a constant may not.
+        # Copies, because a user may change the arrays; variables and constants must not change.
         kept = {id(a) for a in self._values.values()}
         return [None if f is None else _own(values[f], id(values[f]) in kept) for f in outcome.fetches]
 
     def graph(self, fetches: Any, feed_dict: Mapping[Node, Any] | None = None) -> Graph:
-        """The graph that `run` would compile, for looking at: `print(sess.graph(loss, feeds).explain())`."""
+        """The graph that `run` would compile. To look at it: `print(sess.graph(loss, feeds).explain())`."""
         nodes, feeds = _asked(fetches, feed_dict)
         with self._lock:
             lowering = self._lowered(nodes, _Run(self, feeds))
@@ -173,8 +174,8 @@ class Session:
         return self._values[variable]
 
     def save(self, path: str | Path) -> None:
-        """Writes all variables that have values and the state of the random numbers; the file is the old or
-        the new one at every moment."""
+        """Writes all variables that have values, and the state of the random numbers. At every moment the
+        file is either the old one or the new one."""
         with self._lock:
             arrays = {v.name: a for v, a in self._values.items()}
             if len(arrays) < len(self._values):
@@ -182,8 +183,8 @@ class Session:
             checkpoint.save(path, arrays, {"random": repr(self._rng.bit_generator.state)})
 
     def restore(self, path: str | Path) -> None:
-        """Gives every variable of the current graph the value in the file, and the random numbers their
-        state.
+        """Gives every variable of the current graph its value in the file, and restores the state of the
+        random numbers.
 
         Raises InputError when the file lacks a variable or has it with another type; nothing is changed then.
         """
@@ -214,7 +215,7 @@ class Session:
 
 
 class _Run:
-    """Where the arrays of one run come from; each leaf is made once."""
+    """The source of the arrays in one run. Each leaf is made once."""
 
     def __init__(self, session: Session, feeds: Mapping[Node, Array]) -> None:
         self.session = session
@@ -302,7 +303,7 @@ def _rebuild(fetches: Any, value: Callable[[], Any]) -> Any:
 
 
 def fed_array(node: Node, value: Any) -> Array:
-    """A fed value as the node's type. Raises ArgumentError when it does not fit."""
+    """A fed value as an array of the node's type. Raises ArgumentError when it does not fit."""
     if not isinstance(node, Node):
         raise ArgumentError(
             f"feed_dict: {type(node).__name__} is not a node.", fix="Use the placeholder as the key."
@@ -319,7 +320,7 @@ _said: set[str] = set()
 
 
 def device_target(device: str | Target | None) -> Target:
-    """The target that a device's name means. Raises TargetError for an unknown one."""
+    """The target for a device's name. Raises TargetError for an unknown name."""
     if device is None or isinstance(device, Target):
         return parse(device)
     plain = device.lower().removeprefix("/").removeprefix("device:")

@@ -2,9 +2,10 @@
 
     step = flow.train.GradientDescentOptimizer(0.5).minimize(loss)
 
-`minimize` adds the gradients of the loss by all trainable variables and their updates to the graph; forward,
-backward and update of a run are one program. The formulas are those of `autodiff/optimizers.py`; what an
-optimiser remembers lives in variables of its own, which are saved and restored with the rest.
+`minimize` adds to the graph the gradients of the loss by all trainable variables, and the updates of these
+variables. Forward pass, backward pass and update of a run are one program. The formulas are those of
+`autodiff/optimizers.py`. An optimiser keeps its state in variables, which are saved and restored with all
+others.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class GraphOptimizer:
         self.name = name
 
     def minimize(self, loss: Node, var_list: Sequence[Variable] | None = None) -> Group:
-        """One step against the gradient of `loss`; of its sum, where it has several elements.
+        """One step against the gradient of `loss`, or of its sum if it has several elements.
 
-        var_list: what to change; every trainable variable below the loss by default.
+        var_list: the variables to change; by default all trainable variables that the loss depends on.
         Raises GraphError, with the line, when there is none.
         """
         return self.apply_gradients(self.compute_gradients(loss, var_list))
@@ -60,7 +61,7 @@ class GraphOptimizer:
         return list(zip(gradients(loss, chosen), chosen, strict=True))
 
     def apply_gradients(self, pairs: Sequence[tuple[Node, Variable]]) -> Group:
-        """One step along given gradients, which may be changed ones (clipped, say) or come from outside."""
+        """One step with given gradients. They may be changed before (clipped, say) or come from elsewhere."""
         return group(*(n for g, v in pairs for n in self._step(g, v)), name=self.name)
 
     def _step(self, g: Node, w: Variable) -> list[Node]:
@@ -74,7 +75,7 @@ class GraphOptimizer:
         return Variable(initial, trainable=False, name=f"{w.name}/{self.name}_{n}")
 
     def _late_slots(self, w: Variable) -> list[Variable]:
-        """State of a variable that gets its shape later: only an optimiser without state can have none."""
+        """The state for a variable of unknown shape: (). Raises GraphError if the optimiser has a state."""
         if self.rule.state(TensorType((1,), w.dtype)):
             raise GraphError(
                 f"{here()}: {self.name} keeps a state of the shape of variable {w.name}, which is not known.",
@@ -83,8 +84,8 @@ class GraphOptimizer:
         return []
 
     def _assigned(self, g: Node, w: Variable, slots: Sequence[Variable]) -> list[Node]:
-        """Assignments of the variable and its state. Each node writes the whole update, and equal parts of
-        a graph are one."""
+        """The assignments of the variable and its state. Each node contains the whole update; equal parts of
+        the graph are computed once."""
         inputs = (w, g, *slots)
         made: list[Node] = []
         for k, target in enumerate((w, *slots)):
@@ -99,7 +100,7 @@ class GraphOptimizer:
 
 
 def below(loss: Node) -> list[Variable]:
-    """The trainable variables that `loss` is computed from, in order of creation."""
+    """The trainable variables on which `loss` depends, in order of creation."""
     from autotensor.flow.control import producers_first
 
     found = set(producers_first([loss]))
@@ -123,7 +124,7 @@ class MomentumOptimizer(GraphOptimizer):
 class AdagradOptimizer(GraphOptimizer):
     """s ← s + gradient²;  w ← w - rate * gradient / sqrt(s)
 
-    initial_accumulator_value: what s starts with; 0.1 in TensorFlow.
+    initial_accumulator_value: the first value of s; 0.1 in TensorFlow.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from autotensor.graph.ir import GraphNode, Input
 def infer_variable_shapes(
     node: Node, feed_dict: Mapping[Node, Sequence[int]]
 ) -> list[tuple[Variable, str, tuple[int, ...]]]:
-    """(variable, name, shape) of every variable below `node` whose shape was unknown; they are known from
-    now on.
+    """(variable, name, shape) of every variable that `node` depends on and whose shape was unknown. These
+    shapes are known from now on.
 
     feed_dict: the shapes of the placeholders. Raises GraphError when a shape does not follow from them.
     """

@@ -1,9 +1,9 @@
 """State that lasts from run to run: variables, assignments to them, files of their values.
 
-An assignment changes nothing while a run computes: the run's program gives the new value along with all
-others, and the session keeps it afterwards. The graph alone says which nodes read the new value: an operation
-sees the assignments that come before it, by data or by `control_dependencies`. Two assignments to one
-variable in one run must be ordered, else it is an error that names both lines; so there is nothing to race.
+An assignment changes nothing while a run computes: the run's program gives the new value with its other
+results, and the session keeps it afterwards. The graph alone says which nodes read the new value: an
+operation sees the assignments that come before it, by data or by `control_dependencies`. Two assignments to
+one variable in one run must be ordered; otherwise an error names both lines. So assignments cannot race.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Variable(Node):
 
     @property
     def initializer(self) -> Node:
-        """Assigns the initial value."""
+        """A node that assigns the initial value."""
         if self.initial is None:
             raise GraphError(
                 f"variable {self.name} ({self.at}) has no initial value.", fix="Assign one to it."
@@ -69,7 +69,7 @@ class Assign(Node):
 
 
 class Group(Effect):
-    """Runs its inputs; has no value."""
+    """A node that runs other nodes and has no value."""
 
     def __init__(self, nodes: Sequence[Node], name: str = "group") -> None:
         super().__init__(name, Spec(bool_, ()), ())
@@ -77,7 +77,7 @@ class Group(Effect):
 
 
 class Host(Effect):
-    """A Python function that is called in a run, with arrays; what it returns is dropped."""
+    """A Python function that is called in a run, with arrays. Its result is not used."""
 
     def __init__(self, name: str, call: Callable[..., None], inputs: Sequence[Node]) -> None:
         self.call = call
@@ -121,7 +121,7 @@ def group(*nodes: Node, name: str = "group") -> Group:
 
 
 def no_op(name: str = "no_op") -> Group:
-    """Does nothing, after what it depends on."""
+    """A node that does nothing; it runs after its control dependencies."""
     return Group((), name)
 
 
@@ -136,7 +136,7 @@ def variables() -> tuple[Variable, ...]:
 
 
 def trainable_variables() -> tuple[Variable, ...]:
-    """Those that optimisers change by default."""
+    """The variables that optimisers change by default."""
     return tuple(v for v in scope.current().variables if v.trainable)
 
 
@@ -144,7 +144,7 @@ def trainable_variables() -> tuple[Variable, ...]:
 
 
 def save(path: str | Path, which: Sequence[Variable] | None = None) -> Host:
-    """A node that writes variables to a file, which is the old or the new one at every moment."""
+    """A node that writes variables to a file. A reader sees the old file or the new one."""
     chosen = tuple(variables() if which is None else which)
     names = [v.name for v in chosen]
 
@@ -155,7 +155,7 @@ def save(path: str | Path, which: Sequence[Variable] | None = None) -> Host:
 
 
 def restore(path: str | Path, which: Sequence[Variable] | None = None) -> Group:
-    """A node that assigns variables what a file holds under their names."""
+    """A node that assigns to variables the values that a file holds under their names."""
     chosen = variables() if which is None else which
     return group(*(assign(v, _stored(path, v)) for v in chosen), name="restore")
 
@@ -168,7 +168,7 @@ def _stored(path: str | Path, variable: Variable) -> Source:
 
 
 def stored_value(arrays: dict[str, Array], variable: Variable, path: str | Path) -> Array:
-    """The array of a file that belongs to a variable. Raises InputError when none does."""
+    """The array of a file that belongs to a variable. Raises InputError if the file has none that fits."""
     if variable.name not in arrays:
         raise InputError(
             f"{path} holds no variable {variable.name!r}; it has {', '.join(sorted(arrays)) or 'nothing'}."

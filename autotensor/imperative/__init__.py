@@ -39,7 +39,7 @@ from autotensor.imperative.traced_functions import compile
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
-    """Elementwise operators by name: `imperative.exp`, which `Tensor.exp` is, too."""
+    """Elementwise operators by name: `imperative.exp` is the same operator as `Tensor.exp`."""
     return SPELLING(name, sys.modules[__name__])
 
 

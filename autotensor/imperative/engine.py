@@ -1,12 +1,12 @@
-"""Behind tensors: known values, nodes that stand for others, and the times at which they are computed.
+"""The engine behind tensors: known values, nodes that stand for others, and when values are computed.
 
     node ──known──▶ array          computed, or given
-    input ─defined─▶ node          a value cut off from the tape: an input to differentiation only
+    input ─defined─▶ node          a value cut off from the tape: differentiation stops at the input
 
-Nothing is computed until somebody looks. Then the part of the graph between known values and what is looked
-at is one program (`api/style_programs.py`), which is found again by its structure in the next turn of a loop.
-A parameter that was changed is *pending*: the next time that one is read all pending ones are computed, with
-the losses whose gradients they came from, so that a training step is one program.
+Nothing is computed until a value is read. Then the part of the graph between known values and the value that
+is read becomes one program (`api/style_programs.py`). The next turn of a loop finds this program again by its
+structure. A parameter that was changed is *pending*. When one pending parameter is read, all of them are
+computed, with the losses whose gradients changed them, so that a training step is one program.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from autotensor.base.target import Target
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import Array, GraphNode, Input
 
-if TYPE_CHECKING:  # tensors and traces are only kept here, and given back
+if TYPE_CHECKING:  # this module only keeps tensors and traces, and gives them back
     from autotensor.imperative.tensor import Tensor
     from autotensor.imperative.traced_functions import Trace
 
 known: weakref.WeakKeyDictionary[GraphNode, Array] = weakref.WeakKeyDictionary()
 defined: weakref.WeakKeyDictionary[GraphNode, GraphNode] = weakref.WeakKeyDictionary()
-# A weak reference to the tensor: one that changes often must not keep all the leaves that it was.
+# Weak references to tensors: a tensor that changes often must not keep all its former leaves alive.
 _owners: weakref.WeakKeyDictionary[GraphNode, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
-# Dictionaries for their order: a set's would make another program of every turn of a loop.
+# Dictionaries, because they keep an order: the order of a set would give each turn of a loop another program.
 _pending: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()
-_roots: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()  # losses of their gradients
+_roots: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()  # their losses
 
 _programs: dict[Target | None, Programs] = {}
 _target: ContextVar[Target | None] = ContextVar("autotensor_imperative_target", default=None)
@@ -72,7 +72,7 @@ def leaf(array: Array, name: str = "t") -> Input:
 
 
 def own(node: GraphNode, tensor: Tensor) -> None:
-    """Says whose gradient that of this leaf is."""
+    """Makes `tensor` the one that gets the gradient of this leaf."""
     _owners[node] = weakref.ref(tensor)
 
 
@@ -83,16 +83,16 @@ def owner(node: GraphNode) -> Tensor | None:
 
 
 def stand_in(node: GraphNode, name: str = "t") -> Input:
-    """A new input that has the value of `node`, and is data to differentiation."""
+    """A new input with the value of `node`. Differentiation sees it as data."""
     made = graph_input(node.shape, node.dtype, name)
     defined[made] = node
     return made
 
 
 def arrays_of(nodes: Sequence[GraphNode]) -> list[Array]:
-    """The values of nodes, computed together where they are not known.
+    """The values of nodes; unknown ones are computed together.
 
-    Raises GraphError inside a function that is being traced: it has no values.
+    Raises GraphError inside a function that is being traced, because its tensors have no values.
     """
     missing = [n for n in nodes if n not in known]
     if missing:
@@ -108,7 +108,7 @@ def arrays_of(nodes: Sequence[GraphNode]) -> list[Array]:
 
 
 def settle(node: GraphNode, array: Array) -> None:
-    """Keeps a value; the node no longer needs what it was made of."""
+    """Keeps a node's value. The node no longer needs the nodes from which it was computed."""
     array.flags.writeable = False
     known[node] = array
     defined.pop(node, None)
@@ -117,12 +117,12 @@ def settle(node: GraphNode, array: Array) -> None:
 
 
 def postpone(node: GraphNode) -> None:
-    """The new value of a parameter, computed when one of them is read."""
+    """Makes a parameter's new value pending: it is computed when a pending parameter is read."""
     _pending[node] = None
 
 
 def remember_root(node: GraphNode) -> None:
-    """A loss: computed along with the parameters that its gradients change."""
+    """Remembers a loss, which is computed along with the parameters that its gradients change."""
     if node not in known:
         _roots[node] = None
 
@@ -151,7 +151,7 @@ def is_recording() -> bool:
 
 
 def as_array(value: Any, dtype: Any = None) -> Array:
-    """A new array: whole Python numbers become int64, others float32; arrays keep their type."""
+    """A new array. Python's whole numbers become int64, other numbers float32; arrays keep their type."""
     array = np.array(value)
     if dtype is not None:
         from autotensor.base.dtype import dtype_of

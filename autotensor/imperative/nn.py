@@ -30,7 +30,7 @@ def Parameter(value: Any) -> Tensor:
 
 
 class Module:
-    """Base of layers and models: write `forward`, assign parameters and modules as attributes."""
+    """Base of layers and models: define `forward`, and assign parameters and modules as attributes."""
 
     def forward(self, *args: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -50,11 +50,12 @@ class Module:
         return [p for _, p in self.named_parameters()]
 
     def save(self, path: str | Path) -> None:
-        """Writes all parameters; the file is the old or the new one at every moment."""
+        """Writes all parameters. At every moment the file is either the old one or the new one."""
         checkpoint.save(path, {name: p.numpy() for name, p in self.named_parameters()})
 
     def load(self, path: str | Path) -> None:
-        """Gives all parameters the values in the file. Raises InputError when one is missing or differs."""
+        """Gives all parameters the values in the file. Raises InputError if one is missing or has another
+        shape."""
         arrays, _ = checkpoint.load(path)
         for name, p in self.named_parameters():
             if name not in arrays or arrays[name].shape != p.shape:

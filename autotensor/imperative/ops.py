@@ -26,7 +26,7 @@ mm = matmul
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where the condition holds, else b; both are written, so it can be traced."""
+    """a where the condition holds, else b. Both are computed, so it can be traced."""
     return apply("where", condition, a, b)
 
 
@@ -77,7 +77,7 @@ def randn(*shape: int, seed: int | None = None, requires_grad: bool = False) -> 
 
 
 def xavier(*shape: int, seed: int | None = None, requires_grad: bool = False) -> Tensor:
-    """Uniform in ±sqrt(6 / (fan in + fan out)), of the first two axes and the window behind them.
+    """Uniform in ±sqrt(6 / (fan in + fan out)). A fan is the extent of axis 0 or 1, times the window's size.
 
     Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks".
     """

@@ -1,4 +1,4 @@
-"""Optimisers for tensors: `step` changes parameters along the gradients that `backward` left.
+"""Optimisers for tensors: `step` changes parameters by the gradients that `backward` has computed.
 
     opt = optim.SGD(model.parameters(), 0.1)
     opt.zero_grad(); loss.backward(); opt.step()
@@ -18,7 +18,7 @@ from autotensor.imperative.tensor import Tensor, tensor
 
 
 class Optimizer:
-    """Parameters, what is remembered of each, and the rule of a step."""
+    """Parameters, the state of each, and the rule of a step."""
 
     def __init__(self, parameters: Iterable[Tensor], rule: rules.Optimizer) -> None:
         self.parameters = tuple(parameters)
@@ -49,7 +49,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """w ← w - rate * gradient; with momentum, v ← momentum * v + gradient first."""
+    """w ← w - rate * gradient; with momentum, v ← momentum * v + gradient, then w ← w - rate * v."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0) -> None:
         super().__init__(parameters, rules.Momentum(lr, momentum) if momentum else rules.SGD(lr))

@@ -1,12 +1,12 @@
-"""Tensors of the imperative style: values when looked at, graphs in between.
+"""Tensors of the imperative style: graph nodes, which are computed when their values are read.
 
     x = tensor(3.0, requires_grad=True)
     z = x - y                      # a node; nothing is computed
-    if z > 0: …                    # now it is
-    square(z).backward()           # x.grad: again a node
+    if z > 0: …                    # now z is computed
+    square(z).backward()           # x.grad is again a node
 
-A tensor names a graph node. In-place changes give the name another node, so what was written before keeps its
-meaning. Which operations a result came from is the graph itself; `backward` differentiates it.
+A tensor names a graph node. An in-place change gives the name another node, so earlier expressions keep their
+meaning. The graph records the operations from which a result came; `backward` differentiates the graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tensor(Overloads["Tensor"]):
 
     @property
     def node(self) -> GraphNode:
-        """Its graph node, for reading; pending changes of parameters are computed first."""
+        """The tensor's graph node, for reading. Pending changes of parameters are computed first."""
         trace = engine.tracing.get()
         if trace is not None:
             trace.read(self)
@@ -70,7 +70,7 @@ class Tensor(Overloads["Tensor"]):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is data: given, or cut off from its computation."""
+        """Whether the tensor is data: it was given, or it was cut off from its computation."""
         return isinstance(self._node, Input)
 
     @property
@@ -80,7 +80,7 @@ class Tensor(Overloads["Tensor"]):
     # -- its value ---------------------------------------------------------------------------------------
 
     def numpy(self) -> Array:
-        """Its value, read-only; computed now if need be."""
+        """The tensor's value, read-only. It is computed now if necessary."""
         return engine.arrays_of([self.node])[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -88,7 +88,7 @@ class Tensor(Overloads["Tensor"]):
         return value.copy() if dtype is None else value.astype(dtype)
 
     def item(self) -> Any:
-        """Its one element as a Python number. Raises GraphError when it has several."""
+        """The tensor's only element as a Python number. Raises GraphError if it has several."""
         value = self.numpy()
         if value.size != 1:
             raise GraphError(f"a tensor of shape {self.shape} is not one number.", fix="Reduce it first.")
@@ -155,9 +155,9 @@ class Tensor(Overloads["Tensor"]):
         return self.assign(self / other)
 
     def assign(self, value: Any) -> Tensor:
-        """Gives it another value of its type; results that were written before keep theirs.
+        """Gives the tensor another value of its type. Results that were written before keep their values.
 
-        Raises GraphError for a parameter outside `no_grad`: its gradient would be of the old value.
+        Raises GraphError for a parameter outside `no_grad`, because its gradient would be for the old value.
         """
         new = as_tensor(value, self.dtype)
         if new.shape != self.shape or new.dtype != self.dtype:
@@ -177,7 +177,8 @@ class Tensor(Overloads["Tensor"]):
         return self
 
     def rebind(self, node: GraphNode) -> None:
-        """Makes it the value of `node`, cut off from the tape; computed with other parameters when read."""
+        """Gives the tensor the value of `node`, cut off from the tape. The value is computed together with
+        other parameters when one of them is read."""
         self._node = engine.stand_in(node, "w")
         engine.postpone(self._node)
         if self.requires_grad:
@@ -199,9 +200,9 @@ class Tensor(Overloads["Tensor"]):
     # -- gradients ---------------------------------------------------------------------------------------
 
     def backward(self, gradient: Any = None) -> None:
-        """Adds to `.grad` of every leaf that requires it how this number changes with that leaf.
+        """Adds the gradient of this number to `.grad` of every leaf that requires a gradient.
 
-        gradient: adjoints of its shape, for a tensor that is not one number.
+        gradient: adjoints of the tensor's shape, if it is not one number.
         """
         if gradient is None and self._node.shape != () and int(np.prod(self.shape)) != 1:
             raise GraphError(
@@ -227,7 +228,7 @@ class Tensor(Overloads["Tensor"]):
     def zero_grad(self) -> None:
         self.grad = None
 
-    # -- methods of the same meaning as functions --------------------------------------------------------
+    # -- methods with the meaning of functions -----------------------------------------------------------
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         return apply("sum", self, axis=axis, keepdims=keepdims)
@@ -261,8 +262,8 @@ class Tensor(Overloads["Tensor"]):
 
 
 def tensor(value: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A copy of a number, nested lists or an array. Whole numbers are int64, others float32; arrays keep
-    their type."""
+    """A copy of a number, nested lists or an array. Whole numbers become int64, other numbers float32; arrays
+    keep their type."""
     array = engine.as_array(value, dtype)
     if requires_grad and array.dtype.kind != "f":
         raise GraphError(
@@ -281,7 +282,7 @@ def as_tensor(value: Any, like: DType | None = None) -> Tensor:
 
 
 def number_type(value: bool | int | float, like: DType | None) -> DType | str:
-    """The type of a number next to a tensor: the tensor's, but a fraction stays one next to integers."""
+    """The type of a number next to a tensor: the tensor's, but a fraction next to integers is float32."""
     if like is None or like.is_bool:
         return "bool" if isinstance(value, bool) else "float32" if isinstance(value, float) else "int64"
     return float32 if isinstance(value, float) and not like.is_float else like
@@ -309,7 +310,7 @@ SPELLING = Spelling("imperative", apply)
 
 
 def _spans(index: Any, shape: tuple[int, ...]) -> tuple[Spans, tuple[int, ...]]:
-    """(begin, end) along every axis, and the axes that a single number takes away.
+    """(begin, end) along every axis, and the axes that a single index removes.
 
     >>> _spans((1, slice(None, -1)), (4, 5))
     (((1, 2), (0, 4)), (0,))

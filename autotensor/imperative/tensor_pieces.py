@@ -1,4 +1,4 @@
-"""Writing a part of a tensor: the whole tensor anew, with the part from elsewhere."""
+"""Writing a part of a tensor: makes the whole tensor anew, with that part from another tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Spans = tuple[tuple[int, int], ...]  # (begin, end) along every axis
 
 
 def written(spans: Spans) -> Callable[..., Any]:
-    """The function of nodes (old, new), new being of the spans' extents.
+    """The function of the nodes old and new; `new` has the extents of the spans.
 
     out[i…] = new[i - begin…] where begin <= i < end on every axis, else old[i…]
     """

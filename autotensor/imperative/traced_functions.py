@@ -1,13 +1,13 @@
 """`compile`: a Python function on tensors, traced once for each signature and run as one program.
 
     @at.compile
-    def f(x, y): …             first call: runs on tensors without values; what it wrote is compiled
-    f(a, b)                    later calls of the same shapes and types: one native call
+    def f(x, y): …             first call: it runs on tensors without values; its operations are compiled
+    f(a, b)                    later calls with the same shapes and types: one native call
 
-Tensors that the function reads from outside (parameters) are arguments of the program, read anew in every
-call; parameters that it changes under `no_grad` are results of it. So a whole training step can be compiled.
-Arrays in give arrays out; tensors in give tensors, which go on the tape as if the function had not been
-compiled. Other Python effects happen only while tracing.
+Tensors that the function reads from outside (parameters) are arguments of the program, and every call reads
+them anew. Parameters that the function changes under `no_grad` are results of the program. So a whole
+training step can be compiled. For arrays, the function returns arrays. For tensors it returns tensors, which
+go on the tape as if the function had not been compiled. Other Python effects happen only while tracing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Trace:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.made: weakref.WeakSet[Tensor] = weakref.WeakSet()  # by the function itself
-        self.outside: dict[Tensor, GraphNode] = {}  # tensors read from outside, and what they were
+        self.made: weakref.WeakSet[Tensor] = weakref.WeakSet()  # tensors made by the function
+        self.outside: dict[Tensor, GraphNode] = {}  # tensor from outside → its node then
 
     def read(self, t: Tensor) -> None:
         """Notes a tensor from outside."""
         if t in self.made or t in self.outside:
             return
-        token = engine.tracing.set(None)  # it is computed as it would be without the function
+        token = engine.tracing.set(None)  # it is computed as without tracing
         try:
             engine.settle_pending(t._node)
             engine.arrays_of([t._node])
@@ -57,22 +57,22 @@ class Traced:
     program: Program
     read: tuple[tuple[Tensor, GraphNode], ...]  # tensors from outside
     order: tuple[int, ...]  # the program's arguments among (*arguments, *read)
-    template: Any  # the function's result, with numbers in place of tensors
+    template: Any  # the function's result, with `_Place`s instead of tensors
     outputs: tuple[GraphNode, ...]
     needs_grad: tuple[bool, ...]
     changed: tuple[Tensor, ...]
-    nodes: tuple[GraphNode, ...]  # of the arguments
+    nodes: tuple[GraphNode, ...]  # nodes of the arguments
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a tensor stands in a result."""
+    """The place of a tensor in a result."""
 
     number: int
 
 
 class CompiledFunction:
-    """A function that is traced once for each signature. `traces` counts them."""
+    """A function that is traced once for each signature. `traces` is the number of traces."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
@@ -82,11 +82,11 @@ class CompiledFunction:
 
     @property
     def traces(self) -> int:
-        """How many signatures were compiled."""
+        """The number of signatures that were compiled."""
         return len(self._made)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method: one trace for each object, whose tensors it reads."""
+        """The function as a method: it is traced separately for each object, because it reads its tensors."""
         if instance is None:
             return self
         bound = CompiledFunction(self.fn.__get__(instance, owner))
@@ -95,7 +95,7 @@ class CompiledFunction:
 
     def __call__(self, *args: Any) -> Any:
         if engine.tracing.get() is not None:
-            return self.fn(*args)  # inside another compiled function it is a part of that
+            return self.fn(*args)  # another compiled function is traced, and this call is a part of it
         tensors = [a for a in args if isinstance(a, (Tensor, np.ndarray))]
         key = (tuple(_signature(self.name, a) for a in args), engine.is_recording())
         found = self._made.get(key)
@@ -113,7 +113,7 @@ class CompiledFunction:
         return _filled(found.template, self._on_tape(found, tensors, values))
 
     def _trace(self, args: Sequence[Any]) -> Traced:
-        """Runs the function on tensors without values and compiles what it wrote."""
+        """Runs the function on tensors without values and compiles its operations."""
         trace = Trace(self.name)
         token = engine.tracing.set(trace)
         held: list[Tensor] = []
@@ -124,7 +124,7 @@ class CompiledFunction:
             engine.tracing.reset(token)
             written = [(t, t._node) for t, before in trace.outside.items() if t._node is not before]
             for t, before in trace.outside.items():
-                t._node = before  # the program will give it its new value
+                t._node = before  # the program will give the new value
                 t.grad = None if t.grad in trace.made else t.grad
         results: list[Tensor] = []
         template = _template(result, results)
@@ -151,7 +151,7 @@ class CompiledFunction:
         )
 
     def _on_tape(self, found: Traced, args: Sequence[Any], values: Sequence[Array]) -> list[Tensor]:
-        """The results as tensors: nodes over the actual arguments, with their values known."""
+        """The results as tensors: nodes of the actual arguments, whose values are known."""
         recorded = engine.is_recording() and any(found.needs_grad)
         if not recorded:
             return [Tensor(engine.leaf(v)) for v in values[: len(found.outputs)]]
@@ -173,7 +173,7 @@ class CompiledFunction:
 
 
 def compile(fn: Callable[..., Any]) -> CompiledFunction:
-    """The function, traced once for each signature of its arguments and compiled; a decorator.
+    """A decorator: the function is traced once for each signature of its arguments, and compiled.
 
     Raises InputError for other objects.
     """
@@ -191,7 +191,7 @@ def compile(fn: Callable[..., Any]) -> CompiledFunction:
 
 
 def _signature(name: str, value: Any) -> Any:
-    """The key of a trace: types of tensors and arrays, values of all else."""
+    """The key of a trace: the types of tensors and arrays, and the values of all other arguments."""
     match value:
         case Tensor():
             return "tensor", value.shape, str(value.dtype), value.requires_grad
@@ -248,7 +248,7 @@ def _filled(template: Any, values: Sequence[Any]) -> Any:
 
 
 def _substituted(node: GraphNode, swap: dict[GraphNode, GraphNode]) -> GraphNode:
-    """The node over other leaves; `swap` is filled on the way."""
+    """The node with its leaves replaced. `swap` maps old to new nodes; more are added."""
     stack = [node]
     while stack:
         top = stack[-1]
@@ -269,5 +269,5 @@ def _substituted(node: GraphNode, swap: dict[GraphNode, GraphNode]) -> GraphNode
 
 
 def _cut_off(leaf: GraphNode, swap: dict[GraphNode, GraphNode], stack: list[GraphNode]) -> GraphNode:
-    """A stand-in of the trace, for the same thing over the actual arguments."""
+    """A new stand-in that takes the place of a stand-in of the trace, computed from the actual arguments."""
     return engine.stand_in(_substituted(engine.defined[leaf], swap))

@@ -1,10 +1,10 @@
-"""vdlc: a simulated accelerator, as the smallest whole example of a target brought by a plug-in.
+"""vdlc: a simulated accelerator, the smallest complete example of a target that a plug-in brings.
 
     f = at.build(s, [A, B, C], target="vdlc -overlap=yes")
     c = f(a, b)
     print(f.report)                       cycles, instructions, how busy the units were
 
-`code.py` defines the instructions and makes programs of loops, `machine.py` runs them; here is the
+`code.py` defines the instructions and makes programs from loops, `machine.py` runs them. This file has the
 interface of a target. Start with `docs/add-a-target.md`.
 """
 
@@ -33,8 +33,9 @@ CHOICES = {"-overlap": ("no", "yes"), "-write-back": ("behind", "inside")}
 
 
 def target(options: Sequence[str]) -> Target:
-    """`-overlap=yes` (copies while the matrix unit works), `-write-back=inside` (the loop before it, as the
-    slide has it), `-inp-buffer=BYTES`, `-acc-buffer=BYTES`. Raises TargetError for others."""
+    """The target of the options `-overlap=yes` (copies run while the matrix unit works), `-write-back=inside`
+    (results are copied back inside the loop before), `-inp-buffer=BYTES` and `-acc-buffer=BYTES`. Raises
+    TargetError for other options."""
     chosen = dict(DEFAULTS)
     for option in options:
         name, _, value = option.partition("=")
@@ -59,7 +60,7 @@ def compile(program: Program, target: Target, *, name: str, asm: bool = False, c
 def write_back_inside(
     body: Sequence[Loop | Instruction], pads: frozenset[str]
 ) -> tuple[Loop | Instruction, ...]:
-    """Every copy to memory that follows a loop, moved to the end of that loop's body."""
+    """Moves every copy to memory that follows a loop to the end of that loop's body."""
     out: list[Loop | Instruction] = []
     for step in body:
         last = out[-1] if out else None

@@ -1,4 +1,4 @@
-"""Programs of the accelerator, and how loops become one.
+"""Programs of the accelerator, and the way from loops to such a program.
 
     for i, j in 8, 8: AL[i][j] = A[ko*8+i][yo*8+j]   ──▶  vdlc.dma_copy2d(AL, A[ko*8:+8][yo*8:+8])
     for i, j in 8, 8: CL[i][j] = 0                   ──▶  vdlc.fill_zero(CL)
@@ -25,7 +25,7 @@ from autotensor.lowering.intrinsic_declaration import declared
 
 TILE = 8
 COPY, GEMM, ZERO = "vdlc.dma_copy2d", "vdlc.fused_gemm8x8_add", "vdlc.fill_zero"
-PADS = {GEMM: ("acc_buffer", "inp_buffer", "inp_buffer")}  # where operands must lie
+PADS = {GEMM: ("acc_buffer", "inp_buffer", "inp_buffer")}  # the scratch-pads where operands must lie
 
 
 @cache
@@ -53,14 +53,14 @@ class Region(msgspec.Struct, frozen=True):
 
 
 class Instruction(msgspec.Struct, frozen=True, tag=True):
-    """One operation on regions; the first is written."""
+    """One operation on regions; the first region is written."""
 
     name: str
     regions: tuple[Region, ...]
 
 
 class Loop(msgspec.Struct, frozen=True, tag=True):
-    """Its body, `extent` times."""
+    """Runs its body `extent` times."""
 
     var: str
     extent: int
@@ -68,7 +68,7 @@ class Loop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pad(msgspec.Struct, frozen=True):
-    """A local buffer: the scratch-pad that it lies in, and what it holds."""
+    """A local buffer: its scratch-pad, shape and type."""
 
     place: str
     shape: tuple[int, ...]
@@ -89,8 +89,8 @@ class Code(msgspec.Struct, frozen=True):
 
 
 def select(program: Program) -> Code:
-    """The accelerator's instructions for a scheduled program. Raises CodegenError for loops that no
-    instruction stands for, LoweringError for marked ones that mean something else."""
+    """The accelerator's instructions for a scheduled program. Raises CodegenError for loops without an
+    instruction, LoweringError for marked loops that mean something else than their instruction."""
     pads: dict[str, Pad] = {}
     body = tuple(step for f in (*program.prepare, *program.run) for step in _steps(f.body, pads))
     return Code(body, pads)
@@ -104,7 +104,7 @@ def _steps(s: Stmt, pads: dict[str, Pad]) -> tuple[Loop | Instruction, ...]:
             return _steps(body, pads)
         case For(thread=name) if name in intrinsics():
             gemm = intrinsics()[name]
-            begun = gemm.begins(s)  # the mark of a loop over rows also stands on its zeros
+            begun = gemm.begins(s)  # a marked loop over rows also has its zeros marked
             return (_given(name, gemm.boxes(s), pads) if begun is None else _given(ZERO, (begun,), pads),)
         case For(extent=Const(n)):
             zeroed = intrinsics()[GEMM].begins(s)
@@ -118,7 +118,7 @@ def _steps(s: Stmt, pads: dict[str, Pad]) -> tuple[Loop | Instruction, ...]:
 
 
 def _given(name: str, boxes: Sequence[Box], pads: dict[str, Pad]) -> Instruction:
-    """The instruction on these boxes; local buffers come to lie where it needs them."""
+    """The instruction on these boxes. Local buffers get the scratch-pads that it needs."""
     places = PADS.get(name, ("",) * len(boxes))
     for box, place in zip(boxes, places, strict=True):
         b = box.buffer
@@ -154,10 +154,10 @@ def _sum_text(constant: int, terms: Mapping[str, int]) -> str:
 
 
 def _short(name: str) -> str:
-    """A.local:C.local is A.local, as read by C.local."""
+    """The buffer's name without its reader: A.local:C.local is A.local, as C.local reads it."""
     return name.split(":")[0]
 
 
 def _axis(name: str) -> str:
-    """C.local:k.0 is axis k.0 of stage C.local."""
+    """The axis's name without its stage: C.local:k.0 is axis k.0 of stage C.local."""
     return name.split(":")[-1]

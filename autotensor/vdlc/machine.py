@@ -1,10 +1,10 @@
 """The machine: two named scratch-pads, a copy engine, a matrix unit, and a counter of cycles.
 
-    dma     |AL|BL|AL|BL|AL|BL| …                    one instruction after the other, or with `overlap`
-    matrix        |gemm||gemm||gemm| …               copies going on while the matrix unit computes
+    dma     |AL|BL|AL|BL|AL|BL| …                    instructions run one after the other; with `overlap`,
+    matrix        |gemm||gemm||gemm| …               copies run while the matrix unit computes
 
-The costs are made up; what is true of the cycles is their structure: how often each instruction runs, and
-which instruction waits for which.
+The costs are invented. Only the structure of the cycles is real: how often each instruction runs, and which
+instruction waits for which.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Report:
     """The cost of a run."""
 
     cycles: int
-    counts: Mapping[str, int]  # of each instruction
+    counts: Mapping[str, int]  # runs of each instruction
     busy: Mapping[str, int]  # cycles of each unit
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Sizes and costs. Two tiles fit in inp_buffer twice over: while one pair is used the next may come."""
+    """Sizes and costs. Two pairs of tiles fit in inp_buffer: one pair is used while the next is copied."""
 
     inp_buffer: int = 1024  # bytes
     acc_buffer: int = 512
@@ -90,7 +90,7 @@ def _act(name: str, target: Array, *sources: Array) -> None:
 
 
 class _Clock:
-    """When instructions begin and end. A buffer that is written anew takes its other copy."""
+    """The times when instructions begin and end. A buffer that is written anew uses its other copy."""
 
     def __init__(self, pads: Mapping[str, Pad], overlap: bool) -> None:
         copies = 1 + overlap

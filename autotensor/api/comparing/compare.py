@@ -1,5 +1,5 @@
-"""`compare`: a quantised ONNX file against the file in floats that it was made from; or a model in 16
-bits."""
+"""`compare` compares a quantised ONNX file with the float file that it was made from, or a model with its own
+form in 16 bits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Comparison:
     """A quantised model against its model in floats."""
 
     layers: tuple[Compared, ...]  # in the order of the model in floats
-    alone: tuple[str, ...]  # its products without a counterpart in the quantised model
+    alone: tuple[str, ...]  # products of the model in floats without a counterpart in the quantised model
     results: tuple[Compared, ...]  # results of both models, each run as a whole
     batches: int
     float_s: float  # median for one batch
@@ -70,8 +70,8 @@ def compare(
     *,
     db: Log = None,
 ) -> Comparison:
-    """Compares a model with its quantised form, layer by layer: how much of its answers is left, and how much
-    time is gained.
+    """Compares a model with its quantised form, layer by layer: how near the values are, and how much time is
+    gained.
 
     data: the inputs by name. If the model fixes its number of samples, the arrays may hold several times as
     many; they are then given one batch after the other. Layers are values of both models as their files
@@ -184,7 +184,7 @@ def _listed(names: Any) -> str:
 def _layers(
     floats: Layers, quantised: Layers, batches: Sequence[Batch], target: str | Target | None, db: Log
 ) -> tuple[tuple[Compared, ...], tuple[str, ...]]:
-    """Every layer that both have, and the names of products that only the first has."""
+    """Every layer that both models have, and the names of products that only the first model has."""
     from autotensor.api.comparing.onnx_layers import asking_for, by_name, by_order
 
     pairs = by_name(floats, quantised)

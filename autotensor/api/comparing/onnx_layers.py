@@ -1,12 +1,13 @@
-"""The pairs of tensors in a quantised file and in the file in floats that stand for the same layer.
+"""Pairs of tensors, one in a quantised file and one in the file in floats, that stand for the same layer.
 
     float.onnx       Conv ─▶ c ─▶ Relu ─▶ r
     quantised.onnx   Conv ─▶ c ─▶ Relu ─▶ r ─▶ Q ─▶ q ─▶ DQ ─▶ v ─▶ …        c ~ c,  r ~ v
                      QLinearConv ─▶ c_quantized                             r ~ c_quantized, dequantised
 
-A layer is the result of a product or a convolution, with the batch norm behind it, or a quantised tensor.
-Quantisers keep most names: those pair first. Clipping operators are often left out, since bytes clip
-themselves: the last case above. Products whose names differ pair by their order, where kind and shape agree.
+A layer is the result of a product or a convolution (with the batch norm after it), or a quantised tensor.
+Quantisers keep most names, so layers are first paired by name. Quantisers often leave out clipping operators,
+because a conversion to bytes clips too: this is the last case above. Products whose names differ are paired
+in their order, if their kind and shape agree.
 """
 
 from __future__ import annotations

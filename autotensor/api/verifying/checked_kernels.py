@@ -1,4 +1,4 @@
-"""The kernels of a compiled function: what each should compute, and where its arguments lie.
+"""The kernels of a compiled function, with the computation of each and the memory of its arguments.
 
     meta["kernels"], meta["programs"], texts["workload:…"]  ──▶  Step(name, workload, trace, args, slots)
 
@@ -21,7 +21,7 @@ from tuning_db import TrialStore
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel of a model, in its place."""
+    """One kernel of a model."""
 
     number: int
     name: str
@@ -29,12 +29,12 @@ class Step:
     workload: Workload
     trace: Trace | None
     args: tuple[ArgSpec, ...]
-    slots: tuple[tuple[int, int], ...]  # per argument: number of the model's argument, bytes from its start
-    constants: frozenset[str]  # names of constants that are kept as they were given
-    reads: Mapping[str, int]  # the step that makes an argument, if known
+    slots: tuple[tuple[int, int], ...]  # per argument: index of the model's argument, offset in bytes
+    constants: frozenset[str]  # names of constants that are not prepared
+    reads: Mapping[str, int]  # index of the step that makes an argument, if known
 
     def places(self, *roles: str) -> list[tuple[ArgSpec, tuple[int, int]]]:
-        """The arguments of these roles, with their places."""
+        """The arguments of these roles, with their slots."""
         return [(a, s) for a, s in zip(self.args, self.slots, strict=True) if a.role in roles]
 
 
@@ -61,7 +61,7 @@ def as_model(artifact: Artifact) -> Artifact:
 
 
 def _left_out(spec: ArgSpec) -> ArgSpec:
-    """A place for a constant that only `prepare` read."""
+    """The argument. A constant, which only `prepare` read, becomes a workspace of one byte."""
     return replace(spec, role="workspace", shape=(1,), dtype="uint8") if spec.role == "constant" else spec
 
 

@@ -1,8 +1,8 @@
-"""A wrong kernel as a file of its own, and a script of ten lines that shows it.
+"""A wrong kernel as a file of its own, and a script of ten lines that shows the error.
 
 wrong.py     loads the other two and says where the kernel's results differ
 wrong.atm    the kernel, cut from its model, with its constants, its te and its trace
-wrong.npz    what it read in the model, and what it should have made of it
+wrong.npz    the arrays that the kernel read in the model, and the right results
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Case:
     args: tuple[ArgSpec, ...]
     inputs: Mapping[str, Array]
     values: Mapping[str, Array]  # prepared arrays and constants that the kernel reads
-    wanted: Mapping[str, Array]  # its results by the reference
+    wanted: Mapping[str, Array]  # the reference's results
     constants: tuple[str, ...]  # constants that the kernel itself reads
     trial: int | None
 

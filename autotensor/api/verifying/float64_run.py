@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Wide:
-    """The model's memory in float64: an element at byte b of an array is at byte 4·b here."""
+    """The model's memory in float64: an element at byte b of the model's array is at byte 4·b of the copy."""
 
     SPREAD = 4  # an element of two bytes takes eight
 

@@ -1,4 +1,4 @@
-"""Whether a kernel's results are right: judged as the search judges candidates, with room for roundings."""
+"""Judges a kernel's results as the search judges those of candidates, but with room for roundings."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def judged(
         else:
             verdict = compare(got, want, bounds[spec.name])
             terms = 0.0
-            if verdict.complaint and np.isfinite(verdict.error):  # the terms of its sums may cancel
+            if verdict.complaint and np.isfinite(verdict.error):  # terms of the sums may cancel
                 terms = term_sizes(dag, arrays).get(spec.name, 0.0)
                 verdict = compare(got, want, bounds[spec.name], terms)
-            if verdict.complaint and want.dtype.kind == "f":  # it may magnify roundings, as sin(100 x) does
+            if verdict.complaint and want.dtype.kind == "f":  # roundings may be magnified, as by sin(100 x)
                 near = _nearest(got, want, _swing(dag, arrays, exact)[spec.name].reshape(spec.shape))
                 verdict = compare(got, near, bounds[spec.name], terms)
         if verdict.complaint:
@@ -55,7 +55,8 @@ SWING_ROOM = 8.0  # a kernel rounds several times, as often as `te.tolerance` al
 
 
 def _swing(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Array]) -> dict[str, Array]:
-    """How far each element of the result moves when every input is moved by one rounding at random."""
+    """The distance by which each element of the result moves if every input is moved by one rounding at
+    random."""
     eps, rng = coarsest_rounding(dag), np.random.default_rng(0)
     found = {b.name: np.zeros(exact[b.name].shape) for b in dag.outputs}
     wide = {n: a.astype(np.float64) if a.dtype.kind not in "biu" else a for n, a in arrays.items()}
@@ -87,7 +88,7 @@ def _algorithm_tolerance(step: Step) -> float | None:
 
 
 def bits(a: Array) -> Array:
-    """[elements, bytes of one]"""
+    """The bytes of an array: [elements, bytes of one element]."""
     return np.ascontiguousarray(a).reshape(-1, 1).view(np.uint8)
 
 

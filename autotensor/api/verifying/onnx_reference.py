@@ -15,11 +15,11 @@ from autotensor.search.measuring.checks import compare_wide
 Array = np.ndarray[Any, Any]
 
 ROUNDING_ROOM = 10.0  # allowed difference, as a multiple of the error of our own rounding
-LEAST_ROOM = 1e-6  # allowed difference over the largest element, if our own error is 0
+LEAST_ROOM = 1e-6  # our own error counts as at least this, relative to the largest element
 
 
 def onnx_results(path: str | Path, arrays: Sequence[Array]) -> tuple[str, list[Array]]:
-    """The name of the program, and the file's results for these inputs, in its order."""
+    """The name of the program, and the file's results for these inputs, in the file's order."""
     try:
         import onnxruntime
     except ImportError:

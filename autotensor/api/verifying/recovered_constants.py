@@ -1,11 +1,12 @@
-"""The constants that a kernel was prepared from, got back from the prepared arrays.
+"""Recovers the constants of a kernel from the arrays that were prepared from them.
 
-    W [64, 64, 3, 3] ──layout──▶ prepared [2, 64, 3, 3, 32]         the file keeps this one only
+    W [64, 64, 3, 3] ──layout──▶ prepared [2, 64, 3, 3, 32]         the file keeps only this array
     1 2 3 4 …        ──layout──▶ where each element came from ──▶ W again
 
-A compiled model holds its weights once, as its kernels read them. Preparing mostly moves elements; then
-numbered elements show where each went. Where it computes (Winograd's filters), there is no way back: such a
-kernel is compared with the results of its schedule's stages from the prepared arrays.
+A compiled model holds its weights once, as its kernels read them. Preparing mostly moves elements. Then an
+array of element numbers, prepared in the same way, shows where each element went. If preparing computes
+(Winograd's filters), the constants cannot be recovered. Such a kernel is compared with the results that its
+schedule's stages give for the prepared arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 def recovered(state: State, prepared: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array] | None:
-    """The constants of these names, from prepared arrays by stage name; None if some cannot be recovered."""
+    """The constants of these names; None if one cannot be recovered. prepared: arrays by stage name."""
     found: dict[str, Array] = {}
     moved = _moves(state)
     for b in state.dag.inputs:
@@ -51,7 +52,7 @@ def recovered(state: State, prepared: Mapping[str, Array], wanted: Iterable[str]
 
 
 def _moves(state: State) -> list[StageOp]:
-    """The stages that prepare by moving elements of one constant, or leaving zeros."""
+    """The stages of preparing that only move elements of one constant and write zeros."""
     constant = state.constant_stages()
     ops = [s.op for s in state.stages if s.name in constant]
     return [op for op in ops if op.combiner is None and len(op.bodies) == 1 and _is_move(op.bodies[0])]
@@ -93,7 +94,7 @@ def prepared_dag(state: State) -> ComputeDAG:
 
 
 def preparing_dag(state: State) -> ComputeDAG | None:
-    """The stages that are prepared from the constants, all as results; None if there are none."""
+    """The stages that prepare the constants, with the values of all stages as results; None if none do."""
     constant = state.constant_stages()
     ops = tuple(s.op for s in state.live() if s.name in constant)
     made = tuple(b for op in ops for b in op.buffers)

@@ -1,4 +1,4 @@
-"""The result of verifying a model: a row for each kernel, and the whole."""
+"""The result of verifying a model: a row for each kernel, and the complaints about the whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 class KernelCheck:
     """The result for one kernel of a model."""
 
-    number: int  # its place in the order in which kernels run
+    number: int  # its index in the order in which kernels run
     name: str
     workload: str  # the workload's key; "" if not known
     error: float  # largest error of all elements, in units of the tolerance
@@ -37,7 +37,7 @@ class Report:
 
     @property
     def first(self) -> KernelCheck | None:
-        """The first kernel that differs."""
+        """The first wrong kernel."""
         return next((k for k in self.kernels if not k.is_right), None)
 
     @property

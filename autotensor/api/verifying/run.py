@@ -1,4 +1,4 @@
-"""A model's kernels one after the other, each on the arrays that the model itself gives it."""
+"""Runs a model's kernels one after the other, each on the arrays that it gets in the model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class _Answer:
 
 
 def _like(array: Array, rng: np.random.Generator) -> Array:
-    """Random numbers of the size and sign of an array's; integers, which may be indices, are its own."""
+    """Random numbers of about the size and sign of the array's numbers. An array of integers, which may be
+    indices, is returned unchanged."""
     if array.dtype.kind in "biu":
         return array
     with np.errstate(all="ignore"):
@@ -60,7 +61,7 @@ def _like(array: Array, rng: np.random.Generator) -> Array:
 
 @dataclass(slots=True)
 class Run:
-    """A model's kernels and memory, and what has been seen of them so far."""
+    """A model's kernels and memory, and the findings so far."""
 
     artifact: Artifact
     plan: ModelPlan | None
@@ -72,8 +73,8 @@ class Run:
     clock: KernelClock = field(init=False)
     steps: list[Step] = field(init=False)
     wide: Wide | None = field(init=False)
-    asked: set[str] = field(default_factory=set)  # symbols of kernels that have met random arrays
-    made: dict[tuple[int, Place], Array] = field(default_factory=dict)  # what steps wrote, until read last
+    asked: set[str] = field(default_factory=set)  # symbols of kernels that ran on random arrays
+    made: dict[tuple[int, Place], Array] = field(default_factory=dict)  # steps' results, until last read
 
     def __post_init__(self) -> None:
         self.steps = steps_of(self.artifact, self.store)
@@ -99,7 +100,7 @@ class Run:
         overwritten = self._overwritten(step)
         drawn = [] if step.symbol in self.asked else self._ask_more(step, own)
         self.asked.add(step.symbol)
-        answer = self._ask(step, own)  # last, for the next kernels read what it leaves in memory
+        answer = self._ask(step, own)  # runs last: the next kernels read its results in memory
         found = KernelCheck(
             number=step.number,
             name=step.name,
@@ -123,7 +124,7 @@ class Run:
     def _ask(self, step: Step, inputs: Mapping[str, Array]) -> _Answer:
         """The kernel's results for these arrays, and the expected ones.
 
-        Raises TensorError, and runs nothing, for arrays with which it would read outside of others.
+        Raises TensorError, and runs nothing, if the kernel would read outside of an array.
         """
         self._place(step, inputs)
         read = {a.name: self.view(a, s).copy() for a, s in step.places("input")}
@@ -160,7 +161,7 @@ class Run:
         )
 
     def _run(self, step: Step, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
-        """The kernel's results, and a complaint about anything else that it did wrong."""
+        """The kernel's results, and a complaint about races and about writes outside of the results."""
         writes = [place_of(a, s) for a, s in step.places("output", "workspace") if not a.per_thread]
         self._place(step, inputs)
         before = {n: self.clock.memory[n].reshape(-1).view(np.uint8).copy() for n in self._writable()}
@@ -196,7 +197,7 @@ class Run:
         ]
 
     def _place(self, step: Step, inputs: Mapping[str, Array]) -> None:
-        """Fills the kernel's results; then restores its inputs, those in the same bytes too."""
+        """Fills the memory of the kernel's results; then restores its inputs, which may share this memory."""
         for spec, slot in step.places("output", "workspace"):
             if spec.per_thread:
                 self.clock.memory[slot[0]].reshape(-1).view(np.uint8)[...] = POISON
@@ -207,7 +208,7 @@ class Run:
                 self.view(spec, slot)[...] = inputs[spec.name]
 
     def _overwritten(self, step: Step) -> str:
-        """Whether the kernel's inputs were overwritten after they were written for it."""
+        """A complaint if an input of the kernel was overwritten after another kernel made it; else ""."""
         complaint = ""
         for spec, slot in step.places("input"):
             maker = step.reads.get(spec.name)
@@ -236,7 +237,7 @@ class Run:
         return self.clock.memory[place[0]].reshape(-1).view(np.uint8)[place[1] : place[2]]
 
     def _put_right(self, step: Step, exact: Mapping[str, Array] | None) -> None:
-        """Writes the reference's results over those of a wrong kernel; keeps all until they are read last."""
+        """Writes the reference's results over those of a wrong kernel. Keeps results up to the last read."""
         for spec, slot in step.places("output"):
             if exact is not None:
                 with np.errstate(all="ignore"):
@@ -268,7 +269,7 @@ class Run:
         return prepared_dag(state), arrays | prepared, "float64, from prepared constants"
 
     def _misprepared(self, step: Step) -> str:
-        """Whether weights whose given values are known were prepared wrongly."""
+        """A complaint if weights were prepared wrongly; "" if they are right or their originals unknown."""
         dag = None if step.trace is None else preparing_dag(step.trace.replay(step.workload.dag))
         known = self._known(step)
         if dag is None or any(b.name not in known for b in dag.inputs):
@@ -284,7 +285,7 @@ class Run:
         return ""
 
     def _known(self, step: Step) -> dict[str, Array]:
-        """Constants as they were given, from the plan or from the file."""
+        """The constants before they are prepared, from the plan or from the file."""
         if self.plan is not None and self._is_of_plan(step, self.plan):
             group = self.plan.groups[step.number]
             shapes = {b.name: b.shape for b in group.workload.dag.inputs}
@@ -294,13 +295,14 @@ class Run:
         return {a.name: self.view(a, s) for a, s in step.places("constant") if s[0] in there}
 
     def _is_of_plan(self, step: Step, plan: ModelPlan) -> bool:
-        """Whether the plan has the same step at the same place."""
+        """Whether the plan has the same step at the same index."""
         return len(plan.groups) == len(self.steps) and plan.groups[step.number].workload == step.workload
 
     # -- the whole -----------------------------------------------------------------------------------------
 
     def _drift(self, step: Step, outputs: Mapping[str, Array]) -> float | None:
-        """How far the kernel's results are from those of a float64 run of the model so far."""
+        """The largest difference between the kernel's results and those of a float64 run of the model so far,
+        relative to the largest element; None without such a run."""
         if self.wide is None:
             return None
         wide = {a.name: self.wide.view(a, s).copy() for a, s in step.places("input")}
@@ -323,7 +325,7 @@ class Run:
         return [m for m, a in zip(self.clock.memory, self.artifact.args, strict=True) if a.role == "output"]
 
     def as_a_whole(self, whole: Any) -> list[str]:
-        """Differences when the model runs as one piece."""
+        """Results that have other bits when the model runs as a whole."""
         together = whole if isinstance(whole, tuple) else (whole,)
         names = [a.name for a in self.artifact.args if a.role == "output"]
         return [

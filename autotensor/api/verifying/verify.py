@@ -1,4 +1,4 @@
-"""`at.verify`: what is to be checked, from a model, a file or a graph; then all its kernels and the whole."""
+"""`at.verify`: takes a model, a file or a graph, and checks all its kernels and then the whole."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ def verify(
     db: Log = None,
     script: str | Path | None = None,
 ) -> Report:
-    """Runs a model kernel by kernel against its references; says which is the first that differs.
+    """Runs a model kernel by kernel, compares each kernel with its reference, and names the first wrong one.
 
     model: a compiled function, the path of an `.atm` or `.onnx` file, or a graph, which is compiled first
     with schedules of the log.
-    against: "float64" follows rounding through the whole model as well; an `.onnx` file, or a graph, gives
-    the weights as they were before they were prepared, and the file's results by another program.
+    against: "float64" also follows the rounding through the whole model. An `.onnx` file or a graph gives the
+    weights before they are prepared. The model's results are also compared with those that another program
+    gives for the `.onnx` file.
     inputs: the model's inputs; None: random inputs from `seed`. script: where to write a script, with its
     data next to it, that shows the first wrong kernel.
     Raises ArtifactError for files that cannot be loaded, are for another processor, or lack the needed facts.
@@ -120,8 +121,8 @@ def check(
     store: TrialStore | None = None,
     script: Path | None = None,
 ) -> Report:
-    """`verify` for code that is at hand. plan: the plan that it was made from, which has the weights as they
-    were given."""
+    """`verify` for compiled code. plan: the plan from which it was made; the plan has the weights before they
+    are prepared."""
     began = time.monotonic()
     if artifact.target.kind != "llvm":
         raise ArtifactError(

@@ -1,13 +1,13 @@
-"""The limits of this process by Linux's control groups: processor time, and memory.
+"""The limits that Linux's control groups set for this process: processor time, and memory.
 
-    /proc/self/cgroup     its group, in each hierarchy      0::/system.slice/shop.service
+    /proc/self/cgroup     the group in each hierarchy       0::/system.slice/shop.service
     /proc/self/mountinfo  mounts of the hierarchies         … /sys/fs/cgroup … - cgroup2 …
     cpu.max               of version 2: microseconds in a period, "max 100000" for no limit
     cpu.cfs_quota_us      of version 1, -1 for no limit; the period is in cpu.cfs_period_us
 
-A limit holds for all groups below it, so the least one from the group up to the mount counts. A container
-often sees its own group as the root of the mount. Without a namespace of its own it may not see its group at
-all; then only the limits of the mount are read.
+A limit holds for a group and all groups below it. So the smallest limit from the process's group up to the
+mount counts. A container often sees its own group as the root of the mount. A container without a namespace
+of its own may not see its group at all; then only the limits of the mount are read.
 
 Source: kernel documentation, admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst.
 """
@@ -37,14 +37,14 @@ def memory_limit() -> int | None:
 
 
 def quota_below(root: Path) -> float | None:
-    """`cpu_quota` of the files below a folder that stands for `/`."""
+    """`cpu_quota`, from the files below a folder that stands for `/`."""
     found = [_quota_v2(folder) for folder in _groups(root, "")]
     found += [_quota_v1(folder) for folder in _groups(root, "cpu")]
     return min((q for q in found if q is not None), default=None)
 
 
 def memory_below(root: Path) -> int | None:
-    """`memory_limit` of the files below a folder that stands for `/`."""
+    """`memory_limit`, from the files below a folder that stands for `/`."""
     texts = [_read(folder / "memory.max") for folder in _groups(root, "")]
     texts += [_read(folder / "memory.limit_in_bytes") for folder in _groups(root, "memory")]
     limits = [int(t) for t in texts if t.isdigit()]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InParts:
-    """A model of several compiled parts, with one call."""
+    """A model of several compiled parts, which is called like one function."""
 
     path: str
-    shapes: Mapping[str, Any]  # of inputs and symbolic dimensions, as `from_onnx` takes them
+    shapes: Mapping[str, Any]  # shapes of inputs and symbolic dimensions, as `from_onnx` takes them
     target: Target
     db: str | None
     instant: bool = False

@@ -1,1 +1,1 @@
-"""Questions to the tuning log: the verbs of `autotensor db` that print one table each; its upkeep."""
+"""Verbs of `autotensor db` that ask the tuning log and print one table each, or that make the log smaller."""

@@ -11,7 +11,7 @@ import typer
 
 from autotensor.cli.output import put_json, table
 
-VERSION = 1  # of the JSON; raised when a column changes its meaning or is removed
+VERSION = 1  # version of the JSON; it grows when a column changes its meaning or is removed
 
 Row = Mapping[str, Any]
 SHORT = 12  # characters of a hash that people read

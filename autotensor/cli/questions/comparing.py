@@ -1,4 +1,4 @@
-"""`autotensor db compare`, `regressions`: two runs, commits or machines compared. `db commits`."""
+"""`autotensor db compare` and `regressions`: two runs, commits or machines; `db commits`: all commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autotensor db history TASK`: how a task's best came about: by session, day, commit, machine, maker."""
+"""`autotensor db history TASK`: a task's best trials over time, by session, day, commit, machine or maker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autotensor db prune` and `db compact`: a smaller log; trials in use are kept."""
+"""`autotensor db prune` and `db compact` make a log smaller; trials in use are kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prune(
 
     before = None if older is None else now() - timedelta(days=older)
     with reading(db):
-        pass  # the log exists
+        pass  # raises if there is no log
     with open_log(db) as store:
         found = store.prune(keep, before, (DEFAULT, MADE_BY), dry_run=not yes)
     put_answer(HEADS, [(p.workload, p.name, p.trials, p.gone) for p in found], json, csv, SHOWN)
@@ -63,7 +63,7 @@ def compact(db: Db = None, json: AsJson = False) -> None:
     from autotensor.api.log import open_log
 
     with reading(db):
-        pass  # there is one
+        pass  # raises if there is no log
     with open_log(db) as store:
         before, after = store.compact()
         place = store.place

@@ -1,7 +1,7 @@
-"""`autotensor compile MODEL`: no search; schedules of the log, defaults for the rest.
+"""`autotensor compile MODEL`: compiles without a search, with the log's schedules, or else with defaults.
 
 -o FILE.atm             a file for at.load, `autotensor run` and `autotensor bench`
---for NAME,NAME         such a file for several processors; on loading, the best one that runs is taken
+--for NAME,NAME         one such file for several processors; a load takes the best code that runs
 --emit c -o FOLDER      a C library: header, object, weights, example; also made from a compiled file
 """
 

@@ -1,4 +1,4 @@
-"""`autotensor doctor`: checks that everything for tuning and running is here; the machine's speed."""
+"""`autotensor doctor`: checks that everything for tuning and running is here; shows the machine's speed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from autotensor.insight.units import size
 
 app = new_app()
 
-LABEL = 11  # columns of the word before each line
+LABEL = 11  # width of the label at the start of each line, in columns
 
 REQUIRED = (
     "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
     "rich", "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
 )  # fmt: skip
-OPTIONAL = {  # module → package and its use; only packages that are used, so that no installation is in vain
+OPTIONAL = {  # module → package and its use; has only packages that autotensor uses
     "onnx": ("onnx", "ONNX files"),
     "torch": ("torch", "PyTorch models"),
     "cupy": ("cupy-cuda12x, or cupy-cuda13x", "the target cuda"),
@@ -56,7 +56,7 @@ PLATFORMS = {  # (system, processor) → state of support; "tested" only where t
 }
 UNKNOWN = ("untested", "never tried")
 LOW_DISK = 200 << 20
-DIFFERENCES = (0.1, 0.03, 0.01)  # --aa says whether it can measure them
+DIFFERENCES = (0.1, 0.03, 0.01)  # relative differences in time; --aa says which of them it can measure here
 
 
 @app.command(
@@ -370,7 +370,7 @@ def aa_lines(d: Mapping[str, Any]) -> list[str]:
 
 
 def _print(d: Mapping[str, Any], threads: int | None) -> None:
-    """Section by section; those that failed are among the problems."""
+    """Prints section by section; sections that failed are among the problems."""
     for lines in (_platform_lines, _thread_lines):
         for line in lines(d):
             say(line)

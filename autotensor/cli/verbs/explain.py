@@ -2,7 +2,7 @@
 
 TASK                                    its fastest trials and its failures
 TRIAL, or TASK with --default           one schedule: predicted and measured time, loops, caches, model
-… --steps, --ablate                     the loops after each step; what each step is worth
+… --steps, --ablate                     the loops after each step; the gain of each step
 TASK|MODEL --plot FILE.png              how the search went
 """
 

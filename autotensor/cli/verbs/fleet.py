@@ -1,4 +1,4 @@
-"""`autotensor fleet`: workers that measure for others: start one, list them, check their timings."""
+"""`autotensor fleet`: starts a worker that measures for other machines; lists and checks workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotensor.cli.options import AsJson, Threads, example, new_app
 from autotensor.cli.output import put_json, say, table, tell
 
 app = new_app("Measure on several machines, by dask.distributed (pip install 'autotensor[cluster]').")
-CHECK_S = 4.0  # of A/A races
+CHECK_S = 4.0  # duration of the races of equal kernels
 MOST_CLAIMED = 0.2  # share of equal pairs for which a worker may claim a difference
 
 Address = Annotated[

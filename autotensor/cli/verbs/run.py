@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 TOP = 5
-MOST_ROWS = 32  # of a classifier's answer; more rows are not a batch of images but a matrix
+MOST_ROWS = 32  # most rows of a classifier's answer; a result with more rows is a matrix
 
 EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
@@ -118,7 +118,7 @@ def _write(path: Path, named: Mapping[str, Array]) -> None:
     from autotensor.runtime.files.atomic_write import replacing
 
     data = io.BytesIO()
-    if path.suffix == ".npz":  # by hand: np.savez cannot keep an array that is called "file"
+    if path.suffix == ".npz":  # not by np.savez, which cannot keep an array that is called "file"
         with ZipFile(data, "w") as archive:
             for name, array in named.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

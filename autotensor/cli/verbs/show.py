@@ -1,4 +1,4 @@
-"""`autotensor show TASK|TRIAL --as …`: a schedule in every form it takes on the way to machine code."""
+"""`autotensor show TASK|TRIAL --as …`: a schedule in any of its forms, from expressions to machine code."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def tune(
 
 
 def _usable_target(machine: NumericMachine, lock: Path | None) -> Target:
-    """The chosen target. Raises TargetError for one without whole models, or whose device is not here."""
+    """The chosen target. Raises TargetError if it cannot run whole models, or if its device is not here."""
     from autotensor.api.models import check_target
     from autotensor.runtime.device.devices import device_of
 
