@@ -78,8 +78,8 @@ def link(
 
     groups: `partition(graph)`, where every output of the graph has bytes of its own (`own_outputs`).
     compiled: by workload key; the arguments have the workload's names (Group.arg_names).
-    updates: output name → name of the input that it overwrites; these outputs are no arguments
-    (`updating_groups` orders the groups).
+    updates: output name → name of the input that it overwrites; these outputs are not among the
+    arguments (`updating_groups` orders the groups).
     prepared: the artifact holds prepared constants, which are made now; otherwise it holds the weights as
     they are.
     opened: the numbers that follow run-time extents, if workloads have such extents; the graph is then the

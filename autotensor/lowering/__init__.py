@@ -1,1 +1,1 @@
-"""From a schedule's state to loop IR: the pipeline, what targets can do, limits. Start at `pipeline.py`."""
+"""From a schedule's state to loop IR: the pipeline, abilities of targets, limits. Start at `pipeline.py`."""

@@ -1,4 +1,4 @@
-"""The requests of a schedule to its target, and the targets that honour them; any other request is an error.
+"""The requests of a schedule to its target, and the targets that honour them; other requests are errors.
 
     s[C].tensorize(k, "mma.m16n8k8.tf32")     cuda from sm_80 on: the instruction
                                               interp: the loops, which mean the same
@@ -6,8 +6,8 @@
     s[C].tensorize(j, "x86.vpdpbusd.512")     llvm, where the processor has it: the instruction
                                               interp: its meaning; cuda, opencl: vectors, which mean the same
 
-HONOURED lists the requests that our own targets honour; a plug-in's record lists its own in `honours` and
-`intrinsics`. Requests that are decided while loops are built (pragmas except unrolling, storage, scan, …)
+HONOURED lists the requests that our own targets honour. A plug-in's record lists its requests in `honours`
+and `intrinsics`. Requests that are decided while loops are built (pragmas except unrolling, storage, scan, …)
 work on all targets.
 """
 
@@ -25,7 +25,7 @@ from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.state import At, Stage, State
 
 HONOURED: Mapping[str, Collection[str]] = {  # request → kinds of our own targets that honour it
-    "parallel": OWN,  # on a GPU: blocks
+    "parallel": OWN,  # on a GPU, these loops become blocks
     "vectorize": OWN,
     "unroll": OWN,
     "bind": GPU_KINDS,
@@ -38,12 +38,14 @@ MARKS = {
     Mark.UNROLLED: "unroll",
     Mark.BOUND: "bind",
 }
-UNROLLING = "auto_unroll_max_step"  # the pragma that becomes marks
+UNROLLING = "auto_unroll_max_step"  # the pragma that becomes marks of loops
 
 
 def check_capabilities(state: State, target: Target | None) -> None:
-    """Raises ScheduleError for a mark, pragma, scope or instruction that the target does not do; None is any
-    CPU."""
+    """Raises ScheduleError for a mark, pragma, scope or instruction that the target does not honour.
+
+    Without a target, the check is for any CPU.
+    """
     kind = "llvm" if target is None else target.kind
     brought = plugin(kind)
     does = _own(kind) if brought is None else brought.honours

@@ -1,6 +1,6 @@
 """Features of a device beyond plain threads that lowering may use: exchanges in a warp, asynchronous copies.
 
-Only CUDA has both; a state is lowered for any other target as if there were neither.
+Only CUDA has both; for any other target, a state is lowered without them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def device_of(target: Target | None) -> Device:
 
 
 def block_of(state: State, root: Stage, extents: Extents) -> dict[str, int]:
-    """Extents of the axes of threads of the block that computes a stage, with all that is attached to it."""
+    """Extents of the thread axes of the block that computes a stage and everything attached to the stage."""
     found: dict[str, int] = {}
     waiting = [root]
     while waiting:

@@ -1,9 +1,9 @@
-"""limits: what a comparison of sums says about some of its variables, whatever the others are.
+"""limits: bounds that a comparison of sums implies for some of its variables, whatever the others are.
 
     weakest(j*9 + k <= 48*i + l, {k, l})      ──▶     j*9 <= 48*i + 47      for some k in 0 … 8, l in 0 … 47
-    end(j <= 48*i + l, j, {l}, always)        ──▶     48*i + 1              below it j holds for all l
+    end(j <= 48*i + l, j, {l}, always)        ──▶     48*i + 1              for smaller j, it holds for all l
 
-This module decides where `partition` cuts loops, and where loops end that depend on outer loops.
+`partition` uses this module to decide where it cuts loops, and where loops end that depend on outer loops.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from autotensor.ir.visit import free_vars
 
 
 def weakest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
-    """The condition that `cond` holds for some values of the variables `inside`; None if it says nothing."""
+    """The condition under which `cond` holds for some values of the variables `inside`; None if unknown."""
     return _apart_from(cond, inside, ranges, always=False)
 
 
 def strongest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
-    """The condition that `cond` holds for all values of the variables `inside`; None if it says nothing."""
+    """The condition under which `cond` holds for all values of the variables `inside`; None if unknown."""
     return _apart_from(cond, inside, ranges, always=True)
 
 
@@ -33,8 +33,10 @@ def _apart_from(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval], alway
 
 
 def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: bool) -> Expr | None:
-    """The values of `var` below it are those where the comparison holds, for all values of the variables
-    `inside` (always) or for some; None when it bounds `var` in no such way.
+    """An end such that the comparison holds exactly for the values of `var` below it.
+
+    It holds there for all values of the variables `inside` (always), or for some. None if the comparison does
+    not give such an end.
     """
     total = excess(cond)
     if total is None or (k := total.coefficient(var)) <= 0:
@@ -47,12 +49,12 @@ def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: boo
 
 
 def holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
-    """Values of `var` for which the comparison holds whatever the other variables are."""
+    """The values of `var` for which the comparison holds, whatever the other variables are."""
     return _solve(cond, var, known, always=True)
 
 
 def may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
-    """Values of `var` for which the comparison holds for some values of the other variables."""
+    """The values of `var` for which the comparison holds for some values of the other variables."""
     return _solve(cond, var, known, always=False) or Interval(None, None)
 
 
@@ -70,7 +72,7 @@ def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | N
 
 
 def _without(total: Affine, inside: Set[Var], known: Bounds, always: bool) -> Affine | None:
-    """The sum with terms of `inside` at their greatest (always) or least; None where those are unknown."""
+    """The sum with terms of `inside` at their greatest (always) or least value; None if that is unknown."""
     gone = {t: k for t, k in total.terms.items() if free_vars(t) & inside}
     bound = extreme(gone, known, always)
     if bound is None:
@@ -80,7 +82,7 @@ def _without(total: Affine, inside: Set[Var], known: Bounds, always: bool) -> Af
 
 
 def extreme(terms: Mapping[Expr, int], known: Bounds, always: bool) -> int | None:
-    """The greatest (always) or the least value of a sum; None where it is unknown."""
+    """The greatest (always) or the least value of a sum; None if it is unknown."""
     total = 0
     for term, k in terms.items():
         reach = known.of(term).times(k)

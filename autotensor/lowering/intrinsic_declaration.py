@@ -19,9 +19,9 @@ from autotensor.te.tensor import Tensor
 
 
 def declared(name: str, result: Tensor, inputs: Sequence[Tensor] = (), reset: str = "") -> Declared:
-    """The instruction `name` that computes `result`; operands are the result, then `inputs`.
+    """The instruction `name`, which computes `result`; its operands are the result and then `inputs`.
 
-    reset: of a sum, the instruction that begins it. Raises LoweringError for more than one stage.
+    reset: for a sum, the instruction with which the sum begins. Raises LoweringError for more than one stage.
     """
     s = create_schedule(result)
     dag = s.dag

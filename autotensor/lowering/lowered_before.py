@@ -1,9 +1,9 @@
-"""Programs that were lowered to find out whether they can be lowered, kept for the compiler.
+"""Programs that were lowered to find out whether they can be lowered; they are kept for the compiler.
 
     fits(trace, workload)  ──lower──▶  kept with the workload  ──lowered_before──▶  the compiler, once
 
-Only lowering shows whether a trace fits extents that are known at run time, and this must be known before the
-trace is chosen. Lowering takes most of the time of compiling such a kernel, so the compiler uses its result.
+Only lowering shows whether a trace fits run-time extents, and this must be known before the trace is chosen.
+Lowering takes most of the time of compiling these kernels, so the compiler uses its result.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def obstacle(trace: Trace, workload: Workload, target: Target) -> str:
 
 
 def lowered_before(trace: Trace, workload: Workload, target: Target) -> Program | None:
-    """The program that `fits` made of the same; given out once, for programs are large."""
+    """The program that `fits` made from the same arguments. It is given out only once: programs are large."""
     return _kept.get(workload, {}).pop((trace.hash, target), None)

@@ -2,9 +2,9 @@
 
     State ──build_program──▶ LOOP ──simplify, partition, protect──▶ LOOP ──flatten, vectorize, unroll──▶ FINAL
 
-`lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes. GPU
-targets take the passes that are marked so, and leave out those for CPUs only; a target of a plug-in takes
-those that it names.
+`lower` runs it. With AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5, a verifier runs between the passes. GPU targets
+run the passes that are marked for them, and leave out those only for CPUs. A target of a plug-in runs the
+passes that it names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from autotensor.lowering.passes.unswitch import unswitch
 from autotensor.lowering.passes.vectorize import vectorize
 from autotensor.schedule.state import State
 
-SOURCE_COPIES = 2  # extra loop bodies in OpenCL source: 12 compile ten times as long in PoCL (2026-11)
+SOURCE_COPIES = 2  # extra loop bodies in OpenCL source; with 12, PoCL compiles ten times as long (2026-11)
 
 When = Callable[[Target | None], bool]
 
@@ -69,7 +69,7 @@ def is_cpu(target: Target | None) -> bool:
 
 
 def on_cores(target: Target | None) -> bool:
-    """A GPU target whose blocks are iterations on a CPU's cores."""
+    """Whether the target is a GPU target whose blocks run as iterations on a CPU's cores."""
     return target is not None and target.on_cores
 
 
@@ -88,43 +88,47 @@ def _simplify(body: Stmt) -> Stmt:
 
 
 def _partition_blocks(body: Stmt) -> Stmt:
-    """Where loops are bound, threads share the guards: a part of a loop would be a kernel of its own."""
+    """If loops are bound, threads share the guards: a part of a loop would be a separate kernel."""
     bound = any(loop.kind is ForKind.THREAD for loop in collect(body, For))
     return body if bound else partition(body, SOURCE_COPIES)
 
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
-    Pass("name limits", name_limits, when=is_cpu),  # before unclamp: what has a name tells something
-    Pass("unclamp", unclamp, when=is_cpu),  # before partition and protect: what it lays bare is guarded
-    Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
-    Pass("unswitch", unswitch, when=is_cpu),  # after partition, which leaves whole loops; before protect
+    Pass("name limits", name_limits, when=is_cpu),  # before unclamp, which uses named values
+    Pass("unclamp", unclamp, when=is_cpu),  # before partition and protect, which guard bare loads
+    Pass("partition tails", partition, when=is_cpu),  # before flatten: after it, guards no longer name axes
+    Pass("unswitch", unswitch, when=is_cpu),  # after partition, which leaves whole loops, and before protect
     Pass("partition blocks", _partition_blocks, when=on_cores),
     Pass("virtual threads", vthread, when=is_gpu),
     Pass("unify threads", unify, when=is_gpu),
-    Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
+    # before flatten, which merges the index by which parts of a buffer differ
+    Pass("insert barriers", barriers, when=is_gpu),
     Pass("await copies", wait_before_meeting, when=is_gpu),
     Pass("open guards", open_guards, when=is_gpu),
-    Pass("protect loads", protect),  # after partition: interior copies need no masks
-    Pass("inside extents", inside_extents),  # after protect, whose masks it trusts
+    Pass("protect loads", protect),  # after partition: copies of the interior need no masks
+    Pass("inside extents", inside_extents),  # after protect, because it relies on the masks
     Pass("tile sums", tile_sums, when=is_cpu),  # before flatten: a tile's rows and columns are two indices
     Pass("flatten", flatten, makes=Level.FLAT),
-    Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
-    Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize: as long as there are loops
+    # while indices are scalars: parts of fused loops are joined here
+    Pass("simplify indices", _simplify, makes=Level.FLAT),
+    Pass("dots", dots, makes=Level.FLAT, when=is_cpu),  # before vectorize, while there are still loops
     Pass("join lanes", join, makes=Level.FLAT),
     Pass("vectorize", vectorize, makes=Level.FLAT),
     Pass("simplify vectors", _simplify, makes=Level.FLAT),
     Pass("unmask", unmask, makes=Level.FLAT),
     Pass("promote registers", promote, makes=Level.FLAT, when=is_cpu),
     Pass("narrow indices", narrow, makes=Level.FLAT, when=is_gpu),
-    Pass("start copies", start_copies, makes=Level.FLAT, when=is_gpu),  # vectors tell what one copy moves
+    # after vectorize: a vector shows how much one copy moves
+    Pass("start copies", start_copies, makes=Level.FLAT, when=is_gpu),
     Pass("check instructions", check_tensorized, makes=Level.FLAT, when=is_gpu),
-    Pass("swizzle", swizzle, makes=Level.FLAT, when=is_gpu),  # instructions are known by plain indices
+    # after "check instructions", which recognises instructions by plain indices
+    Pass("swizzle", swizzle, makes=Level.FLAT, when=is_gpu),
     Pass("prove barriers", check, makes=Level.FLAT, when=is_gpu),  # changes nothing
-    Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: passes after it would see all copies
+    Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: later passes would see all copies
 )
 
-VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG
+VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG from which on a verifier runs
 
 Hook = Callable[[Pass, PrimFunc], None]
 
@@ -138,9 +142,9 @@ def lower(
 ) -> Program:
     """The program of a state after all passes for a target; without a target, for any CPU.
 
-    hook: called after every pass with the pass and the kernel it made (verifier, dumps).
-    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops or requests something
-    that the target does not honour, TargetError when it needs more than a GPU target has.
+    hook: called after every pass with the pass and the kernel that it made (verifier, dumps). Raises
+    ScheduleError or LoweringError if the schedule cannot be turned into loops, or requests something that the
+    target does not honour. Raises TargetError if it needs more than a GPU target has.
     """
     if passes is PIPELINE:
         check_capabilities(state, target)
@@ -171,5 +175,5 @@ def lower(
 
 
 def lower_nest(state: State) -> Program:
-    """The program as loops, simplified but not yet lowered further, for people to read."""
+    """The program as loops, simplified but not lowered further, for people to read."""
     return lower(state, passes=PIPELINE[:1])

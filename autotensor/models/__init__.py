@@ -1,4 +1,4 @@
-"""The built-in models, one in a file, and the layers and weights that they are written with.
+"""The built-in models, one in a file, and the layers and weights with which they are written.
 
 graph = MODELS.get("resnet50").build(batch=1)
 arrays = MODELS.get("resnet50").inputs(np.random.default_rng(0))
@@ -45,23 +45,26 @@ from autotensor.models.weights import load_weights, shapes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
-NOT_TRAINED = ("running_mean", "running_var")  # what a norm has counted is not a parameter
+NOT_TRAINED = ("running_mean", "running_var")  # a norm's running statistics are not parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: `build(batch=1, weights=None, seed=0)` gives its graph, `inputs(rng, batch=1)` samples."""
+    """A model.
+
+    `build(batch=1, weights=None, seed=0)` gives its graph, `inputs(rng, batch=1)` sample inputs.
+    """
 
     name: str
     build: Callable[..., Graph]
     inputs: Callable[..., Mapping[str, Array]]
     about: str
-    shapes: Callable[..., Shapes] | None = None  # of its weights, by name
-    gflop: float | None = None  # of one inference at batch 1; to build the graph only to count would be slow
+    shapes: Callable[..., Shapes] | None = None  # name of a weight → its shape
+    gflop: float | None = None  # of one inference at batch 1; building the graph only to count would be slow
 
     @property
     def parameters(self) -> int | None:
-        """How many numbers are trained; None if it is not stated."""
+        """How many numbers are trained; None if the model does not state its weights' shapes."""
         if self.shapes is None:
             return None
         return sum(math.prod(s) for n, s in self.shapes().items() if not n.endswith(NOT_TRAINED))

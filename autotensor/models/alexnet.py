@@ -2,7 +2,7 @@
 
     x: float32[batch, 3, 224, 224] ──▶ conv 11x11/4 ─▶ 5x5 ─▶ 3x3 ×3, three pools ──▶ dense ×3 ──▶ logits
 
-torchvision's average pool in front of the dense layers is left out: here it is from 6x6 to 6x6.
+torchvision's average pool before the dense layers is left out, because it would turn 6x6 into 6x6.
 """
 
 from __future__ import annotations

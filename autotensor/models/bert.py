@@ -33,9 +33,9 @@ def build(
     ids: str = "int64",
     padded: bool = False,
 ) -> Graph:
-    """The graph. weights: `embeddings.word_embeddings.weight`, …; None draws them from the seed.
+    """The graph. weights: `embeddings.word_embeddings.weight`, …; if None, they are drawn from the seed.
 
-    ids: type of the token numbers. padded: a third input attention_mask, 0 where a token is padding.
+    ids: the type of the token numbers. padded: adds a third input attention_mask, which is 0 at padding.
     """
     size.check("bert_base", tokens)
     w = WeightSource("bert_base", weights, seed, NAMES)
@@ -74,7 +74,7 @@ def _layer(
 def inputs(
     rng: np.random.Generator, batch: int = 1, tokens: int = TOKENS, size: Size = BASE, ids: str = "int64"
 ) -> dict[str, Array]:
-    """Random tokens; the second half of them belongs to the second sentence."""
+    """Random tokens; the second half of the tokens belongs to the second sentence."""
     kinds = np.broadcast_to((np.arange(tokens) >= tokens // 2).astype(ids), (batch, tokens)).copy()
     words = token_numbers(rng, batch, tokens, size.vocabulary, ids)
     return {"input_ids": words, "token_type_ids": kinds}

@@ -1,4 +1,4 @@
-"""A tagger that reads both ways (Huang et al., 2015: BiLSTM, without the CRF): a tag for every word.
+"""A tagger that reads in both directions (Huang et al., 2015: BiLSTM, without the CRF): a tag for each word.
 
 words: int64[batch, 50] ──▶ embedding 100 ──▶ LSTM forwards │ LSTM backwards, 256 wide each ──▶ dense ──▶ tags
 """

@@ -2,8 +2,8 @@
 
     z: float32[batch, 100] ──▶ 512x4x4 ──▶ 256x8x8 ──▶ 128x16x16 ──▶ 64x32x32 ──▶ image [batch, 3, 64, 64]
 
-Transposed convolutions, each with batch norm and ReLU behind it; the last one has a tanh instead. The first
-one, over a single pixel, is a matrix product (graph/rules/single_pixel.py).
+The layers are transposed convolutions, each followed by batch norm and ReLU; the last one is followed by a
+tanh instead. The first one, over a single pixel, is a matrix product (graph/rules/single_pixel.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = Naming("those of PyTorch's dcgan example")
 def build(
     batch: int = 1, weights: Weights | None = None, seed: int = 0, *, latent: int = LATENT, width: int = WIDTH
 ) -> Graph:
-    """The graph. weights: `main.0.weight` [100, 512, 4, 4], …; None draws them from the seed."""
+    """The graph. weights: `main.0.weight` [100, 512, 4, 4], …; if None, they are drawn from the seed."""
     w = WeightSource("dcgan", weights, seed, NAMES)
     z = input((batch, latent), name="z")
     y: GraphNode = ops.reshape(z, (batch, latent, 1, 1))
@@ -36,5 +36,5 @@ def build(
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, latent: int = LATENT) -> dict[str, Array]:
-    """Points of the latent space: standard normal."""
+    """Points of the latent space, drawn from the standard normal distribution."""
     return {"z": rng.standard_normal((batch, latent), dtype=np.float32)}

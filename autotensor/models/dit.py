@@ -1,4 +1,4 @@
-"""DiT (Peebles and Xie, 2022): one denoising step of DiT-S/2, with the names of its authors' code.
+"""DiT (Peebles and Xie, 2022): one denoising step of DiT-S/2, with the weight names of its authors' code.
 
 x: float32[batch, 4, 32, 32], t: float32[batch], y: int64[batch] ──▶ noise and variance [batch, 8, 32, 32]
 
@@ -30,12 +30,12 @@ NAMES = Naming("those of DiT")
 
 @dataclass(frozen=True, slots=True)
 class DitSize:
-    """How large a DiT is."""
+    """The size of a DiT."""
 
     layers: int = 12
     hidden: int = 384
     heads: int = 6
-    picture: int = 32  # pixels across, of the latent
+    picture: int = 32  # width of the latent picture, in pixels
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads or self.picture % PATCH:
@@ -53,11 +53,14 @@ SMALL = DitSize()
 
 
 def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size: DitSize = SMALL) -> Graph:
-    """The graph. weights: `x_embedder.proj.weight`, …, `final_layer.linear.bias`; None draws them."""
+    """The graph. weights: `x_embedder.proj.weight`, …, `final_layer.linear.bias`.
+
+    If weights is None, the weights are drawn from the seed.
+    """
     w = WeightSource("dit", weights, seed, NAMES)
     x = input((batch, CHANNELS, size.picture, size.picture), name="x")
     t, y = input((batch,), name="t"), input((batch,), "int64", "y")
-    told = ops.silu(_told(t, y, w, size.hidden))  # [batch, hidden]; read through a silu everywhere
+    told = ops.silu(_told(t, y, w, size.hidden))  # [batch, hidden]; every layer reads this through a silu
     z = ops.conv2d(x, *weighted(w, "x_embedder.proj", size.hidden, CHANNELS, PATCH, PATCH), stride=PATCH)
     rows = ops.transpose(ops.reshape(z, (batch, size.hidden, size.patches)), (0, 2, 1))
     rows = rows + w("pos_embed", 1, size.patches, size.hidden)  # [batch, patches, hidden]; fixed in the paper
@@ -69,7 +72,7 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size
 
 
 def _told(t: GraphNode, y: GraphNode, w: WeightSource, hidden: int) -> GraphNode:
-    """Time and class as one vector: [batch, hidden]."""
+    """The time and the class as one vector: [batch, hidden]."""
     half = WAVES // 2
     speeds = np.exp(-math.log(10_000.0) * np.arange(half) / half).astype(np.float32)
     angles = ops.reshape(t, (t.shape[0], 1)) * constant(speeds)
@@ -118,7 +121,7 @@ def _picture(x: GraphNode, size: DitSize) -> GraphNode:
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, size: DitSize = SMALL) -> dict[str, Array]:
-    """Noise, at a random time, of random classes."""
+    """Noise, at random times, of random classes."""
     return {
         "x": rng.standard_normal((batch, CHANNELS, size.picture, size.picture), dtype=np.float32),
         "t": rng.integers(0, 1000, batch).astype(np.float32),

@@ -5,8 +5,9 @@
 
     layer:  y[i] = sum_k strengths[i, k] * (x @ W)[neighbours[i, k]] + b
 
-The graph is data: a list of neighbours for each node, itself among them, padded with strength 0. `lists_of`
-makes the lists of edges, with strengths 1 / sqrt(degree · degree). Each layer gathers and sums in one kernel.
+The graph is data: a list of neighbours for each node, which contains the node itself and is padded with
+strength 0. `lists_of` makes these lists from edges, with strengths 1 / sqrt(degree · degree). Each layer
+gathers and sums in one kernel.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def build(
     features: int = FEATURES,
     degree: int = DEGREE,
 ) -> Graph:
-    """The graph. weights: `conv1.lin.weight` [16, 1433], `conv1.bias`, …; None draws them from the seed.
+    """The graph. weights: `conv1.lin.weight` [16, 1433], `conv1.bias`, …; if None, drawn from the seed.
 
-    batch: so many graphs, one after the other, as one graph of as many nodes. degree: longest list.
+    batch: the number of graphs; they are joined into one graph with the nodes of all. degree: the longest
+    list.
     """
     w = WeightSource("gcn", weights, seed, NAMES)
     nodes *= batch
@@ -66,9 +68,9 @@ def _sum_of_neighbours(x: te.Tensor, neighbours: te.Tensor, strengths: te.Tensor
 
 
 def lists_of(edges: Array, nodes: int, degree: int) -> tuple[Array, Array]:
-    """Neighbours and strengths, [nodes, degree] each, of undirected edges int[count, 2]; loops are added.
+    """Neighbours and strengths, each [nodes, degree], of undirected edges int[count, 2]; loops are added.
 
-    Raises InputError when a node has more than degree - 1 neighbours, or an edge names one that is not there.
+    Raises InputError if a node has more than degree - 1 neighbours, or if an edge names an unknown node.
     """
     edges = np.asarray(edges).reshape(-1, 2)
     if edges.size and not (edges.min() >= 0 and edges.max() < nodes):
@@ -99,12 +101,12 @@ def inputs(
     features: int = FEATURES,
     degree: int = DEGREE,
 ) -> dict[str, Array]:
-    """Random graphs with Cora's number of edges to a node, and bags of words of which 1 % are there."""
+    """Random graphs with Cora's number of edges per node, and bags of words that contain 1 % of the words."""
     nodes *= batch
     edges = rng.integers(0, nodes, (nodes * EDGES // NODES, 2))
     full = np.zeros(nodes, np.int64)
     kept = []
-    for a, b in edges.tolist():  # no node gets more neighbours than there is room for
+    for a, b in edges.tolist():  # no node gets more neighbours than its list can hold
         if a != b and max(full[a], full[b]) < degree - 1:
             full[[a, b]] += 1
             kept.append((a, b))

@@ -1,10 +1,10 @@
-"""Files of llama.cpp: a decoder's size and weights out of GGUF, Q8_0 and Q4_0 as they are packed.
+"""Files of llama.cpp: reads a decoder's size and weights from GGUF; Q8_0 and Q4_0 stay packed.
 
     blk.0.attn_q.weight     Q4_0 [rows, columns]     ──▶  layers.0.self_attn.q_proj.weight: PackedRows
     output_norm.weight      F32 [hidden]             ──▶  norm.weight: float32[hidden]
 
-Tensors of other types become float32. Rows of queries and keys of "llama" files stand in the order that turns
-neighbouring pairs; they come back in the order of halves. Needs the package gguf.
+Tensors of other types become float32. In "llama" files, the rows of queries and keys are in the order for
+rotating neighbouring pairs; the result has them in the order of halves. This needs the package gguf.
 Source: ggml-org/llama.cpp, docs of GGUF and of its quantisation types; convert_hf_to_gguf.py (`permute`).
 """
 
@@ -37,9 +37,9 @@ IN_LAYER = {
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A config as Hugging Face writes it, and weights by transformers' names.
+    """A config as Hugging Face writes it, and the weights by transformers' names.
 
-    Raises InputError for a file that is missing, damaged or of another architecture, and without gguf.
+    Raises InputError for a file that is missing, damaged or of another architecture, or if gguf is missing.
     """
     try:
         import gguf
@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         reader = gguf.GGUFReader(path)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-    except Exception as error:  # whatever NumPy and the reader meet in damaged bytes
+    except Exception as error:  # damaged bytes may raise any error in NumPy and the reader
         raise InputError(f"{str(path)!r} cannot be read as GGUF: {error}.") from error
     config = _config(str(path), fields, {t.name: [int(n) for n in t.shape] for t in reader.tensors})
     try:
@@ -99,7 +99,7 @@ def _config(path: str, fields: Mapping[str, Any], tensors: Mapping[str, list[int
         "num_attention_heads": heads,
         "num_key_value_heads": count("attention.head_count_kv", heads),
         "intermediate_size": count("feed_forward_length"),
-        "vocab_size": tensors.get("token_embd.weight", [hidden, 0])[-1],  # columns come first
+        "vocab_size": tensors.get("token_embd.weight", [hidden, 0])[-1],  # the number of columns comes first
         "rms_norm_eps": field("attention.layer_norm_rms_epsilon"),
         "rope_theta": field("rope.freq_base", 10_000.0),
         "rope_scaling": None if scaling == "none" else {"rope_type": scaling},
@@ -108,7 +108,10 @@ def _config(path: str, fields: Mapping[str, Any], tensors: Mapping[str, list[int
 
 
 def _name(name: str) -> str:
-    """transformers' name of a tensor; a model refuses one that is not known, under the name that it has."""
+    """transformers' name of a tensor.
+
+    An unknown name stays as it is, and the model refuses it by this name.
+    """
     part, _, ending = name.rpartition(".")
     if part in WHOLE:
         return f"{WHOLE[part]}.{ending}"
@@ -117,7 +120,7 @@ def _name(name: str) -> str:
 
 
 def _weight(tensor: Any, gguf: Any) -> PackedRows | Array:
-    """The tensor with its rows first, as numbers where its type is one of ours."""
+    """The tensor with its rows first, as packed numbers if its type is one of ours."""
     types, rows = gguf.GGMLQuantizationType, tensor.data
     if tensor.tensor_type in (types.Q4_0, types.Q8_0) and len(tensor.shape) == 2:
         blocks = rows.reshape(rows.shape[0], -1, 18 if tensor.tensor_type == types.Q4_0 else 34)
@@ -131,6 +134,6 @@ def _weight(tensor: Any, gguf: Any) -> PackedRows | Array:
 
 
 def _in_halves(a: Any, heads: int) -> Any:
-    """Rows of a head from pairs (0, depth / 2), (1, depth / 2 + 1), … to halves."""
+    """Reorders the rows of a head: from pairs (0, depth / 2), (1, depth / 2 + 1), … to halves."""
     rows = np.arange(a.shape[0]).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
     return a.in_order(rows) if isinstance(a, PackedRows) else a[rows]

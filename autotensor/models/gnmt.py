@@ -3,9 +3,9 @@
     source ──▶ embedding ──▶ LSTM both ways ─▶ LSTM ─▶ LSTM ─▶ LSTM ──▶ keys
     target ──▶ embedding ──▶ LSTM ─▶ attention over the keys ─▶ LSTM ×3 ──▶ dense ──▶ logits of the next words
 
-The later layers have shortcuts; each of the decoder's last three reads what the attention saw in addition to
-its input. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
-`target` is the translation so far: the words of all its places are predicted at once.
+The later layers have shortcuts. Each of the decoder's last three layers reads the attention's result in
+addition to its input. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)). `target` is the
+translation so far: the next words for all its positions are predicted at once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def build(
 
 
 def _attention(queries: GraphNode, keys: GraphNode, w: WeightSource) -> GraphNode:
-    """[batch, n, hidden] and [batch, m, hidden] ──▶ means of the keys [batch, n, hidden]."""
+    """[batch, n, hidden] and [batch, m, hidden] ──▶ weighted means of the keys [batch, n, hidden]."""
     hidden = keys.shape[2]
     q = dense(queries, w("attention.query", hidden, hidden))
     k = dense(keys, w("attention.key", hidden, hidden))

@@ -4,7 +4,7 @@
 
     inception:  1x1 │ 1x1 ─▶ 3x3 │ 1x1 ─▶ 3x3 │ pool 3x3 ─▶ 1x1      side by side
 
-The third branch has 3x3 kernels where the paper has 5x5: torchvision's weights are so.
+The third branch has 3x3 kernels instead of the paper's 5x5, because torchvision's weights have 3x3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
 from autotensor.models.weights import Naming, Weights, WeightSource
 
-# widths: 1x1; 1x1 and 3x3; 1x1 and 3x3; after the pool. A number: a max pool of that window
+# widths: 1x1; 1x1 and 3x3; 1x1 and 3x3; after the pool. A single number is the window of a max pool.
 BLOCKS: tuple[tuple[str, tuple[int, ...] | int], ...] = (
     ("inception3a", (64, 96, 128, 16, 32, 32)),
     ("inception3b", (128, 128, 192, 32, 96, 64)),
@@ -35,7 +35,7 @@ NAMES = Naming(unused=("aux1.", "aux2."))
 def build(
     batch: int = 1, weights: Weights | None = None, seed: int = 0, *, image: int = 224, classes: int = 1000
 ) -> Graph:
-    """The graph. weights: `conv1.conv.weight`, …, `fc.bias`; None draws them from the seed."""
+    """The graph. weights: `conv1.conv.weight`, …, `fc.bias`; if None, they are drawn from the seed."""
     w = WeightSource("googlenet", weights, seed, NAMES)
     x = input((batch, 3, image, image), name="x")
     y = _pool(_conv(x, w, "conv1", 64, 7, stride=2), 3)

@@ -4,7 +4,7 @@
 
     x ─▶ norm ─▶ causal attention ─▶ dense ─▶ + x ─▶ norm ─▶ dense ─▶ gelu ─▶ dense ─▶ +      one of 12 layers
 
-Dense weights are [inputs, outputs], as OpenAI wrote them; the output layer is the embedding of the words.
+Dense weights are [inputs, outputs], as OpenAI stored them; the output layer is the embedding of the words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def build(
     size: Size = SMALL,
     ids: str = "int64",
 ) -> Graph:
-    """The graph. weights: `wte.weight` [50257, 768], …; None draws them from the seed."""
+    """The graph. weights: `wte.weight` [50257, 768], …; if None, they are drawn from the seed."""
     size.check("gpt2", tokens)
     w = WeightSource("gpt2", weights, seed, NAMES)
     words = token_input("input_ids", batch, tokens, ids)
@@ -51,7 +51,7 @@ def build(
 def layer(
     x: GraphNode, w: WeightSource, at: str, batch: int, heads: int, attend: Callable[..., GraphNode]
 ) -> GraphNode:
-    """attend: queries, keys and values [batch, heads, tokens, depth] ──▶ what is seen, of the same shape."""
+    """attend: queries, keys and values [batch, heads, tokens, depth] ──▶ a result of the same shape."""
 
     def dense(x: GraphNode, name: str, outputs: int) -> GraphNode:
         weight, bias = w(f"{at}.{name}.weight", x.shape[1], outputs), w(f"{at}.{name}.bias", outputs)

@@ -1,9 +1,9 @@
-"""GPT-2 for one more word: what came before is in a cache of keys and values.
+"""GPT-2 for one more word: the earlier words are in a cache of keys and values.
 
     input_ids: int64[batch, 1], position: int64[1], cache: float32[layers, 2, batch, heads, capacity, depth]
         ──▶ logits: float32[batch, 1, words], entry: float32[layers, 2, batch, heads, 1, depth]
 
-The cache belongs to the caller (`cached_attention`). Weights are those of `gpt2`.
+The cache belongs to the caller (`cached_attention`). The weights are those of `gpt2`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def build(
     size: Size = SMALL,
     ids: str = "int64",
 ) -> Graph:
-    """The graph. weights: as of `gpt2.build`. capacity: words that the cache has room for."""
+    """The graph. weights: as for `gpt2.build`. capacity: the number of words that fit into the cache."""
     size.check("gpt2_decode", capacity)
     w = WeightSource("gpt2_decode", weights, seed, NAMES)
     words = token_input("input_ids", batch, 1, ids)
@@ -63,7 +63,7 @@ def inputs(
     size: Size = SMALL,
     ids: str = "int64",
 ) -> dict[str, Array]:
-    """A random word behind a cache that is filled but for one place."""
+    """A random word, and a cache with only one place left."""
     cache = rng.standard_normal(cache_shape(batch, capacity, size), dtype=np.float32)
     return {
         "input_ids": token_numbers(rng, batch, 1, size.vocabulary, ids),

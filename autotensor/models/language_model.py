@@ -1,6 +1,8 @@
-"""Recurrent language models (Zaremba et al., 2014: the medium size), with the names of PyTorch's example.
+"""Recurrent language models (Zaremba et al., 2014: the medium size).
 
-words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 650 wide ──▶ dense ──▶ logits of all places
+The weights have the names of PyTorch's example word_language_model.
+
+words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 650 wide ──▶ dense ──▶ logits
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ def build(
     vocabulary: int = WORDS,
     hidden: int = HIDDEN,
 ) -> Graph:
-    """The graph. weights: `encoder.weight`, `rnn.weight_ih_l0`, …, `decoder.bias`; None draws them."""
+    """The graph. weights: `encoder.weight`, `rnn.weight_ih_l0`, …, `decoder.bias`.
+
+    If weights is None, the weights are drawn from the seed.
+    """
     if kind not in GATES:
         raise InputError(f"there is no language model of {kind!r}.", fix=f"Known: {', '.join(GATES)}.")
     w = WeightSource(kind, weights, seed, NAMES)

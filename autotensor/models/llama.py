@@ -1,4 +1,4 @@
-"""Decoders of Llama's shape, with the names of transformers' LlamaForCausalLM: some words behind a cache.
+"""Decoders of Llama's shape, with the names of transformers' LlamaForCausalLM: new words after a cache.
 
     input_ids: int64[batch, tokens], position: int64[1],
     cache: [layers, 2, batch, groups, capacity, depth] of float32, float16 or bfloat16
@@ -6,11 +6,11 @@
 
     x ─▶ rms norm ─▶ attention ─▶ dense ─▶ + x ─▶ rms norm ─▶ silu(gate) * up ─▶ down ─▶ +      one layer
 
-A prompt goes through a graph of many tokens, chunk by chunk; generation through one of a single token. The
-cache belongs to the caller (`cached_attention`). Queries of one group share a row of keys and values.
-Matrices may be packed numbers of 4 and 8 bits (`packed_rows`).
+A prompt runs through a graph for many tokens, chunk by chunk; generation runs through a graph for a single
+token. The cache belongs to the caller (`cached_attention`). The queries of one group share a row of keys and
+values. Matrices may be packed numbers of 4 and 8 bits (`packed_rows`).
 
-Source: Touvron et al., 2023; rotary embeddings in halves, as transformers' weights have them.
+Source: Touvron et al., 2023; rotary embeddings in halves, as in transformers' weights.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ NAMES = Naming("transformers'", prefix="model.", unused=("rotary_emb.", ".rotary
 
 @dataclass(frozen=True, slots=True)
 class LlamaSize:
-    """How large a decoder is, and the constants of its layers."""
+    """The size of a decoder, and the constants of its layers."""
 
     layers: int
     hidden: int
     heads: int
-    groups: int  # of heads that share keys and values
+    groups: int  # number of groups of heads that share keys and values
     inner: int  # width between the two halves of a layer's perceptron
     vocabulary: int
     eps: float = 1e-6
-    theta: float = 10_000.0  # the longest wave of the rotary embedding
+    theta: float = 10_000.0  # base of the wavelengths of the rotary embedding
     tied: bool = False  # the output layer is the embedding of the words
-    biases: bool = False  # of queries, keys and values, as Qwen2 has them
+    biases: bool = False  # whether queries, keys and values have biases, as in Qwen2
 
     def __post_init__(self) -> None:
         if self.heads % self.groups or self.hidden % (2 * self.heads):
@@ -69,7 +69,10 @@ SMALL = LlamaSize(layers=24, hidden=1024, heads=16, groups=8, inner=2816, vocabu
 
 
 def size_of(config: Mapping[str, Any]) -> LlamaSize:
-    """The size in a Hugging Face config.json. Raises InputError for options that the graph would not keep."""
+    """The size in a Hugging Face config.json.
+
+    Raises InputError for options that the graph does not support.
+    """
     kind = config.get("model_type")
     if kind not in ("llama", "qwen2"):
         raise InputError(f"llama: a config of model_type {kind!r}.", fix="Known: llama, qwen2.")
@@ -99,10 +102,12 @@ def size_of(config: Mapping[str, Any]) -> LlamaSize:
 
 
 def load(source: str | Path) -> tuple[LlamaSize, dict[str, Any]]:
-    """Size and weights in a Hugging Face folder (config.json, safetensors in one file or several), or in a
-    `.gguf` file, whose Q4_0 and Q8_0 stay packed.
+    """The size and the weights in a Hugging Face folder or in a `.gguf` file.
 
-    Raises InputError for a file that is missing or damaged, and as `size_of`.
+    The folder has a config.json and safetensors in one file or several. Q4_0 and Q8_0 of a `.gguf` file stay
+    packed.
+
+    Raises InputError for a file that is missing or damaged, and as `size_of` does.
     """
     if Path(source).suffix == ".gguf":
         config, weights = gguf_file.read(Path(source))
@@ -121,20 +126,22 @@ def load(source: str | Path) -> tuple[LlamaSize, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How matrices are kept: as they are given, or floats rounded to numbers of so many bits, by groups."""
+    """How matrices are stored: as they are given, or floats rounded to packed numbers of `bits` bits."""
 
-    bits: int = 0  # 4 or 8; 0: floats stay float32
+    bits: int = 0  # 4 or 8; with 0, floats stay float32
     group: int = 32
-    rounded: int = 0  # bits that x is rounded to where numbers are multiplied, 8 or 16; 0: none
+    # bits to which x is rounded where it is multiplied with packed numbers, 8 or 16; 0 means none
+    rounded: int = 0
 
     def matrix(self, w: WeightSource, name: str, rows: int, columns: int) -> PackedRows | Constant:
         given = w.given(name)
         if isinstance(given, PackedRows) and given.shape == (rows, columns):
             w.noted(name, rows, columns)
             return given
-        if not self.bits or (w.weights is not None and given is None):  # else shapes are enough
+        if not self.bits or (w.weights is not None and given is None):  # otherwise the shapes are enough
             return w(name, rows, columns)
-        if w.weights is None and not name.startswith("embed_tokens."):  # whose floats are looked up, too
+        # the floats of the embedding are also looked up
+        if w.weights is None and not name.startswith("embed_tokens."):
             w.noted(name, rows, columns)
             return drawn_rows(name, rows, columns, self.bits, self.group, w.seed)
         return rounded_rows(w(name, rows, columns).array, self.bits, self.group, name)
@@ -154,13 +161,13 @@ def build(
     rounded: int = 0,
     kept: str = "float32",
 ) -> Graph:
-    """The graph. weights: `embed_tokens.weight` [words, hidden], …; None draws them from the seed.
+    """The graph. weights: `embed_tokens.weight` [words, hidden], …; if None, they are drawn from the seed.
 
-    Matrices that are given packed (`PackedRows`) stay so. bits = 4 or 8 rounds the others to the nearest
-    numbers of so many bits, which share a scale by groups of a row. rounded: bits of the numbers to which
-    activations are rounded where they meet packed matrices, 8 or 16; 0 leaves them in float32. kept: the
-    type of the cache and of its entries; float16 and bfloat16 take half the bytes.
-    position + tokens is at most capacity, for which the rotary embedding has angles.
+    Matrices that are given packed (`PackedRows`) stay packed. bits = 4 or 8 rounds the others to the nearest
+    numbers of this many bits, which share a scale by groups of a row. rounded: the bits of the numbers to
+    which activations are rounded before products with packed matrices, 8 or 16; 0 leaves activations in
+    float32. kept: the type of the cache and of its entries; float16 and bfloat16 take half the bytes.
+    position + tokens is at most capacity, because the rotary embedding has angles only up to there.
     """
     if not 1 <= tokens <= capacity:
         raise InputError(f"llama: tokens={tokens} must be 1 … {capacity}, the capacity.")
@@ -202,7 +209,7 @@ def _norm(x: GraphNode, w: WeightSource, name: str, size: LlamaSize) -> GraphNod
 def _products(
     x: GraphNode, w: WeightSource, rows: Mapping[str, int], storage: Storage
 ) -> tuple[GraphNode, ...]:
-    """x by several matrices, given by name and rows; those of one packing are one product."""
+    """x times several matrices, which are given by name and rows; matrices of one packing are one product."""
     matrices = [storage.matrix(w, name, n, x.shape[1]) for name, n in rows.items()]
     packed = [m for m in matrices if isinstance(m, PackedRows)]
     joined = side_by_side(packed) if len(packed) == len(matrices) > 1 else None
@@ -233,7 +240,7 @@ def _attention(
     size: LlamaSize,
     storage: Storage,
 ) -> tuple[GraphNode, GraphNode]:
-    """The attention of rows x [batch * tokens, hidden], of their shape, and the layer's part of the cache."""
+    """The attention of rows x [batch * tokens, hidden], in x's shape, and the layer's part of the cache."""
     batch = cache.shape[2]
     heads = {f"{at}.self_attn.{c}_proj": size.heads if c == "q" else size.groups for c in "qkv"}
     rows = {f"{name}.weight": n * size.depth for name, n in heads.items()}
@@ -250,7 +257,7 @@ def _attention(
 
 
 def _angles(position: GraphNode, tokens: int, capacity: int, size: LlamaSize) -> tuple[GraphNode, GraphNode]:
-    """Cosines and sines of the new words' places: [tokens, depth / 2] each."""
+    """Cosines and sines for the positions of the new words: [tokens, depth / 2] each."""
     waves = size.theta ** -(np.arange(0, size.depth, 2) / size.depth)
     table = np.arange(capacity)[:, None] * waves
     places = position + constant(np.arange(tokens))
@@ -271,7 +278,7 @@ def inputs(
     ids: str = "int64",
     kept: str = "float32",
 ) -> dict[str, Array]:
-    """Random words behind a cache that has just room for them."""
+    """Random words, and a cache that has exactly enough room for these words."""
     words = token_numbers(rng, batch, tokens, size.vocabulary, ids)
     cache = rng.standard_normal(cache_shape(batch, capacity, size), dtype=np.float32)
     return {

@@ -24,9 +24,9 @@ def build(
     sizes: tuple[int, ...] = SIZES,
     widen: int = 1,
 ) -> Graph:
-    """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; None draws them from the seed.
+    """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; if None, they are drawn from the seed.
 
-    widen: the hidden layers are so many times as wide as `sizes` says.
+    widen: multiplies the widths of the hidden layers in `sizes`.
     """
     if len(sizes) < 2:
         raise InputError(f"mlp: sizes {sizes} must be the widths of input, layers and output.")

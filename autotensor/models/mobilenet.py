@@ -2,7 +2,8 @@
 
     x: float32[batch, 3, 224, 224] ──▶ conv 3x3/2 ──▶ 17 inverted residuals ──▶ conv 1x1 ──▶ mean ──▶ logits
 
-An inverted residual: widen by 1x1 (relu6), depthwise 3x3 (relu6), narrow by 1x1, and the shortcut if it fits.
+An inverted residual is a 1x1 that widens (relu6), a depthwise 3x3 (relu6) and a 1x1 that narrows. If the
+shapes fit, its input is added.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
 from autotensor.models.weights import Weights, WeightSource
 
-# expansion, channels, blocks, stride of the first of them
+# expansion, channels, blocks, stride of the first block
 STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -28,7 +29,7 @@ FIRST, LAST = 32, 1280  # channels of the first and of the last convolution
 def build(
     batch: int = 1, weights: Weights | None = None, seed: int = 0, *, image: int = 224, classes: int = 1000
 ) -> Graph:
-    """The graph. weights: `features.0.0.weight`, …, `classifier.1.bias`; None draws them from the seed."""
+    """The graph. weights: `features.0.0.weight`, …, `classifier.1.bias`; if None, drawn from the seed."""
     w = WeightSource("mobilenet_v2", weights, seed)
     x = input((batch, 3, image, image), name="x")
     y: GraphNode = ops.relu6(conv_norm(x, w, "features.0.0", "features.0.1", FIRST, 3, stride=2))

@@ -27,9 +27,9 @@ def build(
     divisor: int = 1,
     classes: int = 1000,
 ) -> Graph:
-    """The graph. weights: `features.0.conv.weight`, …, `fc.bias`; None draws them from the seed.
+    """The graph. weights: `features.0.conv.weight`, …, `fc.bias`; if None, they are drawn from the seed.
 
-    divisor: of all channels, for small networks of the same form.
+    divisor: divides all numbers of channels, for small networks of the same form.
     """
     w = WeightSource("mobilenet_v1", weights, seed, NAMES)
 

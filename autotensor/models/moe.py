@@ -2,14 +2,15 @@
 
     x: float32[tokens, 768] ──▶ y: float32[tokens, 768], load: float32[8]  (tokens of each expert)
 
-    router:  shares = softmax(x @ R)       a token's two greatest, made to sum to 1, are its gates
+    router:  shares = softmax(x @ R)       a token's two greatest shares, scaled to sum to 1, are its gates
     expert:  y_e = gelu(x_e @ W1_e + b1_e) @ W2_e + b2_e
     y[t] = sum of gate · y_e[t] over the experts of t
 
-Each expert has room for `capacity` tokens and takes those with the greatest gates; the others do without it,
-as in GShard. With room for all tokens none is left out. Shapes may not depend on data, but which expert a
-block of a few tokens goes through may (MegaBlocks, Gale et al., 2022): the blocks are as many as are ever
-needed, and an expert's last one is filled with tokens that weigh nothing.
+Each expert has room for `capacity` tokens and takes the tokens with the greatest gates; the other tokens do
+without this expert, as in GShard. With room for all tokens, no token is left out. Shapes may not depend on
+data, but the expert of a block of a few tokens may (MegaBlocks, Gale et al., 2022). So the graph has the
+greatest number of blocks that can be needed, and an expert's last block is filled up with tokens of strength
+0.
 
     experts   0 0 0 1 1 1 1 2 2 3 …      load 11, 16, 7, 4, … in blocks of 4
 """
@@ -28,8 +29,8 @@ from autotensor.models.weights import Array, Naming, Weights, WeightSource
 from autotensor.operators.operator_helpers import stage
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
-ROOM = 2.0  # capacity over that of a perfect balance
-BLOCK = 4  # tokens: half of a block is wasted for each expert
+ROOM = 2.0  # capacity, relative to an expert's share with perfect balance
+BLOCK = 4  # tokens of a block; each expert wastes half a block on average
 NAMES = Naming("this model's own")
 
 
@@ -44,7 +45,8 @@ def build(
 ) -> Graph:
     """The graph. weights: `router.weight` [8, hidden], `experts.w1` [8, hidden, 4*hidden], …
 
-    capacity: tokens that an expert has room for; None is twice what a perfect balance gives it.
+    capacity: the number of tokens for which an expert has room; None means twice its share with perfect
+    balance.
     """
     w = WeightSource("moe", weights, seed, NAMES)
     n = batch * tokens
@@ -53,8 +55,8 @@ def build(
     gates = _gates(ops.softmax(ops.dense(x, w("router.weight", EXPERTS, hidden))))  # [n, experts]
     load = ops.sum(ops.cast(ops.greater(gates, 0.0), dtype="float32"), axis=0)
     by_expert = ops.transpose(gates, (1, 0))
-    taken = ops.top_positions(by_expert, count=room, axis=1)  # [experts, room]: which tokens
-    strength = ops.gather_elements(by_expert, taken, axis=1)  # 0: empty room
+    taken = ops.top_positions(by_expert, count=room, axis=1)  # [experts, room]: positions of tokens
+    strength = ops.gather_elements(by_expert, taken, axis=1)  # 0 means empty room
     kept = ops.minimum(load, np.float32(room))
     blocks = constant(np.arange((min(n * CHOSEN, room * EXPERTS) + EXPERTS * (BLOCK - 1)) // BLOCK))
     first = call(_first_blocks, kept, constant(np.arange(EXPERTS)), name="first_blocks")
@@ -69,7 +71,7 @@ def build(
 
 
 def _gates(shares: GraphNode) -> GraphNode:
-    """The shares of the chosen, made to sum to 1; 0 for the others."""
+    """The shares of the chosen experts, scaled to sum to 1; 0 for the other experts."""
     order = ops.top_positions(shares, count=CHOSEN, axis=1)  # [n, 2]
     chosen = call(_is_among, order, constant(np.arange(EXPERTS)), name="is_among")
     kept = ops.where(chosen, shares, np.float32(0))
@@ -77,7 +79,7 @@ def _gates(shares: GraphNode) -> GraphNode:
 
 
 def _is_among(order: te.Tensor, numbers: te.Tensor) -> te.Tensor:
-    """Whether number e is in row i."""
+    """Whether number e is in row i of `order`."""
     return stage(
         (order.shape[0], numbers.shape[0]),
         lambda i, e: te.any(*(order[i, k].equal(numbers[e]) for k in range(order.shape[1]))),
@@ -86,7 +88,7 @@ def _is_among(order: te.Tensor, numbers: te.Tensor) -> te.Tensor:
 
 
 def _first_blocks(kept: te.Tensor, numbers: te.Tensor) -> te.Tensor:
-    """The number of each expert's first block: how many those before it fill. kept: tokens of each."""
+    """For each expert, the number of blocks that earlier experts fill. kept: the tokens of each expert."""
     f = te.reduce_axis(kept.shape[0], "f")
 
     def body(e: Any) -> Any:
@@ -97,7 +99,7 @@ def _first_blocks(kept: te.Tensor, numbers: te.Tensor) -> te.Tensor:
 
 
 def _expert_of(first: te.Tensor, blocks: te.Tensor) -> te.Tensor:
-    """Each block's expert: the last one whose first block does not come later."""
+    """Each block's expert: the last expert whose first block is not after this block."""
     e = te.reduce_axis(first.shape[0] - 1, "e")
 
     def body(b: Any) -> Any:
@@ -110,7 +112,7 @@ def _expert_of(first: te.Tensor, blocks: te.Tensor) -> te.Tensor:
 def _slots(
     expert: te.Tensor, first: te.Tensor, blocks: te.Tensor, taken: te.Tensor, strength: te.Tensor
 ) -> tuple[te.Tensor, te.Tensor]:
-    """The token of each place of a block, and its strength: 0 where the expert has no more tokens."""
+    """The token of each place of a block, and its strength, which is 0 if the expert has no more tokens."""
     room = te.const(taken.shape[1], "int64")
     shape = (blocks.shape[0], BLOCK)
 
@@ -129,7 +131,7 @@ def _slots(
 
 
 def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> te.Tensor:
-    """The strength of slot s where it holds token t, else 0."""
+    """The strength of slot s if it holds token t, else 0."""
 
     def body(t: Any, s: Any) -> Any:
         return te.select(places[s].equal(numbers[t]), strengths[s], te.const(0.0, "float32"))
@@ -138,7 +140,7 @@ def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> t
 
 
 def _experts(x: GraphNode, expert: GraphNode, w: WeightSource) -> GraphNode:
-    """x: [blocks, 4, hidden], each block through the network of its expert."""
+    """x: [blocks, 4, hidden]. Each block goes through the network of its expert."""
 
     def dense(x: GraphNode, n: int, outputs: int) -> GraphNode:
         weight = w(f"experts.w{n}", EXPERTS, x.shape[2], outputs)

@@ -30,7 +30,7 @@ def build(
     users: int = USERS,
     items: int = ITEMS,
 ) -> Graph:
-    """The graph. weights: `mf_user_embed.weight`, …, `final.bias`; None draws them from the seed."""
+    """The graph. weights: `mf_user_embed.weight`, …, `final.bias`; if None, they are drawn from the seed."""
     w = WeightSource("ncf", weights, seed, NAMES)
     user, item = (input((batch,), "int64", name) for name in ("user", "item"))
 

@@ -1,4 +1,4 @@
-"""OverFeat (Sermanet et al., 2013), the fast model, for ImageNet; layer names as in two nn.Sequential.
+"""OverFeat (Sermanet et al., 2013), the fast model, for ImageNet; layers are named as in two nn.Sequential.
 
 x: float32[batch, 3, 231, 231] ──▶ conv 11x11/4 ─▶ 5x5 ─▶ 3x3 ×3, three pools ──▶ dense ×3 ──▶ logits
 """

@@ -1,4 +1,4 @@
-"""Weights as whole numbers of 4 or 8 bits that share a scale by groups of a row: those of `ops.dense_nbits`.
+"""Weights as integers of 4 or 8 bits that share a scale by groups of a row, as `ops.dense_nbits` takes them.
 
 q: uint8[rows, groups, bytes], scale: float16[rows, groups]        w = scale * (q - 2^(bits - 1))
 """
@@ -20,7 +20,7 @@ BITS = (4, 8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedRows:
-    """A matrix [rows, columns]; the low half of a byte is the number of the smaller column."""
+    """A matrix [rows, columns]; the low half of a byte is the number with the smaller column."""
 
     q: Array
     scale: Array
@@ -43,19 +43,20 @@ class PackedRows:
         return made if dtype is None else made.astype(dtype)
 
     def in_order(self, rows: Array) -> PackedRows:
-        """The rows of these numbers."""
+        """The rows at these indices, in this order."""
         return PackedRows(self.q[rows], self.scale[rows], self.bits)
 
 
 def packed(numbers: Array, scale: Array, bits: int) -> PackedRows:
-    """uint8[rows, groups, columns of a group] below 2^bits, as bytes."""
+    """Packs uint8[rows, groups, columns of a group], all below 2^bits, into bytes."""
     return PackedRows(numbers if bits == 8 else numbers[..., ::2] | numbers[..., 1::2] << 4, scale, bits)
 
 
 def rounded_rows(w: Array, bits: int, group: int, what: str) -> PackedRows:
-    """A matrix [rows, columns] rounded to the nearest numbers; the largest of a group is an end of the range.
+    """A matrix [rows, columns], rounded to the nearest numbers.
 
-    what: its name, for messages. Raises InputError where groups do not divide its rows.
+    The largest element of a group becomes an end of the numbers' range. what: the matrix's name, for
+    messages. Raises InputError if groups do not divide its rows.
     Source: Q4_0 and Q8_0 of ggml (quantize_row_q4_0_ref, quantize_row_q8_0_ref).
     """
     rows, columns = w.shape
@@ -72,20 +73,20 @@ def rounded_rows(w: Array, bits: int, group: int, what: str) -> PackedRows:
 
 
 def drawn_rows(name: str, rows: int, columns: int, bits: int, group: int, seed: int) -> PackedRows:
-    """A random matrix of the variance of `weights.draw`, without the floats.
+    """A random packed matrix with the variance of `weights.draw`, made without floats.
 
-    Numbers are evenly spread around the zero point, scales are all the same.
+    The numbers are spread evenly around the zero point, and all scales are equal.
     """
     rng, zero = np.random.default_rng([seed, *name.encode()]), 1 << bits - 1
     check(bits, group, columns, name)
     numbers = rng.integers(1, 2 * zero, (rows, columns // group, group), np.uint8)
-    spread = np.sqrt((zero * zero - zero) / 3)  # of 1 - zero … zero - 1
+    spread = np.sqrt((zero * zero - zero) / 3)  # standard deviation of 1 - zero … zero - 1
     scale = np.full(numbers.shape[:2], np.sqrt(2 / columns) / spread, np.float16)
     return packed(numbers, scale, bits)
 
 
 def check(bits: int, group: int, columns: int, what: str) -> None:
-    """Raises InputError where rows of so many columns cannot be packed so."""
+    """Raises InputError if rows of this many columns cannot be packed in this way."""
     if bits not in BITS or group not in GROUPS:
         raise InputError(
             f"weights of {bits} bits in groups of {group} are not known.",
@@ -96,7 +97,7 @@ def check(bits: int, group: int, columns: int, what: str) -> None:
 
 
 def side_by_side(parts: Sequence[PackedRows]) -> PackedRows | None:
-    """All rows of the matrices in one; None where they are packed in different ways."""
+    """All rows of the matrices in one matrix; None if they are packed in different ways."""
     forms = {(p.bits, p.group, p.scale.dtype) for p in parts}
     if len(forms) > 1:
         return None

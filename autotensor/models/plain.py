@@ -18,7 +18,7 @@ from autotensor.models.weights import Array, Weights, WeightSource
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """A convolution with bias and ReLU, and the max pool after it."""
+    """A convolution with bias and ReLU, followed by a max pool or none."""
 
     name: str
     outputs: int
@@ -30,8 +30,11 @@ class Conv:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A network: its convolutions, the names of its dense layers, their widths without the classes, and
-    height and width of the images that it is made for. Other images make another first dense layer."""
+    """A network: its convolutions, the names and the widths of its dense layers, and its usual image size.
+
+    The widths are without the last layer's, which is the number of classes. With images of another size, the
+    first dense layer has another shape.
+    """
 
     name: str
     convs: tuple[Conv, ...]
@@ -49,10 +52,10 @@ class Plain:
         divisor: int = 1,
         classes: int = 1000,
     ) -> Graph:
-        """The graph. weights: `features.0.weight`, …; None draws them from the seed.
+        """The graph. weights: `features.0.weight`, …; if None, they are drawn from the seed.
 
-        image: height and width. divisor: of all widths, for small networks of the same form.
-        Raises InputError for images that the convolutions use up.
+        image: height and width. divisor: divides all widths, for small networks of the same form.
+        Raises InputError for images that are too small for the convolutions.
         """
         image = image or self.image
         self._check(image)
@@ -73,7 +76,7 @@ class Plain:
         return images(rng, batch, image or self.image)
 
     def _check(self, image: int) -> None:
-        """Raises InputError for images that the convolutions use up."""
+        """Raises InputError for images that are too small for the convolutions."""
         n = image
         for c in self.convs:
             n = (n + 2 * c.padding - c.kernel) // c.stride + 1

@@ -1,11 +1,12 @@
-"""Recurrent layers with torch's names: what the LSTM and GRU models share.
+"""Recurrent layers with torch's names, for the LSTM and GRU models.
 
     LSTM:  gates i, f, g, o = x_t @ Wᵀ + h @ Uᵀ (+ biases)     c = σ(f)·c + σ(i)·tanh(g)    h = σ(o)·tanh(c)
     GRU:   r, z from sums of both parts                        n = tanh(x_n + r·h_n)        h = (1-z)·n + z·h
 
-Sequences are [steps, batch, width]. The products with all inputs are one; a step is a product with h and one
-kernel for the rest (`lstm_cell`, `gru_cell`), which is the same for all steps and so tuned once. A long
-sequence is one kernel, a loop over its steps (`graph/steps.py`): its code does not grow with them.
+Sequences are [steps, batch, width]. The products with all inputs are one product. A step is a product with h
+and one kernel for the rest (`lstm_cell`, `gru_cell`), which is the same for all steps, so it is tuned once. A
+long sequence is one kernel, a loop over its steps (`graph/steps.py`), whose code does not grow with the
+steps.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def recurrent(
 ) -> GraphNode:
     """One direction of one layer from zero states: [steps, batch, k] ──▶ [steps, batch, hidden].
 
-    Its weights have torch's names: `{at}.weight_ih_l0`, …
+    The weights have torch's names: `{at}.weight_ih_l0`, …
     """
     wide, end = GATES[kind] * hidden, f"_l{layer}{'_reverse' if reverse else ''}"
     into = dense(x, w(f"{at}.weight_ih{end}", wide, x.shape[2]), w(f"{at}.bias_ih{end}", wide))

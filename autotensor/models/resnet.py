@@ -1,4 +1,4 @@
-"""ResNet-18 to 152 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
+"""ResNet-18 to 152 (He et al., 2015) for ImageNet, with torchvision's names and its placement of strides.
 
     x: float32[batch, 3, 224, 224] ──▶ logits: float32[batch, 1000]
 
@@ -32,9 +32,9 @@ def build(
     image: int = 224,
     classes: int = 1000,
 ) -> Graph:
-    """The model's graph. weights: by torchvision's names; None draws them from the seed.
+    """The model's graph. weights: by torchvision's names; if None, they are drawn from the seed.
 
-    Raises InputError for an unknown depth, or weights that are missing, misshaped or of another model.
+    Raises InputError for an unknown depth, or for weights that are missing, misshaped or of another model.
     """
     if depth not in STAGES:
         raise InputError(
@@ -64,7 +64,7 @@ def _bottleneck(x: GraphNode, w: WeightSource, at: str, width: int, stride: int)
 
 
 def _joined(x: GraphNode, y: GraphNode, w: WeightSource, at: str, stride: int) -> GraphNode:
-    """The result of a block and its shortcut, which is projected where their sizes differ."""
+    """The sum of a block's result and its shortcut, which is projected if their sizes differ."""
     if x.shape != y.shape:
         x = conv_norm(x, w, f"{at}.downsample.0", f"{at}.downsample.1", y.shape[1], stride=stride)
     return ops.relu(y + x)

@@ -2,7 +2,7 @@
 
     x: float32[batch, 3, 16, 112, 112] ──▶ logits: float32[batch, 400]     frames, height, width
 
-A ResNet-18 whose kernels are 3x3x3. No pool behind the first convolution, which keeps all frames.
+This is a ResNet-18 with 3x3x3 kernels. There is no pool after the first convolution, which keeps all frames.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def build(
     image: int = IMAGE,
     classes: int = CLASSES,
 ) -> Graph:
-    """The graph. weights: `stem.0.weight`, …, `fc.bias`; None draws them from the seed."""
+    """The graph. weights: `stem.0.weight`, …, `fc.bias`; if None, they are drawn from the seed."""
     w = WeightSource("r3d_18", weights, seed)
     x = input((batch, 3, frames, image, image), name="x")
     y: GraphNode = ops.relu(_conv(x, w, "stem", WIDTHS[0], (3, 7, 7), (1, 2, 2)))

@@ -2,7 +2,7 @@
 
     x: float32[batch, 1, 8, 8] in [0, 1] ──▶ (conv 3x3, bn, relu) ×3, pooled twice ─▶ dense ──▶ [batch, 10]
 
-`examples/train_small_cnn.py` made the weights; `split` says which digits it never saw.
+`examples/train_small_cnn.py` made the weights; `split` says which digits the training did not use.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from autotensor.models.parts import conv_norm, linear
 from autotensor.models.weights import Array, Weights, WeightSource, load_weights
 
 CHANNELS = (1, 16, 32, 32)  # of the input and after each convolution
-POOLED = (1, 2)  # convolutions with a 2x2 max pool behind them
+POOLED = (1, 2)  # convolutions that are followed by a 2x2 max pool
 CLASSES = 10
 DATA = Path(__file__).parent / "data" / "small_cnn.npz"
 SPLIT_SEED, TEST_DIGITS = 0, 360
 
 
 def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, widen: int = 1) -> Graph:
-    """The graph. weights None: the trained ones; without their file, ones drawn from the seed.
+    """The graph. weights: None takes the trained ones or, without their file, draws weights from the seed.
 
-    widen: every hidden layer has so many times its channels; the trained weights are of 1.
+    widen: multiplies the channels of every hidden layer; the trained weights are for 1.
     """
     if weights is None and widen == 1 and DATA.is_file():
         weights = load_weights(DATA)
@@ -40,7 +40,7 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, wide
 
 
 def split(count: int = 1797) -> tuple[Array, Array]:
-    """Indices of the digits to train on, and of those to test on: the last 360 after a seeded shuffle."""
+    """Indices of the digits for training and of those for testing: the last 360 after a seeded shuffle."""
     order = np.random.default_rng(SPLIT_SEED).permutation(count)
     return order[:-TEST_DIGITS], order[-TEST_DIGITS:]
 

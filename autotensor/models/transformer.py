@@ -1,6 +1,6 @@
 """The common part of BERT and GPT-2: token embeddings, heads of attention, layer norms.
 
-Activations are rows: float32[batch * tokens, hidden], one for every token.
+Activations are rows: float32[batch * tokens, hidden], one row for every token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotensor.models.weights import Array, WeightSource
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a transformer is."""
+    """The size of a transformer."""
 
     layers: int
     hidden: int
@@ -43,7 +43,7 @@ def token_input(name: str, batch: int, tokens: int, dtype: str) -> Input:
 
 
 def positions(w: WeightSource, name: str, size: Size, tokens: int) -> Constant:
-    """The embeddings of the places 0 … tokens - 1: [tokens, hidden]."""
+    """The embeddings of the positions 0 … tokens - 1: [tokens, hidden]."""
     table = w(name, size.positions, size.hidden)
     return constant(np.ascontiguousarray(table.array[:tokens]), name)
 
@@ -54,8 +54,10 @@ def norm(x: GraphNode, w: WeightSource, name: str, eps: float) -> GraphNode:
 
 
 def thirds(x: GraphNode, batch: int, heads: int) -> Iterator[GraphNode]:
-    """Rows [batch * tokens, 3 * hidden] as queries, keys and values: [batch, heads, tokens, hidden / heads]
-    each."""
+    """Rows [batch * tokens, 3 * hidden] as queries, keys and values.
+
+    Each of the three is [batch, heads, tokens, hidden / heads].
+    """
     hidden = x.shape[1] // 3
     for n in range(3):
         yield heads_of(ops.slice(x, (n * hidden,), ((n + 1) * hidden,), axes=(1,)), batch, heads)

@@ -2,9 +2,10 @@
 
     x: float32[batch, 3, 256, 256] ──▶ 64 ─▶ 128 ─▶ 256 ─▶ 512 ─▶ 1024 channels, half the picture each time
                                         │      │      │      │      │
-       mask logits [batch, 2, 256, 256] ◀ 64 ◀ 128 ◀─ 256 ◀─ 512 ◀──┘      transposed convolutions, and what
-                                                                           stood there on the way down
-Two convolutions 3x3 with batch norm and ReLU at each level; padded, so that nothing is cropped.
+       mask logits [batch, 2, 256, 256] ◀ 64 ◀ 128 ◀─ 256 ◀─ 512 ◀──┘      transposed convolutions; each level
+                                                                                  also reads its value from
+                                                                                  the way down
+Each level has two 3x3 convolutions with batch norm and ReLU; they are padded, so that nothing is cropped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def build(
     width: int = WIDTH,
     classes: int = CLASSES,
 ) -> Graph:
-    """The graph. weights: `inc.double_conv.0.weight`, …, `outc.conv.bias`; None draws them from the seed.
+    """The graph. weights: `inc.double_conv.0.weight`, …, `outc.conv.bias`; if None, drawn from the seed.
 
     image: height and width, a multiple of 16. width: channels of the first level.
     """

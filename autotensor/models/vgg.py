@@ -2,7 +2,7 @@
 
     x: float32[batch, 3, 224, 224] ──▶ 13 or 16 convolutions, five pools ──▶ dense ×3 ──▶ logits [batch, 1000]
 
-torchvision's average pool in front of the dense layers is left out: here it is from 7x7 to 7x7.
+torchvision's average pool before the dense layers is left out, because it would turn 7x7 into 7x7.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import images, linear, weighted
 from autotensor.models.weights import Weights, WeightSource
 
-WIDTHS = (64, 128, 256, 512, 512)  # of the five stages; a pool ends each
-STAGES = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions, by depth
-SHRINK = 32  # five pools
+WIDTHS = (64, 128, 256, 512, 512)  # widths of the five stages; a pool ends each stage
+STAGES = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # depth → number of convolutions in each stage
+SHRINK = 32  # factor by which five pools shrink an image
 
 
 def build(
@@ -28,9 +28,9 @@ def build(
     classes: int = 1000,
     depth: int = 16,
 ) -> Graph:
-    """The graph. weights: `features.0.weight`, …, `classifier.6.bias`; None draws them from the seed.
+    """The graph. weights: `features.0.weight`, …, `classifier.6.bias`; if None, they are drawn from the seed.
 
-    image: height and width, a multiple of 32; another one than 224 has another first dense layer.
+    image: height and width, a multiple of 32; with another size than 224, the first dense layer is different.
     """
     name = f"vgg{depth}"
     if depth not in STAGES:
@@ -40,7 +40,8 @@ def build(
     w = WeightSource(name, weights, seed)
     x = input((batch, 3, image, image), name="x")
     y: GraphNode = x
-    place = 0  # in torchvision's `features`, where a convolution takes two: itself and its ReLU
+    # position in torchvision's `features`, where a convolution takes two places: itself and its ReLU
+    place = 0
     for width, count in zip(WIDTHS, STAGES[depth], strict=True):
         for _ in range(count):
             kernel = weighted(w, f"features.{place}", width, y.shape[1], 3, 3)

@@ -1,4 +1,4 @@
-"""Weights: files of named arrays, and how a model takes them, by name and shape.
+"""Weights: files of named arrays, and how a model takes its weights, by name and shape.
 
 weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight, layer1.0.bn1.weight, …
 graph = resnet.build(weights=weights)
@@ -27,14 +27,14 @@ IGNORED = ("num_batches_tracked",)  # torch's batch norm counts its training ste
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How checkpoints of a model spell its weights, beyond the names themselves."""
+    """How checkpoints of a model write its weights, apart from the names themselves."""
 
-    source: str = "torchvision's"  # for messages: whose names they are
-    prefix: str = ""  # checkpoints of the model with a head on top put this in front
-    unused: tuple[str, ...] = ()  # beginnings and endings of names that the model has no use for
+    source: str = "torchvision's"  # who gave the names, for messages
+    prefix: str = ""  # checkpoints of the model with a head on top begin each name with this
+    unused: tuple[str, ...] = ()  # beginnings and endings of names that the model does not use
 
     def plain(self, weights: Weights) -> dict[str, Array]:
-        """The weights by the model's own names, without those that it has no use for."""
+        """The weights by the model's own names, without those that the model does not use."""
         named = {n.removeprefix(self.prefix): a for n, a in weights.items()}
         dropped = (*self.unused, *IGNORED)
         return {n: a for n, a in named.items() if not n.startswith(self.unused) and not n.endswith(dropped)}
@@ -46,7 +46,7 @@ TORCHVISION = Naming()
 def load_weights(path: str | Path) -> dict[str, Array]:
     """The arrays in a `.safetensors` or `.npz` file, or in a Hugging Face folder of safetensors, by name.
 
-    Raises InputError when the file is missing, damaged or of another kind. Nothing in it is executed.
+    Raises InputError when the file is missing, damaged or of another kind. No code in it is executed.
     """
     path = Path(path)
     if path.is_dir():
@@ -55,7 +55,7 @@ def load_weights(path: str | Path) -> dict[str, Array]:
         raise InputError(f"there is no weights file {str(path)!r}.")
     try:
         if path.suffix == ".safetensors":
-            import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
+            import ml_dtypes  # noqa: F401  # gives NumPy the type bfloat16
             from safetensors.numpy import load_file
 
             return dict(load_file(path))
@@ -63,18 +63,19 @@ def load_weights(path: str | Path) -> dict[str, Array]:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
     except Exception as error:  # safetensors and zipfile raise many kinds
-        why = "it holds no plain arrays" if "pickle" in str(error) else error  # NumPy advises to unpickle it
+        # NumPy advises to unpickle the file
+        why = "it holds no plain arrays" if "pickle" in str(error) else error
         raise InputError(f"weights file {str(path)!r} cannot be read: {why}.") from error
     raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
 
 
 def _shards(folder: Path) -> list[Path]:
-    """The files that hold a folder's weights: those that its index names, or the only one."""
+    """The files that hold a folder's weights: the files in its index, or the only file."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return [folder / "model.safetensors"]
     try:
-        # Names only: an index is somebody else's file, and "../x" would be read outside of its folder.
+        # Only file names are used: an index comes from others, and "../x" would be read outside its folder.
         names = {Path(name).name for name in json.loads(index.read_text())["weight_map"].values()}
         return [folder / name for name in sorted(names)]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -82,12 +83,17 @@ def _shards(folder: Path) -> list[Path]:
 
 
 class Noted(dict[str, Any]):
-    """No weights at all: the weights that a model takes when it is built with them are noted here, shapes by
-    name."""
+    """Holds no weights.
+
+    When a model is built with it, it notes the weights that the model takes, as name → shape.
+    """
 
 
 def shapes_of(build: Callable[..., Graph], *args: Any, **sizes: Any) -> Mapping[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in the order in which `build` takes them. Nothing is drawn."""
+    """Every weight's shape, by name, in the order in which `build` takes the weights.
+
+    No numbers are drawn.
+    """
     noted = Noted()
     build(*args, weights=noted, **sizes)
     return noted
@@ -96,8 +102,8 @@ def shapes_of(build: Callable[..., Graph], *args: Any, **sizes: Any) -> Mapping[
 class WeightSource:
     """The weights of a model under construction: `w("fc.weight", 10, 256)` is a constant.
 
-    They are the given ones as float32, or drawn from the seed. `graph` reports weights that do not fit, when
-    all that the model takes are known.
+    These are the given weights as float32, or weights drawn from the seed. `graph` reports weights that do
+    not fit, when all weights that the model takes are known.
     """
 
     def __init__(self, model: str, weights: Weights | None, seed: int, naming: Naming = TORCHVISION) -> None:
@@ -106,11 +112,11 @@ class WeightSource:
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def given(self, name: str) -> Any:
-        """The weight as it was given, whatever holds it; None where there is none."""
+        """The weight as it was given, in whatever type; None if there is none."""
         return None if self.weights is None else self.weights.get(name)
 
     def noted(self, name: str, *shape: int) -> Constant:
-        """A weight of which only the shape is read: a caller with another form of it needs no numbers."""
+        """A weight of which only the shape is read: the caller has the numbers in another form."""
         self.shapes[name] = shape
         return Constant(Data(np.broadcast_to(np.float32(0), shape), f"{name}: {shape}"), name)
 
@@ -119,14 +125,14 @@ class WeightSource:
         if self.weights is None:
             return constant(draw(name, shape, self.seed), name)
         given = self.given(name)
-        if given is None or np.shape(given) != shape:  # it is never read
+        if given is None or np.shape(given) != shape:  # its numbers are never read
             return self.noted(name, *shape)
         return constant(np.asarray(given).astype(np.float32, copy=False), name)
 
     def graph(
         self, inputs: tuple[Input, ...], outputs: tuple[GraphNode, ...], names: tuple[str, ...]
     ) -> Graph:
-        """The model. Raises InputError for weights that are missing, misshaped, or of another model."""
+        """The model. Raises InputError for weights that are missing, misshaped or of another model."""
         if isinstance(self.weights, Noted):
             self.weights.update(self.shapes)
         elif self.weights is not None:
@@ -158,8 +164,8 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> Array:
     """A random array that keeps activations near unit scale.
 
     Weights: He initialisation (normal, variance 2 / fan-in; 1 / fan-in for the last layer). Batch norm:
-    statistics that are not trivial, so that a wrong folding shows. It depends on the seed and the name only,
-    so that two models share weights of the same name.
+    statistics that are not trivial, so that a wrong folding is noticed. The array depends only on the seed
+    and the name, so two models share weights of the same name.
     """
     rng = np.random.default_rng([seed, *name.encode()])
     kind = name.rsplit(".", 1)[-1]

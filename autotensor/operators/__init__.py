@@ -3,8 +3,8 @@
     from autotensor.operators import OPERATORS
     y = OPERATORS.get("conv2d").compute(x, w, bias, stride=2, padding=1, layout="NHWC")
 
-Start reading at `operator.py` (the record), then `elementwise.py`. A new operator is a new function under
-`@operator` in any module here; all modules are imported below.
+Start reading at `operator.py` (the record), and then `elementwise.py`. A new operator is a new function under
+`@operator` in any module of this package; all modules are imported below.
 """
 
 from __future__ import annotations

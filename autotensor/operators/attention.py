@@ -1,16 +1,16 @@
-"""Attention: every query gets a mean of the values, weighted by how well its key fits.
+"""Attention: every query gets a mean of the values, weighted by how well their keys fit the query.
 
     scores[j, i]  = sum_c k[j, c] * q[i, c] * scale         (+ mask)
     weights[j, i] = exp(scores[j, i] - max over j)
     out[i, c]     = sum_j weights[j, i] * v[j, c] / sum_j weights[j, i]
 
-Causal attention takes the maximum and both sums over the keys j <= i only: what it hides is a term that a
-select leaves out, so that a schedule may leave out computing it (lowering/nest/when/skipped_terms.py,
+Causal attention takes the maximum and both sums only over the keys j <= i. The hidden terms are left out by a
+select, so that a schedule need not compute them (lowering/nest/when/skipped_terms.py,
 lowering/nest/when/unread_points.py).
 
-Scores are written with keys first: then one vector holds as many queries, maxima and sums over keys need no
-sums across a vector, and `weights` is the operand that the second product reads number by number. Dividing
-last is one division for every element of the result, not of the scores.
+Scores are written with keys first. So one vector holds neighbouring queries, maxima and sums over keys need
+no sums across a vector, and the second product reads `weights` number by number. The division comes last, so
+there is one for every element of the result, and not for every score.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from autotensor.operators.operator_helpers import (
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
-Element = Callable[[Any, Any, Any, Any], Expr]  # (batch, head, token, channel) → its value
+Element = Callable[[Any, Any, Any, Any], Expr]  # (batch, head, token, channel) → the value of the element
 
 LAYOUTS = ("BHND", "BNHD")
-HIDDEN = -1e30  # a score that no exp survives; finite, so that a query which may see nothing gets no NaN
+# a score so low that its exp is 0; it is finite, so that a query without visible keys gets no NaN
+HIDDEN = -1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def _reference(
     layout: str = "BHND",
     hidden: float = HIDDEN,
 ) -> Array:
-    """Head by head, whose scores are kept whole, in float64."""
+    """Head by head, in float64; all scores of a head are kept."""
     q, k, v = (x if layout == "BHND" else np.swapaxes(x, 1, 2) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     heads = q.shape[:2]
@@ -128,12 +129,12 @@ def attention(
     hidden: float = HIDDEN,
 ) -> Tensor:
     """q: [batch, heads, queries, depth], k: [batch, heads, keys, depth], v: [batch, heads, keys, width]
-    ──▶ [batch, heads, queries, width]; with layout BNHD tokens come before heads, in the result too.
+    ──▶ [batch, heads, queries, width]. With layout BNHD, tokens come before heads, in the result, too.
 
-    mask: broadcasts to [batch, heads, queries, keys]; bool, True where a query may look, or float, added to
-    the scores. causal: query i sees the keys 0 … i, whatever the mask says of others. scale: None is
-    1 / sqrt(depth). hidden: the score where a bool mask says False. A query that the mask lets look nowhere
-    gets the mean of the values (of 0 … i if causal), or NaN when hidden is -inf.
+    mask: broadcasts to [batch, heads, queries, keys]. A bool mask is True where a query may look; a float
+    mask is added to the scores. causal: query i sees only the keys 0 … i, whatever the mask says of other
+    keys. scale: None means 1 / sqrt(depth). hidden: the score where a bool mask is False. If the mask hides
+    all keys of a query, the query gets the mean of the values (of 0 … i if causal), or NaN if hidden is -inf.
     """
     op, axes = "attention", layout_of("attention", layout, LAYOUTS)
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -174,8 +175,10 @@ def self_attention(
     scale: float | None = None,
     hidden: float = HIDDEN,
 ) -> Tensor:
-    """Attention among the tokens of one sequence: [batch, tokens, 3, heads, depth] ──▶ [batch, tokens, heads,
-    depth]. qkv[:, :, 0] are the queries, 1 the keys, 2 the values: what one dense layer gives for all three.
+    """Attention among the tokens of one sequence.
+
+    [batch, tokens, 3, heads, depth] ──▶ [batch, tokens, heads, depth]. qkv[:, :, 0] are the queries, 1 the
+    keys and 2 the values: one dense layer may compute all three.
     """
     op = "self_attention"
     require_rank(op, "qkv", qkv, 5, "(batch, tokens, 3, heads, depth)")
@@ -206,7 +209,7 @@ def _attend(
     *,
     tokens_first: bool,
 ) -> Tensor:
-    """The stages of this file's head. tokens_first: the result is [batch, queries, heads, width]."""
+    """The stages at the head of this file. tokens_first: the result is [batch, queries, heads, width]."""
     q, k, v = elements
     batch, heads, queries, keys = sizes.batch, sizes.heads, sizes.queries, sizes.keys
     _check_mask(op, sizes, mask)
@@ -267,7 +270,7 @@ def _check_mask(op: str, sizes: _Sizes, mask: Tensor | None) -> None:
 
 
 def _masked(score: Expr, mask: Tensor, at: tuple[Expr, ...], hidden: float) -> Expr:
-    """The score where the query may look; at: batch, head, query, key."""
+    """The score as the mask changes it. at: batch, head, query, key."""
     allowed = broadcast_load(mask, at)
     if mask.dtype.is_bool:
         return te.select(allowed, score, te.const(hidden, score.dtype))

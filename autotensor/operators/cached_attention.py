@@ -1,12 +1,12 @@
-"""Attention behind a cache of keys and values: new words look at what the cache holds, and at one another.
+"""Attention with a cache of keys and values: new words look at the cache and at one another.
 
-    old[r, j]  = sum_c q[r, c] * keys[j, c]                    j < position: places that are filled
+    old[r, j]  = sum_c q[r, c] * keys[j, c]                    j < position: the filled places
     own[r, n]  = sum_c q[r, c] * k[n, c]                       n <= token of r
     top[r]     = max of both;  weights = exp(scale * (scores - top))
     out[r, c]  = (sum_j weights[r, j] * values[j, c] + sum_n weights[r, n] * v[n, c]) / sum of weights
 
-The cache stays where it is: old and new words meet at the maximum and at the sums only. A place that is not
-filled may hold anything: a select leaves out what is computed of it, and sums end in front of it.
+The cache is read in place: old and new words are joined only in the maximum and in the sums. A place that is
+not filled may hold anything: a select leaves out its terms, and sums end before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 def _reference(
     q: Array, k: Array, v: Array, keys: Array, values: Array, position: Array, scale: float | None = None
 ) -> Array:
-    """Group by group over the filled places and the new words, in float64."""
+    """Group by group, over the filled places and the new words, in float64."""
     filled, tokens = int(position[0]), k.shape[2]
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     y = np.empty_like(q)
@@ -72,16 +72,17 @@ def cached_attention(
     scale: float | None = None,
 ) -> Tensor:
     """q: [batch, groups, rows, depth], k, v: [batch, groups, tokens, depth], keys, values: [batch, groups,
-    capacity, depth], position: [1], a whole number ──▶ [batch, groups, rows, depth].
+    capacity, depth], position: [1], an integer ──▶ [batch, groups, rows, depth].
 
-    Rows are the queries of all heads of a group, the tokens of a head side by side: row r is one of token
-    r % tokens. Places of the cache from `position` on are not filled. scale: None is 1 / sqrt(depth). Keys
-    and values may be of another float type than the rest, which they are converted to.
+    Rows are the queries of all heads of a group, with the tokens of a head side by side: row r belongs to
+    token r % tokens. Places of the cache from `position` on are not filled. If scale is None, it is
+    1 / sqrt(depth). Keys and values of the cache may have another float type than the other arguments, to
+    which they are converted.
     """
     _check(q, k, v, keys, values, position, scale)
     (batch, groups, rows, depth), tokens, capacity = q.shape, k.shape[2], keys.shape[2]
     every, t = (batch, groups, rows), q.dtype
-    # an end that has bounds ends loops
+    # loops can end at this value only if it has bounds
     end = te.minimum(te.maximum(position[0].astype("int64"), 0), capacity)
 
     def is_filled(j: Any) -> Any:
@@ -92,7 +93,7 @@ def cached_attention(
 
     old, own = _scores(q, keys, "old"), _scores(q, k, "own")
     j, n = te.reduce_axis(capacity, "j"), te.reduce_axis(tokens, "n")
-    # a row sees its own word, so that the maximum is finite
+    # a row sees its own word, so the maximum is finite
     low, zero, factor = (
         te.const(n, t) for n in (-math.inf, 0, 1 / math.sqrt(depth) if scale is None else scale)
     )
@@ -162,7 +163,7 @@ def _check(
 
 
 def _scores(q: Tensor, seen: Tensor, name: str) -> Tensor:
-    """Products of all rows with all that is seen, in the type of q."""
+    """The products of all rows with all keys, in the type of q."""
     c = te.reduce_axis(q.shape[3], "c")
 
     def product(b: Any, g: Any, r: Any, j: Any) -> Any:

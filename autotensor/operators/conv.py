@@ -1,14 +1,14 @@
-"""Convolutions of one, two and three spatial axes. The transposed one is in `conv_transposed.py`.
+"""Convolutions with one, two and three spatial axes. The transposed ones are in `conv_transposed.py`.
 
     pad[n, h, w, c]  = select(inside, x[n, h - top, w - left, c], 0)                   if there is padding
     conv[n, h, w, c] = sum_{kh, kw, ci} pad[n, h*sh + kh*dh, w*sw + kw*dw, ci] * w[c, ci, kh, kw]
     bias[n, h, w, c] = conv[n, h, w, c] + bias[c]                                      if given
 
-`layout` is that of x and of the result. Weights are always OIHW [Cout, Cin/groups, KH, KW]: packing them is a
-step of the schedule on constants. Schedules rely on the form: spatial axes in layout order; reduce axes
-(kh, kw, ci) for channels last and (ci, kh, kw) for channels first; kernel axes of extent 1 and terms that do
-nothing are left out; depthwise (groups == Cin == Cout) has no ci. With groups the channels of the sum are two
-axes, so that every index is linear:
+`layout` is the layout of x and of the result. Weights are always OIHW [Cout, Cin/groups, KH, KW]; a schedule
+packs them in a step on constants. Schedules rely on this form: spatial axes in layout order; reduce axes (kh,
+kw, ci) for channels last and (ci, kh, kw) for channels first; kernel axes of extent 1 and terms that do
+nothing are left out; a depthwise convolution (groups == Cin == Cout) has no ci. With groups, the channels of
+the sum are two axes, so that every index is linear:
 
     by_group[g, o, ci, kh, kw] = w[g*(Cout/groups) + o, ci, kh, kw]
     conv[n, h, w, g, o]        = sum_{kh, kw, ci} pad[n, …, g*(Cin/groups) + ci] * by_group[g, o, ci, kh, kw]
@@ -57,7 +57,7 @@ def convolution(
     zeros: Zeros = None,
     sums: str = "",
 ) -> Tensor:
-    """The convolution of `rank` spatial axes, in the form that the head of this file promises."""
+    """The convolution with `rank` spatial axes, in the form described at the head of this file."""
     axes = layout_of(op, layout, LAYOUTS[rank])
     _check(op, x, w, axes, groups)
     require_factors(op, x, w, zeros, sums)
@@ -101,7 +101,7 @@ def _inferred(
     layout: str = "",
     **kinds: Any,
 ) -> tuple[TensorType] | None:
-    """The type of a convolution of floats of one type; None for others, and where bias does not fit."""
+    """The type of a convolution of floats of one type; None for other types, or if the bias does not fit."""
     if kinds or len({t.dtype for t in (x, w, bias or w)}) > 1 or not x.dtype.is_float:
         return None
     if bias is not None and bias.shape != w.shape[:1]:
@@ -133,7 +133,7 @@ def _windows(
 
 
 def split_channels(axes: str) -> str:
-    """The axes with the channel as group and channel in the group.
+    """The axes, with the channel axis split into the group and the channel in the group.
 
     >>> split_channels("nhwc")
     'nhwgo'
@@ -142,14 +142,14 @@ def split_channels(axes: str) -> str:
 
 
 def by_group(w: Tensor, groups: int) -> Tensor:
-    """Weights [Cout, …] as [groups, Cout/groups, …]."""
+    """The weights [Cout, …] as [groups, Cout/groups, …]."""
     each = w.shape[0] // groups
     names = ("g", "o", *(f"i{n}" for n in range(1, w.ndim)))
     return stage((groups, each, *w.shape[1:]), lambda g, o, *i: w[(g * each + o, *i)], "by_group", names)
 
 
 def joined(y: Tensor, shape: tuple[int, ...], axes: str, each: int) -> Tensor:
-    """The result with one channel axis from that with two; in memory they are the same."""
+    """The result with one channel axis, from the result with two; both are the same in memory."""
 
     def body(*i: Expr) -> Any:
         at = [(v // each, v % each) if a == "c" else (v,) for a, v in zip(axes, i, strict=True)]
@@ -159,7 +159,7 @@ def joined(y: Tensor, shape: tuple[int, ...], axes: str, each: int) -> Tensor:
 
 
 def biased(op: str, y: Tensor, bias: Tensor, axes: str) -> Tensor:
-    """y plus one number per channel."""
+    """y plus one number for each channel."""
     c = axes.index("c")
     require(bias.shape == (y.shape[c],), f"{op}: bias has shape {bias.shape}, expected ({y.shape[c]},).")
     return stage(y.shape, lambda *i: y[i] + bias[i[c]], "bias", axes)
@@ -191,7 +191,7 @@ BYTES = ("uint8", "int8")
 
 
 def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
-    """The operator of so many spatial axes."""
+    """The operator with this number of spatial axes."""
     name = f"conv{rank}d"
 
     infer = partial(_inferred, name, rank)
@@ -211,10 +211,10 @@ def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
         zeros: Zeros = None,
         sums: str = "",
     ) -> Tensor:
-        """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; of other ranks likewise.
+        """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; other ranks in the same way.
 
-        padding: int | (h, w) | (top, left, bottom, right). zeros: zero points of x and w, which are bytes
-        then; the result and the bias are int32, and padding has x's zero point. sums: as of `dense`.
+        padding: int | (h, w) | (top, left, bottom, right). zeros: the zero points of x and w, which must then
+        be bytes; the result and the bias are int32, and padding has x's zero point. sums: as for `dense`.
         """
         return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout, zeros, sums)
 

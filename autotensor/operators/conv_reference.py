@@ -1,6 +1,6 @@
-"""The convolutions in NumPy: products of the weights and the windows of x, as matrices.
+"""The convolutions in NumPy: matrix products of the weights and the windows of x.
 
-y[n, g, o, at] = weights[g, o, (ci, k)] @ windows[n, g, (ci, k), at]      at: of y, k: of the kernel
+y[n, g, o, at] = weights[g, o, (ci, k)] @ windows[n, g, (ci, k), at]      at: in y, k: in the kernel
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autotensor.operators.window import Ints
 
 Array = np.ndarray[Any, Any]
 
-# elements of windows that are copied for one product: 2 MB, so that they stay in a core's caches, and new
-# memory costs little (MobileNetV2 in 39 ms; with four times as much 72, Zen 4)
+# elements of windows that are copied for one product: 2 MB, so that they stay in a core's caches and new
+# memory costs little (MobileNetV2 takes 39 ms; with four times as much, 72; Zen 4)
 MOST_COPIED = 1 << 19
 
 
@@ -34,7 +34,7 @@ def convolution_reference(
     zeros: Zeros = None,
     sums: str = "",
 ) -> Array:
-    """One product of matrices for every group, of as many rows of the result as `MOST_COPIED` allows."""
+    """One matrix product for every group, over as many rows of the result as `MOST_COPIED` allows."""
     x, w = factor_arrays(x, w, zeros, sums)
     rank = x.ndim - 2
     last = layout.endswith("C")
@@ -45,7 +45,7 @@ def convolution_reference(
     windows = _windows(source, w.shape[2:], strides, dilations)
     out = windows.shape[2 : 2 + rank]
     y = np.empty((x.shape[0], w.shape[0], *out), np.result_type(x, w))
-    copied = windows.size if windows.size > first.size else 1  # nothing where a window is one element
+    copied = windows.size if windows.size > first.size else 1  # nothing is copied if a window is one element
     rows = max(1, MOST_COPIED * out[0] // max(copied, 1))
     for start in range(0, out[0], rows):
         _multiply(w, windows[:, :, start : start + rows], y[:, :, start : start + rows])
@@ -55,7 +55,7 @@ def convolution_reference(
 
 
 def _multiply(w: Array, windows: Array, y: Array) -> None:
-    """One product for every group. windows: [n, ci, at…, k…]; y: [n, co, at…], written."""
+    """One product for every group. windows: [n, ci, at…, k…]; y: [n, co, at…], which is written."""
     rank = w.ndim - 2
     groups = windows.shape[1] // w.shape[1]
     weights = w.reshape(groups, w.shape[0] // groups, -1)
@@ -83,7 +83,7 @@ def transposed_reference(
     groups: int = 1,
     layout: str = "NCHW",
 ) -> Array:
-    """Every element of the kernel adds its products with x to the places that it reaches."""
+    """Every element of the kernel adds its products with x to the elements of y that it reaches."""
     first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
     (sh, sw), (eh, ew) = (per_axis("conv", "steps", v, 2, 0) for v in (stride, output_padding))
     ph, pw = paddings("conv", padding, 2)

@@ -1,19 +1,20 @@
-"""The transposed convolution of two spatial axes.
+"""The transposed convolution with two spatial axes.
 
-Every input element adds its multiple of the kernel to the output. Written from the output's side, an output
-row h = s*i + p gets, of the phase r = (p + top) % s, the kernel rows r, r + s, r + 2s, …:
+Every input element adds its multiple of the kernel to the output. Seen from the output, row h = s*i + p gets
+the kernel rows r, r + s, r + 2s, … of its phase r = (p + top) % s:
 
-    taps[p, t, ci, c] = w[ci, c, (p + top) % s + s*t]                    zero behind the kernel's end
+    taps[p, t, ci, c] = w[ci, c, (p + top) % s + s*t]                    zero after the kernel's end
     conv[n, i, p, c]  = sum_{t, ci} x[n, i + (p + top)//s - t, ci] * taps[p, t, ci, c]
     joined[n, h, c]   = conv[n, h // s, h % s, c]
 
-(one spatial axis shown; the other likewise). Each phase is a convolution of stride 1 whose indices are linear
-in i; no zeros are put between the elements of x, and conv is in memory what the result is. An axis of stride
-1 has no phase. Weights are rearranged by a stage of constants, prepared once.
+(This shows one spatial axis; the other is the same.) Each phase is a convolution of stride 1 whose indices
+are linear in i. No zeros are put between the elements of x, and conv has the result's order in memory. An
+axis of stride 1 has no phase. A stage of constants, which is prepared once, rearranges the weights.
 
-Those of one and three dimensions are convolutions over `spread`: x with zeros between its elements.
+The transposed convolutions with one and three spatial axes are convolutions over `spread`: x with zeros
+between its elements.
 
-    spread[i] = x[i / step] where step divides i, else 0            [n] ──▶ [(n - 1)*step + 1]
+    spread[i] = x[i / step] if step divides i, else 0               [n] ──▶ [(n - 1)*step + 1]
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def conv2d_transpose(
     groups: int = 1,
     layout: str = "NCHW",
 ) -> Tensor:
-    """x: NCHW or NHWC, w: [Cin, Cout/groups, KH, KW] (torch's and ONNX's), bias: [Cout].
+    """x: NCHW or NHWC, w: [Cin, Cout/groups, KH, KW] (as in torch and ONNX), bias: [Cout].
 
     The output has (extent - 1)*stride - padding + kernel + output_padding rows and columns.
     """
@@ -96,29 +97,29 @@ def conv2d_transpose(
 
 
 class _Line:
-    """One spatial axis: its numbers, and the taps that an output element has."""
+    """One spatial axis: its sizes, and the taps of an output element."""
 
     def __init__(
         self, name: str, extent: int, kernel: int, stride: int, before: int, after: int, extra: int
     ) -> None:
         self.name, self.kernel, self.stride, self.before = name, kernel, stride, before
         self.out = (extent - 1) * stride - before - after + kernel + extra
-        self.rows = -(-self.out // stride)  # output elements of one phase
+        self.rows = -(-self.out // stride)  # number of output elements of one phase
         self.taps = -(-kernel // stride)
-        last = (self.rows * stride - 1 + before) // stride  # of x, without taps
+        last = (self.rows * stride - 1 + before) // stride  # last index into x, without taps
         self.low = max(0, self.taps - 1 - before // stride)
         self.pad = (self.low, max(0, last - extent + 1))
         self.tap = te.reduce_axis(self.taps, f"t{name}") if self.taps > 1 else None
 
     @property
     def axes(self) -> dict[str, int]:
-        """Axes of the sum that make up the output's one, with their extents."""
+        """The axes of the sum that form the output's axis, with their extents."""
         if self.stride == 1:
             return {self.name: self.rows}
         return {self.name: self.rows, f"p{self.name}": self.stride}
 
     def start(self, at: dict[str, Any]) -> Any:
-        """Index into x of tap 0, padding included."""
+        """The index into x of tap 0, with padding."""
         if self.stride == 1:
             return _plus(at[self.name], self.before + self.low)
         return _plus(at[self.name] + _plus(at[f"p{self.name}"], self.before) // self.stride, self.low)
@@ -127,7 +128,7 @@ class _Line:
         return self.start(at) if self.tap is None else self.start(at) - self.tap
 
     def element(self, phase: Any, tap: Any) -> Any:
-        """Index into the kernel."""
+        """The index into the kernel."""
         first: Any = 0 if self.stride == 1 else _plus(phase, self.before) % self.stride
         return first if tap is None else first + tap * self.stride
 
@@ -142,7 +143,7 @@ def _plus(e: Any, n: int) -> Any:
 
 
 def _taps(w: Tensor, lines: list[_Line], groups: int) -> Tensor:
-    """Weights as [groups if several, phases of strides > 1, taps of several, ci, o]."""
+    """The weights as [groups if several, phases of strides > 1, taps if several, ci, o]."""
     each = w.shape[0] // groups
     strided, tapped = [v for v in lines if v.stride > 1], [v for v in lines if v.tap is not None]
     extents = {"g": groups} if groups > 1 else {}
@@ -161,7 +162,7 @@ def _taps(w: Tensor, lines: list[_Line], groups: int) -> Tensor:
 
 
 def _phases(x: Tensor, w: Tensor, lines: list[_Line], axes: str, groups: int) -> Tensor:
-    """The sums, with an axis for every phase and for the groups where there are several."""
+    """The sums, with an axis for every phase, and one for the groups if there are several."""
     each = w.shape[0] // groups
     source = padded(x, by_layout(axes, "hw", ((0, 0),) * 2, [v.pad for v in lines]), 0, axes)
     taps = _taps(w, lines, groups)
@@ -180,7 +181,7 @@ def _phases(x: Tensor, w: Tensor, lines: list[_Line], axes: str, groups: int) ->
         channel = at["g"] * each + ci if groups > 1 else ci
         element: Any = source[by_layout(axes, "hw", (at["n"], channel), [v.place(at) for v in lines])]
         inside = [v.element(at.get(f"p{v.name}"), v.tap) < v.kernel for v in lines if v.ragged]
-        if inside:  # said of x too, so that schedules can leave these terms out
+        if inside:  # x is under this condition, too, so that schedules can leave these terms out
             element = te.select(te.all(*inside), element, te.const(0, x.dtype))
         return reduced(te.sum, element * factor, over)
 
@@ -190,7 +191,7 @@ def _phases(x: Tensor, w: Tensor, lines: list[_Line], axes: str, groups: int) ->
 def _joined(
     conv: Tensor, shape: tuple[int, ...], lines: list[_Line], axes: str, group_out: int, groups: int
 ) -> Tensor:
-    """The result, whose axes are pairs of those of the sums."""
+    """The result, whose axes join pairs of the sums' axes."""
     cut = {v.name: v.stride for v in lines if v.stride > 1}
     if groups > 1:
         cut["c"] = group_out
@@ -203,7 +204,7 @@ def _joined(
 
 
 def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> int:
-    """Output channels per group. Raises TensorError where shapes and groups do not fit."""
+    """The number of output channels of a group. Raises TensorError if shapes and groups do not fit."""
     require_rank(op, "x", x, 4, f"({axes.upper()})")
     require_rank(op, "w", w, 4, "[Cin, Cout/groups, KH, KW]")
     channels = x.shape[axes.index("c")]
@@ -240,7 +241,7 @@ def _spread_reference(x: Array, steps: tuple[int, ...]) -> Array:
     ),
 )
 def spread(x: Tensor, steps: tuple[int, ...]) -> Tensor:
-    """steps: one for each axis; 1 leaves it as it is."""
+    """steps: one for each axis; a step of 1 leaves the axis as it is."""
     fits = len(steps) == x.ndim and all(is_int(s) and s >= 1 for s in steps) and 0 not in x.shape
     require(fits, f"spread: steps={steps} must be an integer >= 1 for each of the axes of x {x.shape}.")
 

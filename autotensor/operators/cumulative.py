@@ -1,11 +1,12 @@
-"""Along one axis, from all elements before: running sums and products, and positions in sorted order.
+"""Results from all earlier elements along one axis: running sums and products, and sorted positions.
 
-    cumsum[i]        = sum_{k <= i} x[k]                 k < i when exclusive; from the end when reverse
-    rank[i]          = how many elements come before x[i] in sorted order (equal ones by position)
+    cumsum[i]        = sum_{k <= i} x[k]                 k < i if exclusive; from the end if reverse
+    rank[i]          = how many elements come before x[i] in sorted order (equal elements by position)
     top_positions[n] = the i with rank[i] == n
 
-Told so, each element looks at the whole line; schedules for processors make one pass of the first and sort
-for the second (`scan`, `sort`, `solve` in schedule/primitives). On a GPU they look: O(n²) along the axis.
+As written, each element looks at the whole line. Schedules for processors make one pass for sums and
+products, and sort for positions (`scan`, `sort`, `solve` in schedule/primitives). On a GPU, each element does
+look at the whole line: O(n²) along the axis.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _cumulative("cumprod", te.prod, np.multiply)
 
 
 def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -> Array:
-    """Positions in NumPy's order (NaN last), or in it backwards with equal ones in their order."""
+    """Positions in NumPy's order (NaN last) or in reverse order, in which equal elements keep their order."""
     line = np.flip(x, axis) if largest else x
     order = np.argsort(line, axis=axis, kind="stable")
     order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order
@@ -93,10 +94,10 @@ def _same(a: Any, b: Any) -> Any:
     ),
 )
 def top_positions(x: Tensor, count: int, axis: int = -1, largest: bool = True) -> Tensor:
-    """Where the `count` largest (smallest) elements along the axis are, best first; int64.
+    """The positions of the `count` largest (smallest) elements along the axis, best first; int64.
 
-    NaN is greater than every number and equal to NaN, as in NumPy's and torch's sort; equal ones stand by
-    position.
+    NaN is greater than every number and equal to NaN, as in NumPy's and torch's sort. Equal elements are
+    ordered by position.
     """
     at = axis_of("top_positions", axis, x.ndim)
     extent = x.shape[at]

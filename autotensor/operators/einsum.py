@@ -1,7 +1,7 @@
 """Sums of products in Einstein's notation: `einsum("bij,bjk->bik", a, b)`.
 
-One stage: a reduction over the letters that the result lacks. A letter that an operand has twice takes its
-diagonal. Ellipses must have been written out.
+There is one stage: a reduction over the letters that the result lacks. If an operand has a letter twice, its
+diagonal is taken. Ellipses must be written out before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
     ),
 )
 def einsum(*xs: Tensor, equation: str) -> Tensor:
-    """xs: as many as the equation has terms before `->`."""
+    """xs: one operand for each term of the equation before `->`."""
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     require(

@@ -1,8 +1,8 @@
-"""Elementwise operators: one output element from the input elements at its place, with NumPy's broadcasting.
+"""Elementwise operators: an output element from the input elements in its place, with NumPy's broadcasting.
 
     relu[i…] = max(x[i…], 0)          add[i…] = a[i…] + b[i…]
 
-Functions without attributes are rows of the tables UNARY and BINARY; those with attributes follow.
+Functions without attributes are rows of the tables UNARY and BINARY; functions with attributes follow.
 Mathematical functions of integers give float32.
 """
 
@@ -28,13 +28,13 @@ Array = np.ndarray[Any, Any]
 
 
 def samples(low: float = -4.0, high: float = 4.0, *more: Case, **attrs: Any) -> tuple[Case, ...]:
-    """Cases of a unary operator: a scalar and awkward sizes."""
+    """Cases of a unary operator: a scalar and sizes that vectors do not divide."""
     shapes: tuple[tuple[int, ...], ...] = ((), (1,), (7, 17), (2, 3, 33))
     return (*(Case((s,), attrs, low=low, high=high) for s in shapes), *more)
 
 
 def of_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference of a function of floats, which converts integers first."""
+    """The reference of a function of floats; it first converts integers."""
     return lambda x, **attrs: reference(x.astype(np.float32) if x.dtype.kind in "iub" else x, **attrs)
 
 
@@ -42,7 +42,7 @@ def of_floats(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _softplus(v: Expr) -> Expr:
-    return te.maximum(v, 0) + te.log1p(te.exp(-te.abs(v)))  # never overflows
+    return te.maximum(v, 0) + te.log1p(te.exp(-te.abs(v)))  # this never overflows
 
 
 INTEGER = Case(((7, 3),), dtypes=("int32",), low=-9, high=9)
@@ -145,7 +145,7 @@ def _hardsigmoid_reference(x: Array, alpha: float = 1 / 6, beta: float = 0.5) ->
     cases=samples() + samples(alpha=0.2, beta=0.5)[2:],
 )
 def hardsigmoid(x: Tensor, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
-    """min(max(alpha*x + beta, 0), 1); the defaults are torch's, ONNX's are 0.2 and 0.5."""
+    """min(max(alpha*x + beta, 0), 1). The defaults are torch's; ONNX's are 0.2 and 0.5."""
     return stage(x.shape, lambda *i: te.minimum(te.maximum(x[i] * alpha + beta, 0), 1), "hardsigmoid")
 
 
@@ -165,7 +165,7 @@ def _gelu_reference(x: Array, approximate: str = "none") -> Array:
     cases=samples() + samples(approximate="tanh"),
 )
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * Φ(x), by erf, or by its tanh approximation."""
+    """x * Φ(x), computed with erf or with the tanh approximation."""
     require(
         approximate in ("none", "tanh"),
         f"gelu: approximate={approximate!r} is unknown.",
@@ -221,9 +221,9 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tenso
     ),
 )
 def cast(x: Tensor, dtype: str, as_read: bool = False) -> Tensor:
-    """x as another type; float to int truncates, anything to bool is `!= 0`.
+    """x as another type. From float to int, the fraction is dropped; to bool means `!= 0`.
 
-    as_read: in a graph, every kernel that reads the result converts what it loads of x.
+    as_read: in a graph, every kernel that reads the result converts the elements of x that it loads.
     """
     target = dtype_of(dtype)
     return stage(x.shape, lambda *i: te.cast(target, x[i]), "cast")
@@ -233,7 +233,7 @@ def cast(x: Tensor, dtype: str, as_read: bool = False) -> Tensor:
 
 
 def pairs(low: float = -4.0, dtype: str = "float32") -> tuple[Case, ...]:
-    """Cases of a binary operator: equal shapes and broadcasting either way."""
+    """Cases of a binary operator: equal shapes, and broadcasting of either operand."""
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         ((7, 17), (7, 17)),
         ((2, 1, 33), (3, 1)),
@@ -269,7 +269,8 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
 )
 
 
-ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")  # floats of floats
+# for floats, the result is a float of the same type
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 
 
 def binary(
@@ -313,7 +314,7 @@ _logical("logical_xor", lambda a, b: a ^ b, np.logical_xor)
     ),
 )
 def where(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """a where cond holds (is not 0), else b; only the side taken is read."""
+    """a if cond holds (is not 0), else b; only the side taken is read."""
     return broadcast("where", te.select, cond, a, b)
 
 

@@ -1,6 +1,6 @@
 """More elementwise operators: signs, bits, tests of floats, and division of whole numbers.
 
-divide_trunc[i…] = a[i…] / b[i…] without its fraction         mod_trunc: what is left, with the sign of a
+divide_trunc[i…] = a[i…] / b[i…] without its fraction         mod_trunc: the remainder, with the sign of a
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _sign(v: Expr) -> Any:
     one, zero = te.const(1, v.dtype), te.const(0, v.dtype)
     if v.dtype.kind == "uint":
         return te.select(v > 0, one, zero)
-    rest = te.select(v.equal(zero), zero, v) if v.dtype.is_float else zero  # not-a-number stays that
+    rest = te.select(v.equal(zero), zero, v) if v.dtype.is_float else zero  # NaN stays NaN
     return te.select(v > 0, one, te.select(v < 0, -one, rest))
 
 
@@ -43,7 +43,7 @@ def _isinf_reference(x: Array, positive: bool = True, negative: bool = True) -> 
     cases=(*samples(), *samples(negative=False)[2:3], *samples(positive=False)[2:3]),
 )
 def isinf(x: Tensor, positive: bool = True, negative: bool = True) -> Tensor:
-    """Whether x is infinite, on the selected sides."""
+    """Whether x is infinite, for the selected signs."""
 
     def value(v: Expr) -> Any:
         sides = ([v > 0] if positive else []) + ([v < 0] if negative else [])

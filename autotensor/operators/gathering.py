@@ -1,10 +1,10 @@
-"""Reading at places that are data.
+"""Reads at indices that are data.
 
     take[i, k, …]         = x[i, indices[k], …]         slices along one axis; NumPy's take
     gather_elements[i, j] = x[i, index[i, j]]           along one axis; NumPy's take_along_axis
     gather_nd[b, n, …]    = x[b, index[b, n, 0], index[b, n, 1], …]
 
-Negative places count from the end.
+Negative indices count from the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 def wrapped(k: Any, extent: int) -> Any:
-    """The place k, counted from the end when negative."""
+    """The index k; a negative one is counted from the end."""
     return te.select(k < 0, k + extent, k) if k.dtype.kind == "int" else k
 
 
@@ -38,7 +38,7 @@ def wrapped(k: Any, extent: int) -> Any:
     ),
 )
 def take(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """Slices of x along the axis, by number (axis 0: an embedding); negative ones count from the end."""
+    """Slices of x along the axis, by index (axis 0: an embedding); negative indices count from the end."""
     at = axis_of("take", axis, x.ndim)
     require(indices.dtype.is_int, f"take: indices are {indices.dtype}, expected integers.")
     rank = indices.ndim
@@ -66,7 +66,7 @@ def _elements_reference(x: Array, index: Array, axis: int = 0) -> Array:
     ),
 )
 def gather_elements(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """x read at index[…] along the axis; index has as many axes as x and nowhere else a larger extent."""
+    """x read at index[…] along the axis; index has as many axes as x, and no larger extent on other axes."""
     at = axis_of("gather_elements", axis, x.ndim)
     fits = index.ndim == x.ndim and all(
         m <= n for a, (m, n) in enumerate(zip(index.shape, x.shape, strict=True)) if a != at
@@ -99,7 +99,7 @@ def _nd_reference(x: Array, index: Array, batch: int = 0) -> Array:
     ),
 )
 def gather_nd(x: Tensor, index: Tensor, batch: int = 0) -> Tensor:
-    """Parts of x at the places that the last axis of index spells; the first `batch` axes are shared."""
+    """Parts of x at the indices in the last axis of `index`; the first `batch` axes are shared."""
     depth = index.shape[-1] if index.ndim else 0
     fits = index.ndim > batch and batch + depth <= x.ndim and index.shape[:batch] == x.shape[:batch]
     require(

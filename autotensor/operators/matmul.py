@@ -1,4 +1,4 @@
-"""Matrix products: dense (torch's Linear), dense of weights of 4 or 8 bits, matmul, batch_matmul.
+"""Matrix products: dense (torch's Linear), dense with weights of 4 or 8 bits, matmul, batch_matmul.
 
 dense[i, j] = sum_k x[i, k] * w[j, k]  (+ bias[j])
 """
@@ -55,9 +55,9 @@ def _dense_reference(
 def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None, sums: str = "") -> Tensor:
     """x: [m, k], w: [n, k], bias: [n] ──▶ [m, n].
 
-    zeros: the zero points of x and w, which are then bytes; their products are summed in int32.
-    sums: a float type that can hold the values of x and w. Products are computed and summed in it, and it is
-    the type of the result.
+    zeros: the zero points of x and w, which must then be bytes; their products are summed in int32.
+    sums: a float type that can hold the values of x and w. Products are computed and summed in this type, and
+    the result has this type.
     """
     require_rank("dense", "x", x, 2, "[m, k]")
     require_rank("dense", "w", w, 2, "[n, k]")
@@ -74,14 +74,14 @@ def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, zeros: Zeros = None,
 
 
 def add_bias(op: str, y: Tensor, bias: Tensor) -> Tensor:
-    """y + bias along the last axis, as a stage of its own."""
+    """y + bias along the last axis, as a separate stage."""
     n = y.shape[-1]
     require(bias.shape == (n,), f"{op}: bias has shape {bias.shape}, expected ({n},).")
     return stage(y.shape, lambda *i: y[i] + bias[i[-1]], "bias")
 
 
 def _unpacked(w: Array, bits: int) -> Array:
-    """The whole numbers in bytes [n, groups, bytes] ──▶ [n, groups, elements of a group]."""
+    """The integers in bytes: [n, groups, bytes] ──▶ [n, groups, elements of a group]."""
     every = [w >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(every, axis=-1).reshape(*w.shape[:2], -1)
 
@@ -125,10 +125,10 @@ def dense_nbits(
 ) -> Tensor:
     """A dense layer with weights of 4 or 8 bits; the weights of one group of a row share a scale.
 
-    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. The low half
-    of a byte is the weight of smaller k. x may end inside the last group. zero is 2^(bits - 1) by default.
-    rounded: bits of the whole numbers that x is rounded to by groups, 8 or 16; 0 leaves it as it is.
-    The formula, and how it rounds: docs/numerics.md.
+    x: [m, k], w: [n, groups, bytes] uint8, scale, zero: [n, groups] ──▶ [m, n]. The low half of a byte is the
+    weight with the smaller k. x may end inside the last group. The default of zero is 2^(bits - 1). rounded:
+    the bits of the integers to which x is rounded by groups, 8 or 16; 0 leaves x as it is. docs/numerics.md
+    has the formula and its roundings.
     """
     require_rank("dense_nbits", "x", x, 2, "[m, k]")
     require_rank("dense_nbits", "w", w, 3, "[n, groups, bytes]")
@@ -187,11 +187,11 @@ def dense_nbits(
 
 
 def _rounded(x: Tensor, groups: int, size: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Rows [m, groups * size] as whole numbers [m, groups, size], and steps [m, groups] that they count."""
+    """Rows [m, groups * size] as integers [m, groups, size], and the value [m, groups] of an integer 1."""
     most, k = float((1 << bits - 1) - 1), te.reduce_axis(size, "k")
     peak = stage((x.shape[0], groups), lambda i, g: te.max(te.abs(x[i, g * size + k]), axis=k), "peak")
 
-    def nearest(i: Any, g: Any, k: Any) -> Any:  # 0 * inf is NaN, and 0 as a whole number
+    def nearest(i: Any, g: Any, k: Any) -> Any:  # 0 * inf is NaN, which becomes the integer 0
         value = te.call("round", x[i, g * size + k] * (te.const(most, x.dtype) / peak[i, g]))
         return saturated(value, dtype_of(f"int{bits}"))
 
@@ -237,7 +237,7 @@ def _check_product(
 def matmul(
     a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, zeros: Zeros = None
 ) -> Tensor:
-    """a: [m, k] ([k, m] when transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as for `dense`."""
+    """a: [m, k] ([k, m] if transposed), b: [k, n] ([n, k]) ──▶ [m, n]. zeros: as for `dense`."""
     require_factors("matmul", a, b, zeros)
     require_rank("matmul", "a", a, 2, "[m, k]")
     require_rank("matmul", "b", b, 2, "[k, n]")

@@ -43,7 +43,7 @@ def _batch_reference(
 
 @operator(
     "batch_norm",
-    kind=Kind.ELEMENTWISE,  # scale and shift depend on constants only and are prepared
+    kind=Kind.ELEMENTWISE,  # scale and shift depend only on constants, and are prepared
     reference=_batch_reference,
     constants=(1, 2, 3, 4),
     cases=(
@@ -55,7 +55,7 @@ def _batch_reference(
 def batch_norm(
     x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor, eps: float = 1e-5, axis: int = 1
 ) -> Tensor:
-    """(x - mean) / sqrt(var + eps) * gamma + beta with given mean and var (inference); axis: channels."""
+    """(x - mean) / sqrt(var + eps) * gamma + beta with given mean and var (inference). axis: the channels."""
     at = axis_of("batch_norm", axis, x.ndim)
     _per_channel("batch_norm", x, (x.shape[at],), gamma=gamma, beta=beta, mean=mean, var=var)
     scale = stage(gamma.shape, lambda c: gamma[c] * te.rsqrt(var[c] + eps), "scale")
@@ -98,7 +98,7 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, axis: int = -1, eps: floa
 
 
 def mean_and_scale(x: Tensor, first: int, eps: float) -> tuple[Tensor, Tensor]:
-    """mean, and 1 / sqrt(var + eps), over the axes from `first` on: both of shape x.shape[:first]."""
+    """mean and 1 / sqrt(var + eps) over the axes from `first` on; both have the shape x.shape[:first]."""
     over, count = tuple(range(first, x.ndim)), size(x.shape[first:])
     total = fold(te.sum, x, over, "total")
     mean = stage(total.shape, lambda *i: total[i] / count, "mean")
@@ -161,7 +161,7 @@ def _group_reference(
 def group_norm(
     x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float = 1e-5, axis: int = 1
 ) -> Tensor:
-    """Each group of channels normalised over itself and all axes but the first; axis: the channels."""
+    """Normalises each group of channels over its channels and all axes but the first. axis: the channels."""
     at = axis_of("group_norm", axis, x.ndim)
     channels = x.shape[at]
     require(at > 0, "group_norm: axis 0 is the batch; channels must be another axis.")

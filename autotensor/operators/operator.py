@@ -1,4 +1,4 @@
-"""Operators: what a model is made of, each defined once.
+"""Operators: the parts of which a model consists, each defined once.
 
 An operator defines its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent
 NumPy reference, sample cases for the tests, and how it may be fused (`kind`). Registering is one decorator:
@@ -7,7 +7,7 @@ NumPy reference, sample cases for the tests, and how it may be fused (`kind`). R
     def relu(x: Tensor) -> Tensor:
         return te.compute(x.shape, lambda *i: te.maximum(x[i], 0), name="relu")
 
-`infer` defaults to running `compute` on placeholders and reading off shapes and types.
+By default, `infer` runs `compute` on placeholders and takes their shapes and types.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from autotensor.te import Tensor, placeholder
 class Kind(enum.Enum):
     """How an operator may join a fused group."""
 
-    ELEMENTWISE = "elementwise"  # out[i] from in[i] (broadcasting allowed); fuses after anything of its shape
+    ELEMENTWISE = "elementwise"  # out[i] from in[i], with broadcasting; fuses after anything of its shape
     # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
     INJECTIVE = "injective"
     REDUCTION = "reduction"  # pools, sums, norms, softmax; may take elementwise consumers
     ANCHOR = "anchor"  # convolution, matmul: one per group, takes elementwise consumers as its epilogue
-    VIEW = "view"  # same bytes, other shape: reshape, flatten; costs nothing
-    OPAQUE = "opaque"  # stays alone
+    VIEW = "view"  # same bytes in another shape: reshape, flatten; costs nothing
+    OPAQUE = "opaque"  # never fused
 
     __hash__ = object.__hash__
 
@@ -62,7 +62,10 @@ class Case:
     high: float = 1.0
 
     def arrays(self, rng: np.random.Generator) -> tuple[np.ndarray[Any, Any], ...]:
-        """Inputs of the case; integers are drawn from [low, high), bools are fair coins."""
+        """The inputs of the case.
+
+        Integers are drawn from [low, high), and bools are true in half of the cases.
+        """
         out = []
         for n, shape in enumerate(self.shapes):
             t = dtype_of(self.dtypes[n]) if self.dtypes else dtype_of("float32")
@@ -79,28 +82,32 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator. `compute(*tensors, **attrs)` gives a tensor or a tuple of them."""
+    """One operator. `compute(*tensors, **attrs)` returns a tensor or a tuple of tensors."""
 
     name: str
     kind: Kind
     compute: Callable[..., Any]
-    reference: Callable[..., Any]  # NumPy arrays and attributes → array or tuple, by other means
+    reference: Callable[..., Any]  # NumPy arrays and attributes → array or tuple, independent of `compute`
     cases: tuple[Case, ...]
-    constants: tuple[int, ...] = ()  # inputs that are usually weights
-    # inputs of an elementwise operator that are read at places that data say: they do not broadcast
+    constants: tuple[int, ...] = ()  # positions of inputs that are usually weights
+    # positions of inputs of an elementwise operator that are read at indices from data; they do not broadcast
     tables: tuple[int, ...] = ()
-    stored: tuple[int, ...] = ()  # inputs that it converts as it loads them: floats of 16 bits stay so
-    # (*types, **attrs), sooner than `compute`; None, or a None of it: read it off `compute`
+    # positions of inputs that are converted on loading: floats of 16 bits stay as they are
+    stored: tuple[int, ...] = ()
+    # (*types, **attrs) → types, used before `compute`; if it is or returns None, `compute` gives the types
     infer: Callable[..., tuple[TensorType, ...] | None] | None = None
-    # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
-    # None: autodiff's own rule, else `compute` is differentiated
+    # (application, adjoint of its result, position of an input) → adjoint of this input, as nodes of a graph;
+    # with None, autodiff uses its own rule, or differentiates `compute`
     gradient: Callable[..., Any] | None = None
-    # (*arrays, None for those that only a run brings): raises TensorError for numbers that no input may hold.
-    # Asked where a person writes the operator; rules, which know what they do, write what they need
+    # (*arrays, with None for arrays that only a run brings): raises TensorError for numbers that no input may
+    # hold. Only operators that a person writes are checked; rules write only valid numbers
     require_known: Callable[..., None] | None = None
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""
+        """The result types.
+
+        Raises TensorError, with the operator's own sentence, for inputs that do not fit.
+        """
         known = self.infer(*inputs, **attrs) if self.infer is not None else None
         return known if known is not None else _infer_by_compute(self.name, inputs, _freeze(attrs))
 
@@ -123,7 +130,7 @@ def operator(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated te compute function as an operator.
 
-    gradient: overrides what automatic differentiation makes of it (docs/gradients.md).
+    gradient: replaces the result of automatic differentiation (docs/gradients.md).
     require_known: see `Operator`.
     """
 
@@ -142,7 +149,7 @@ def _freeze(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _tuples(v: Any) -> Any:
-    """Lists, as JSON gives them, as tuples, at every depth."""
+    """Turns lists, as JSON gives them, into tuples, at every depth."""
     return tuple(_tuples(x) for x in v) if isinstance(v, (list, tuple)) else v
 
 

@@ -1,8 +1,8 @@
-"""Helpers that operators share: stages with types, broadcasting, padding, and attributes made regular.
+"""Helpers that operators share: stages with types, broadcasting, padding, and attributes in one form.
 
-stage(shape, body, "relu")              te.compute with one output, typed
+stage(shape, body, "relu")              te.compute with one output, with a type
 fold(te.sum, x, (1, 3), "total")        x[a, k, b, l] summed over k and l ──▶ total[a, b]
-padded(x, ((0, 0), (1, 1)), 0)          select(inside, x, 0); x itself where nothing is padded
+padded(x, ((0, 0), (1, 1)), 0)          select(inside, x, 0); x itself if there is no padding
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from autotensor.operators.operator import TensorType
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
-Pairs = tuple[tuple[int, int], ...]  # per axis: before, after
-# of both operands, bytes whose products are summed in int32; None: operands of one type, summed in it
+Pairs = tuple[tuple[int, int], ...]  # for each axis: before, after
+# zero points of both operands, bytes that are summed in int32; None: operands of one type, summed in it
 Zeros = tuple[int, int] | None
 
 
@@ -30,13 +30,13 @@ Zeros = tuple[int, int] | None
 
 
 def stage(shape: Sequence[int], body: Callable[..., Any], name: str, axes: Sequence[str] = ()) -> Tensor:
-    """`te.compute` with one output. axes: their names; () takes those of the function's parameters."""
+    """`te.compute` with one output. axes: the axes' names; () takes those of the function's parameters."""
     result: Tensor = te.compute(tuple(shape), body, name=name, axis_names=tuple(axes))
     return result
 
 
 def reduced(reducer: Callable[..., Any], body: Any, axes: Sequence[Any]) -> Any:
-    """`body` reduced over the axes; the body itself when there are none."""
+    """`body` reduced over the axes, or the body itself if there are none."""
     return reducer(body, axis=tuple(axes)) if axes else body
 
 
@@ -56,7 +56,7 @@ def fold(
 
 
 def interleave(over: Sequence[int], inner: Sequence[Any], kept: Sequence[Any]) -> tuple[Any, ...]:
-    """Full index: `inner[n]` at position `over[n]`, `kept` in order at the others.
+    """The full index: `inner[n]` at position `over[n]`, and `kept` in order at the other positions.
 
     >>> interleave((1,), ("k",), ("a", "b"))
     ('a', 'k', 'b')
@@ -66,7 +66,7 @@ def interleave(over: Sequence[int], inner: Sequence[Any], kept: Sequence[Any]) -
 
 
 def kept(i: Sequence[Any], over: Sequence[int]) -> tuple[Any, ...]:
-    """The indices at positions not in `over`."""
+    """The indices at the positions that are not in `over`."""
     return tuple(v for a, v in enumerate(i) if a not in over)
 
 
@@ -75,9 +75,9 @@ def _names(rank: int) -> tuple[str, ...]:
 
 
 def padded(x: Tensor, pads: Pairs, value: Any, axes: Sequence[str] = (), name: str = "pad") -> Tensor:
-    """x with `before` and `after` more elements per axis (fewer, where negative); x if nothing changes.
+    """x with `before` and `after` more elements for each axis (fewer if negative); x if nothing changes.
 
-    pads: one pair per axis. value: a number or expression.
+    pads: one pair for each axis. value: a number or an expression.
     """
     if not any(b or a for b, a in pads):
         return x
@@ -96,7 +96,7 @@ def padded(x: Tensor, pads: Pairs, value: Any, axes: Sequence[str] = (), name: s
 
 
 def position(i: Any, stride: int, k: Any = None, dilation: int = 1) -> Any:
-    """`i*stride + k*dilation` without the terms that do nothing; k None stands for 0."""
+    """`i*stride + k*dilation` without the terms that do nothing; k = None means 0."""
     start = i if stride == 1 else i * stride
     if k is None:
         return start
@@ -104,13 +104,13 @@ def position(i: Any, stride: int, k: Any = None, dilation: int = 1) -> Any:
 
 
 def broadcast(op: str, value: Callable[..., Any], *tensors: Tensor) -> Tensor:
-    """`value` of the elements that stand at one place, as NumPy broadcasts them."""
+    """`value` of the elements in the same place, as NumPy broadcasts them."""
     shape = broadcast_shape(op, *(t.shape for t in tensors))
     return stage(shape, lambda *i: value(*(broadcast_load(t, i) for t in tensors)), op)
 
 
 def float_type(op: str, *types: TensorType) -> tuple[TensorType] | None:
-    """The type of a result that has the type of its operands, floats of one type; None for others."""
+    """The type of a result that has the type of its operands, which are floats of one type; else None."""
     kinds = {t.dtype for t in types}
     if len(kinds) > 1 or not types[0].dtype.is_float:
         return None
@@ -118,7 +118,7 @@ def float_type(op: str, *types: TensorType) -> tuple[TensorType] | None:
 
 
 def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
-    """x at the trailing indices of i, 0 where x has extent 1 (NumPy's broadcasting)."""
+    """x at the trailing indices of i, with 0 where x has extent 1 (NumPy's broadcasting)."""
     tail = i[len(i) - x.ndim :]
     return x[tuple(0 if n == 1 else v for v, n in zip(tail, x.shape, strict=True))]
 
@@ -127,7 +127,7 @@ def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
 
 
 def multiplied(a: Expr, b: Expr, zeros: Zeros, sums: str = "") -> Expr:
-    """a * b, of the type `sums` if one is given; with zero points, of the bytes' values, in 32 bits."""
+    """a * b, in the type `sums` if given; with zero points, the product of the bytes' values in int32."""
     if zeros is not None:
         return _centred(a, zeros[0]) * _centred(b, zeros[1])
     return te.cast(sums, a) * te.cast(sums, b) if sums else a * b
@@ -139,14 +139,14 @@ def _centred(byte: Expr, zero: int) -> Expr:
 
 
 def factor_arrays(a: Array, b: Array, zeros: Zeros, sums: str = "") -> tuple[Array, Array]:
-    """The factors: bytes less their zero points in 32 bits, other arrays in the type of the sums."""
+    """The factors: bytes minus their zero points, in 32 bits; other arrays in the type of the sums."""
     if zeros is None:
         return (a.astype(sums), b.astype(sums)) if sums else (a, b)
     return a.astype(np.int32) - zeros[0], b.astype(np.int32) - zeros[1]
 
 
 def product(a: Array, b: Array) -> Array:
-    """The product of the matrices in the last two axes; those of 16-bit floats are added up in 32 bits."""
+    """The product of the matrices in the last two axes; products of 16-bit floats are added up in 32 bits."""
     kind = np.result_type(a, b)
     if dtype_of(kind).is_float and kind.itemsize == 2:
         wide: Array = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(kind)
@@ -155,8 +155,11 @@ def product(a: Array, b: Array) -> Array:
 
 
 def require_factors(op: str, a: Tensor, b: Tensor, zeros: Zeros, sums: str = "") -> None:
-    """Raises TensorError for zero points of operands that are not bytes, or that their types do not hold; and
-    for sums that do not hold the operands."""
+    """Raises TensorError for zero points, or a type of sums, that the operands do not allow.
+
+    With zero points, operands must be bytes whose types hold these zero points. The type of sums must hold
+    the operands.
+    """
     if sums:
         wide = dtype_of(sums)
         require(
@@ -184,7 +187,7 @@ def as_float(t: DType) -> DType:
 
 
 def broadcast_shape(op: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """NumPy's common shape. Raises TensorError naming the operator and the shapes."""
+    """NumPy's common shape. Raises TensorError, which names the operator and the shapes, if there is none."""
     rank = max(len(s) for s in shapes)
     out = []
     for column in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
@@ -212,14 +215,14 @@ def require_rank(op: str, name: str, x: Tensor | TensorType, rank: int, meaning:
 
 
 def axis_of(op: str, axis: int, rank: int) -> int:
-    """`axis` counted from the front."""
+    """`axis`, counted from the front."""
     require(is_int(axis), f"{op}: axis {axis!r} is not an integer.")
     require(-rank <= axis < rank, f"{op}: axis {axis} does not exist; the input has {rank} axes.")
     return axis % rank
 
 
 def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in order; None means all."""
+    """The axes, counted from the front, in order; None means all."""
     if axis is None:
         return tuple(range(rank))
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -229,7 +232,7 @@ def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, 
 
 
 def per_axis(op: str, attr: str, value: int | Sequence[int], rank: int, least: int = 1) -> tuple[int, ...]:
-    """One int per spatial axis; a single int stands for all."""
+    """One int for each spatial axis; a single int is for all axes."""
     given = (value,) * rank if isinstance(value, int) else tuple(value)
     fits = len(given) == rank and all(is_int(v) and v >= least for v in given)
     require(fits, f"{op}: {attr}={value!r} must be an integer >= {least}, or {rank} of them.")
@@ -237,7 +240,7 @@ def per_axis(op: str, attr: str, value: int | Sequence[int], rank: int, least: i
 
 
 def paddings(op: str, value: int | Sequence[int], rank: int) -> Pairs:
-    """(before, after) per spatial axis from int | one per axis | all befores, then all afters.
+    """(before, after) for each spatial axis; value: int | one per axis | all befores, then all afters.
 
     >>> paddings("conv2d", (1, 2), 2), paddings("conv2d", (0, 1, 2, 3), 2)
     (((1, 1), (2, 2)), ((0, 2), (1, 3)))
@@ -253,7 +256,7 @@ def paddings(op: str, value: int | Sequence[int], rank: int) -> Pairs:
 
 
 def layout_of(op: str, layout: str, known: tuple[str, ...]) -> str:
-    """The layout in lower case: the axes' names."""
+    """The layout in lower case, which gives the axes' names."""
     require(layout in known, f"{op}: layout {layout!r} is unknown.", f"Known: {', '.join(known)}.")
     return layout.lower()
 
@@ -261,7 +264,7 @@ def layout_of(op: str, layout: str, known: tuple[str, ...]) -> str:
 def by_layout(
     axes: Sequence[str], spatial: Sequence[str], around: Sequence[Any], inner: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """One entry per axis: `around` at "n" and "c", `inner` at the spatial axes.
+    """One entry for each axis: `around` at "n" and "c", `inner` at the spatial axes.
 
     >>> by_layout("nchw", "hw", (1, 3), (7, 8))
     (1, 3, 7, 8)

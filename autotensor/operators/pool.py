@@ -1,12 +1,14 @@
 """Pooling over windows of any number of spatial axes, channels first or last.
 
-    pad[n, c, i]  = x[n, c, i - before], outside of x what changes nothing     only if something is read there
-    pool[n, c, i] = join_k pad[n, c, i*stride + k*dilation]                    max, sum, or of |x|**p
-    average       = a stage that divides by the number of elements; the p-norm's takes the root
-    max_positions: where the largest element of each window is, numbered within its channel
+    pad[n, c, i]  = x[n, c, i - before]; outside x, the neutral element     only if a window reads there
+    pool[n, c, i] = join_k pad[n, c, i*stride + k*dilation]                 max, or the sum of x or |x|**p
+    average       = pool / number of elements                               a further stage
+    root          = pool ** (1/p)                                           a further stage of the p-norm
+    max_positions: the position of each window's largest element in its channel
 
-Which elements a window covers and counts: window.py. Schedules know `max_pool2d` and `avg_pool2d`, which have
-layouts; `pool` is for more axes or fewer, dilation, other norms and padding as large as the window.
+window.py decides which elements a window covers and which of them count. `max_pool2d` and `avg_pool2d` are
+for pictures, and take a layout. `pool` is for everything else: other numbers of axes, dilation, other norms,
+and padding as large as the window.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def _pictures(op: str, x: Tensor, layout: str) -> tuple[str, tuple[int, ...]]:
 def _windows(
     op: str, x: Tensor, kernel: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool, layout: str
 ) -> tuple[str, tuple[Window, ...]]:
-    """The layout in lower case, and the windows along h and w, each of which meets x."""
+    """The layout in lower case, and the windows along h and w; each window must contain an element of x."""
     axes, extents = _pictures(op, x, layout)
     windows = windows_of(op, extents, kernel, kernel if stride is None else stride, padding, 1, ceil_mode)
     require(
@@ -69,7 +71,7 @@ def _windows(
 def _windows_behind(
     op: str, x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[Axes, tuple[Window, ...]]:
-    """The axes [n, c, spatial…] of x, and the windows along the spatial ones."""
+    """The axes [n, c, spatial…] of x, and the windows along the spatial axes."""
     require(x.ndim > 2, f"{op}: x has shape {x.shape}, expected [N, C] and spatial axes.")
     windows = windows_of(op, x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     require(
@@ -92,7 +94,7 @@ def _pool(
     name: str,
     value: Callable[[Any], Any] = lambda element: element,
 ) -> Tensor:
-    """`value` of the elements of each window, reduced by te.max or te.sum; small integers add up in int32."""
+    """`value` of each window's elements, reduced by te.max or te.sum; small integers are summed in int32."""
     to = int32 if reducer is te.sum and x.dtype.is_int and x.dtype.bits < 32 else x.dtype
     ks = taps(axes, windows)
     read = reader(x, te.min_value(x.dtype) if reducer is te.max else 0, axes, windows)
@@ -127,7 +129,7 @@ def _pool_reference(
     p: int = 2,
     layout: str = "",
 ) -> Array:
-    """Element by element of the windows, all windows at once."""
+    """For all windows at once, element by element of a window."""
     x = _channels_first(x, layout)
     steps = kernel if stride is None else stride
     windows = windows_of("pool", x.shape[2:], kernel, steps, padding, dilation, ceil_mode)
@@ -150,14 +152,14 @@ def _pool_reference(
 
 
 def _fill(mode: str, dtype: np.dtype[Any]) -> Any:
-    """A number that changes no window's result."""
+    """A number that does not change the result of a window."""
     if mode != "max":
         return 0
     return -np.inf if dtype.kind not in "iu" else np.iinfo(dtype).min
 
 
 def _every(source: Array, k: Sequence[int], windows: Sequence[Window]) -> Array:
-    """Element k of every window: [n, c, out…]. source: x and its padding."""
+    """Element k of every window: [n, c, out…]. source: x with its padding."""
     starts = [n * w.dilation for n, w in zip(k, windows, strict=True)]
     ends = [s + (w.out - 1) * w.stride + 1 for s, w in zip(starts, windows, strict=True)]
     every = (slice(s, e, w.stride) for s, e, w in zip(starts, ends, windows, strict=True))
@@ -201,7 +203,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Greatest element of every window; stride None means the kernel."""
+    """The greatest element of every window. stride: None means the kernel's size."""
     axes, windows = _windows("max_pool2d", x, kernel, stride, padding, ceil_mode, layout)
     return _pool(te.max, x, axes, windows, "max_pool2d")
 
@@ -223,7 +225,7 @@ def sum_pool2d(
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Sum of every window; of small integers in int32."""
+    """The sum of every window; sums of small integers are int32."""
     axes, windows = _windows("sum_pool2d", x, kernel, stride, padding, ceil_mode, layout)
     return _pool(te.sum, x, axes, windows, "sum_pool2d")
 
@@ -249,7 +251,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Mean of every window; padding counts as zeros, or not at all without count_include_pad."""
+    """The mean of every window. Padding counts as zeros, or not at all without count_include_pad."""
     axes, windows = _windows("avg_pool2d", x, kernel, stride, padding, ceil_mode, layout)
     total = _pool(te.sum, x, axes, windows, "sum")
 
@@ -264,7 +266,7 @@ def avg_pool2d(
 
 
 def _counted(w: Window, at: Expr, include_pad: bool) -> Any:
-    """Elements of window `at` that count; an int where all windows have as many."""
+    """The number of elements of window `at` that count; an int if it is the same for all windows."""
     low, high = w.counted(include_pad)
     if low == 0 and (w.out - 1) * w.stride + w.kernel <= high:
         return w.kernel
@@ -305,7 +307,7 @@ GLOBAL_CASES = (Case(((1, 5, 7, 7),)), Case(((2, 7, 3, 17),), LAST), Case(((1, 1
     cases=GLOBAL_CASES,
 )
 def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
-    """Mean over h and w, which stay as axes of extent 1."""
+    """The mean over h and w, which stay as axes of extent 1."""
     return _global("global_avg_pool2d", te.sum, x, layout, "sum", lambda total, count: total / count)
 
 
@@ -316,7 +318,7 @@ def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
     cases=GLOBAL_CASES,
 )
 def global_max_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
-    """Greatest element over h and w, which stay as axes of extent 1."""
+    """The greatest element over h and w, which stay as axes of extent 1."""
     return _global("global_max_pool2d", te.max, x, layout, "max", lambda best, count: best)
 
 
@@ -338,7 +340,7 @@ def _adaptive_reference(x: Array, output_size: Ints, layout: str = "NCHW") -> Ar
     ),
 )
 def adaptive_avg_pool2d(x: Tensor, output_size: Ints, layout: str = "NCHW") -> Tensor:
-    """Means of output_size equal windows; output_size must divide the extents."""
+    """The means of output_size equal windows; output_size must divide the extents."""
     op = "adaptive_avg_pool2d"
     _, extents = _pictures(op, x, layout)
     out = per_axis(op, "output_size", output_size, 2)
@@ -396,7 +398,7 @@ def pool(
     count_include_pad: bool = False,
     p: int = 2,
 ) -> Tensor:
-    """mode: max | sum | average | norm. padding: as of convolutions."""
+    """mode: max | sum | average | norm. padding: as for convolutions."""
     require(mode in MODES, f"pool: mode {mode!r} is unknown.", f"Known: {', '.join(MODES)}.")
     axes, windows = _windows_behind("pool", x, kernel, stride, padding, dilation, ceil_mode)
     if mode == "norm":
@@ -472,7 +474,7 @@ def max_positions(
     ceil_mode: bool = False,
     column_major: bool = False,
 ) -> Tensor:
-    """The number of each window's largest element in its channel (the least of equal ones); int64."""
+    """The position in its channel of each window's largest element (of equal ones, the first); int64."""
     axes, windows = _windows_behind("max_positions", x, kernel, stride, padding, dilation, ceil_mode)
     ks = [te.reduce_axis(w.kernel, f"k{n}") for n, w in enumerate(windows)]
     read = reader(x, te.min_value(x.dtype), axes, windows)
@@ -486,7 +488,7 @@ def max_positions(
             number = number * w.extent + (place - w.before)
         for place, w in lines:
             inside += [place >= w.before, place < w.before + w.extent]
-        # what lies outside is never chosen, even of infinitely small elements
+        # an element outside x is never chosen, even if all elements are -inf
         return argmax_pair((te.select(te.all(*inside), number, te.max_value("int64")), element), axis=ks)
 
     found, _ = te.compute(_shape(x, axes, windows), body, name="max_positions", axis_names=axes)

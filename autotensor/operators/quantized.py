@@ -1,12 +1,12 @@
-"""Quantised numbers: what a small integer q stands for is (q - zero) * scale.
+"""Quantised numbers: the value of a small integer q is (q - zero) * scale.
 
 quantize      q = clamp(rint(x / scale) + zero)
 dequantize    x = (q - zero) * scale
 requantize    q = clamp(rint(total * scale [+ shift]) + zero)        total: sums of integers; docs/numerics.md
 byte_table    p = table[q]                                           any function of one byte
 
-Halves are rounded to even. Scales and zero points are numbers, or broadcast against x. Products of quantised
-tensors are those of `conv2d`, `dense` and their kin with `zeros`; `graph/rules/integers.py` puts them
+Halves are rounded to even. Scales and zero points are numbers, or broadcast to x. Products of quantised
+tensors are `conv2d`, `dense` and the other products with `zeros`; `graph/rules/integers.py` puts them
 together.
 """
 
@@ -39,20 +39,21 @@ def _require_small(op: str, dtype: str) -> None:
 
 
 def _wide(x: Tensor) -> DType:
-    """The type that its numbers are computed in."""
+    """The type in which the operator computes with the tensor's numbers."""
     return x.dtype if x.dtype.is_float and x.dtype.bits >= 32 else float32
 
 
 # -- scales ------------------------------------------------------------------------------------------------
 
 
-POSITIVE = "positive and finite"  # of `quantize`, which divides
-NOT_ZERO = "finite and not 0"  # onnxruntime's of 4 bits are negative where the farthest number is positive
-FINITE = "finite"  # of groups: a group of zeros has any scale, also 0
+POSITIVE = "positive and finite"  # for `quantize`, which divides by the scale
+# onnxruntime's 4-bit scales are negative if the number with the greatest size is positive
+NOT_ZERO = "finite and not 0"
+FINITE = "finite"  # for groups: a group of zeros may have any scale, also 0
 
 
 def wrong_scale(scales: Array, law: str = NOT_ZERO) -> str:
-    """A sentence about the first number that cannot be a scale by this law; "" where all can."""
+    """A sentence about the first number that cannot be a scale by this law; "" if all can."""
     fits = np.isfinite(scales) & {POSITIVE: scales > 0, NOT_ZERO: scales != 0, FINITE: True}[law]
     return "" if fits.all() else f"a scale is {scales[~fits].reshape(-1)[0]}; scales are {law}."
 
@@ -159,10 +160,10 @@ def requantize(
 ) -> Tensor:
     """clamp(rint(total * scale [+ shift]) + zero): see `te.requantize`.
 
-    scale: float32. shift: float32, or integers that stand for (shift - shift_zero) * shift_scale in float32.
-    centred: the result less its zero point, a whole number in float32; sums and shifts must not be NaN.
-    in_32_bits: whether every rounded sum is known to fit 32 bits. It is clamped as an integer then: the same
-    number in fewer instructions.
+    scale: float32. shift: float32, or integers with the value (shift - shift_zero) * shift_scale in float32.
+    centred: the result is an integer in float32, without its zero point added; sums and shifts must not be
+    NaN. in_32_bits: says that every rounded sum is known to fit 32 bits. The sum is then clamped as an
+    integer, which gives the same number in fewer instructions.
     """
     _require_small("requantize", dtype)
     low, high = (te.cast("int32", limit(dtype_of(dtype))) for limit in (te.min_value, te.max_value))
@@ -206,7 +207,7 @@ def _dequantize_reference(q: Array, scale: Array, zero: Array | None = None) -> 
     ),
 )
 def dequantize(q: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """(q - zero) * scale, of the type of the scale; in float32 where that has 16 bits."""
+    """(q - zero) * scale, in the type of the scale; a 16-bit scale is multiplied in float32."""
     wide = _wide(scale)
 
     def value(v: Expr, s: Expr, z: Expr | None = None) -> Expr:
@@ -235,7 +236,7 @@ BYTES = 256
     ),
 )
 def byte_table(q: Tensor, table: Tensor) -> Tensor:
-    """The element of the table whose number is the byte; -1 has the bits of 255, and so the last one."""
+    """The element of the table at index q, a byte; -1 has the bits of 255, so it takes the last element."""
     require(q.dtype.is_byte, f"byte_table: q is {q.dtype}, expected int8 or uint8.")
     require(table.shape == (BYTES,), f"byte_table: the table has shape {table.shape}, expected ({BYTES},).")
     return stage(q.shape, lambda *i: table[te.cast("int32", te.cast("uint8", q[i]))], "byte_table")

@@ -1,7 +1,7 @@
 """Reductions over chosen axes: sum, mean, max, min, prod, argmax, argmin.
 
 `axis` is an int, a tuple or None (all axes); `keepdims` leaves extents of 1. Sums and products of integers
-are int64 (uint64 for unsigned), means of integers float32, positions int64.
+are int64 (uint64 for unsigned integers), means of integers are float32, and positions are int64.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _reduced_shape(x: Tensor, over: Sequence[int], keepdims: bool) -> tuple[int,
 
 
 def _reduce(op: str, reducer: Any, x: Tensor, axis: Axes, keepdims: bool, dtype: DType) -> Tensor:
-    """One stage; with keepdims its axes of extent 1 are not read."""
+    """One stage; with keepdims, its axes of extent 1 are not read."""
     over = axes_of(op, axis, x.ndim)
     ks = [te.reduce_axis(x.shape[a], f"k{n}") for n, a in enumerate(over)]
 
@@ -76,7 +76,7 @@ SUM_CASES = _cases(
 
 @operator("sum", kind=Kind.REDUCTION, cases=SUM_CASES, reference=lambda x, **a: np.sum(x, **_attrs(a)))
 def sum_(x: Tensor, axis: Axes = None, keepdims: bool = False, dtype: str = "") -> Tensor:
-    """dtype: in which elements are added up, and of the result."""
+    """dtype: the type of the additions and of the result."""
     return _reduce("sum", te.sum, x, axis, keepdims, dtype_of(dtype) if dtype else _wide(x.dtype))
 
 
@@ -103,7 +103,7 @@ def _mean_reference(x: Array, **attrs: Any) -> Array:
 
 @operator("mean", kind=Kind.REDUCTION, cases=_cases(), reference=_mean_reference)
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Stages: sum, then the division by the number of elements."""
+    """The stages: a sum, and then the division by the number of elements."""
     _not_empty("mean", x, axis)
     count = size([x.shape[a] for a in axes_of("mean", axis, x.ndim)])
     total = _reduce("mean", te.sum, x, axis, keepdims, as_float(x.dtype))
@@ -111,7 +111,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def _attrs(attrs: dict[str, Any]) -> dict[str, Any]:
-    """NumPy takes axes as a tuple, not a list, and no type by an empty name."""
+    """NumPy's arguments: axes as a tuple instead of a list, and no dtype for an empty name."""
     axis = attrs.get("axis")
     given = {k: v for k, v in attrs.items() if k != "dtype" or v}
     return {**given, "axis": tuple(axis) if isinstance(axis, list) else axis}
@@ -129,14 +129,14 @@ def _not_empty(op: str, x: Tensor, axis: Axes) -> None:
 
 
 def _best(name: str, better: Callable[[Expr, Expr], Expr], worst: Callable[[DType], Expr]) -> Any:
-    """A reducer of (position, value) pairs: the better value wins, of equal ones the first position.
+    """A reducer of (position, value) pairs: the better value wins; of equal values, the first position wins.
 
-    NaN is better than any number and equal to NaN, as in NumPy: max propagates it, argmax says where it was.
+    NaN is better than any number and equal to NaN, as in NumPy: max returns it, and argmax its position.
     """
 
     def combine(x: Any, y: Any) -> tuple[Expr, Expr]:
         wins, same = better(x[1], y[1]), x[1].equal(y[1])
-        if x[1].dtype.is_float:  # where y is NaN, x wins nothing; where x is, the second line decides
+        if x[1].dtype.is_float:  # if y is NaN, x never wins here; if x is NaN, the second line decides
             number = y[1].equal(y[1])
             wins, same = ~(better(y[1], x[1]) | same) & number, same | ~x[1].equal(x[1])
         first = wins | (same & (x[0] < y[0]))
@@ -177,11 +177,11 @@ def _arg(op: str, reducer: Any, x: Tensor, axis: int | None, keepdims: bool) -> 
 
 @operator("argmax", kind=Kind.REDUCTION, cases=ARG_CASES, reference=lambda x, **a: np.argmax(x, **a))
 def argmax(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """First position of the greatest element along an axis, or in the flattened x."""
+    """The first position of the greatest element along an axis, or in the flattened x."""
     return _arg("argmax", argmax_pair, x, axis, keepdims)
 
 
 @operator("argmin", kind=Kind.REDUCTION, cases=ARG_CASES, reference=lambda x, **a: np.argmin(x, **a))
 def argmin(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """First position of the least element along an axis, or in the flattened x."""
+    """The first position of the least element along an axis, or in the flattened x."""
     return _arg("argmin", argmin_pair, x, axis, keepdims)

@@ -1,9 +1,9 @@
-"""Rotary embeddings: pairs of channels of a head, turned by the angle of their token.
+"""Rotary embeddings: pairs of channels of a head are rotated by the angle of their token.
 
     out[…, c]        = x[…, c] * cos - x[…, c + half] * sin
     out[…, c + half] = x[…, c + half] * cos + x[…, c] * sin             c < half, cos and sin at [token, c]
 
-Channels stand in halves, as transformers' weights have them. Source: Su et al., "RoFormer" (2021).
+Channels are in halves, as in transformers' weights. Source: Su et al., "RoFormer" (2021).
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Writing at places that are data, from the side of the result: each element looks for its writers.
+"""Writes at indices that are data. Each element of the result looks for the updates that go to it.
 
-    last[i, j] = max_k (index[k, j] == i ? k : least)              scatter_elements along axis 0, replacing
+    last[i, j] = max_k (index[k, j] == i ? k : least)              scatter_elements along axis 0, replaces
     out[i, j]  = last[i, j] < 0 ? x[i, j] : updates[last[i, j], j]
 
-    out[i, j]  = x[i, j] + sum_k (index[k, j] == i ? updates[k, j] : 0)       adding; max, min, mul likewise
+    out[i, j]  = x[i, j] + sum_k (index[k, j] == i ? updates[k, j] : 0)       adds; likewise max, min, mul
 
     y[v, …]    = sum_t (indices[t] == v ? updates[t, …] : 0)                  scatter_add, the adjoint of take
 
-Where several write one element the last wins. Te has no stores to computed places: every element
-looks at all indices of its line. Schedules for processors make one pass over the indices of it (`solve` in
-schedule/primitives), because a condition `index == i` says where a term goes; on a GPU every element looks.
+If several updates go to one element, the last one wins. Te has no stores to computed indices, so every
+element looks at all indices of its line. Schedules for processors turn this into one pass over the indices
+(`solve` in schedule/primitives), because a condition `index == i` says where a term goes. On a GPU, every
+element looks at all indices.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from autotensor.te import Tensor
 Array = np.ndarray[Any, Any]
 
 JOIN: dict[str, tuple[Any, Callable[[Any, Any], Any], Callable[[Any], Any], Any]] = {
-    # reducer, how its result joins x, the value that changes nothing, NumPy's function
+    # reducer, how its result joins x, the neutral element, NumPy's function
     "add": (te.sum, lambda a, b: a + b, lambda t: te.const(0, t), np.add),
     "mul": (te.prod, lambda a, b: a * b, lambda t: te.const(1, t), np.multiply),
     "max": (te.max, te.maximum, te.min_value, np.maximum),
@@ -45,7 +46,7 @@ def _scatter(
     hits: Callable[[Any, Sequence[Any]], Any],
     update: Callable[[Any, Sequence[Any]], Any],
 ) -> Tensor:
-    """count: how many updates look at an element; hits(k, i): whether update k is for element i."""
+    """count: how many updates an element looks at; hits(k, i): whether update k goes to element i."""
     require(
         reduction == "none" or reduction in JOIN,
         f"{op}: reduction={reduction!r} is unknown.",
@@ -55,7 +56,7 @@ def _scatter(
         return stage(x.shape, lambda *i: x[i], op)
     k = te.reduce_axis(count, "k")
     if reduction == "none":
-        number = "int32" if count < 1 << 31 else "int64"  # half the bytes
+        number = "int32" if count < 1 << 31 else "int64"  # takes half the bytes
         last = stage(
             x.shape,
             lambda *i: te.max(
@@ -171,7 +172,7 @@ def _nd_reference(x: Array, index: Array, updates: Array, reduction: str = "none
     ),
 )
 def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none") -> Tensor:
-    """x with parts written at the places that the last axis of index spells."""
+    """x with parts written at the indices in the last axis of `index`."""
     depth = index.shape[-1] if index.ndim else 0
     fits = index.ndim >= 1 and depth <= x.ndim
     require(
@@ -182,7 +183,7 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none
     lead = index.shape[:-1]
 
     def spread(k: Any) -> tuple[Any, ...]:
-        """The place of update number k along each of the axes `lead`."""
+        """The indices of update `number` along the axes `lead`."""
         out: list[Any] = []
         below = size(lead)
         for n in lead:
@@ -225,7 +226,8 @@ def _add_reference(indices: Array, updates: Array, extent: int, axis: int = 0) -
 def scatter_add(indices: Tensor, updates: Tensor, extent: int, axis: int = 0) -> Tensor:
     """updates: x.shape with the indices' axes in place of `axis` ──▶ `extent` slices along the axis.
 
-    The adjoint of `take`: what it took, put back and added up. Negative indices count from the end.
+    This is the adjoint of `take`: it adds up the slices at their old indices. Negative indices count from the
+    end.
     """
     rank = updates.ndim - indices.ndim + 1
     require(indices.dtype.is_int, f"scatter_add: indices are {indices.dtype}, expected integers.")

@@ -59,7 +59,7 @@ def _pad_reference(x: Array, pads: Any, value: float = 0.0, mode: str = "constan
     ),
 )
 def pad(x: Tensor, pads: Sequence[Sequence[int]], value: float = 0.0, mode: str = "constant") -> Tensor:
-    """pads: (before, after) for every axis; negative ones cut off."""
+    """pads: (before, after) for every axis; negative numbers cut elements off."""
     require(mode == "constant", f"pad: mode {mode!r} is not supported.", "Known: 'constant'.")
     regular = len(pads) == x.ndim and all(len(p) == 2 and is_int(p[0]) and is_int(p[1]) for p in pads)
     require(
@@ -72,7 +72,7 @@ def pad(x: Tensor, pads: Sequence[Sequence[int]], value: float = 0.0, mode: str 
     return stage(x.shape, lambda *i: x[i], "pad") if y is x else y
 
 
-CHAIN = 16  # tensors that a concat selects one by one
+CHAIN = 16  # most tensors of a concat that are selected one by one
 
 
 @operator(
@@ -87,7 +87,7 @@ CHAIN = 16  # tensors that a concat selects one by one
     ),
 )
 def concat(*xs: Tensor, axis: int = 0) -> Tensor:
-    """The tensors one after the other along the axis; all other extents agree."""
+    """The tensors one after the other along the axis; all other extents must be equal."""
     require(len(xs) > 0, "concat: there is nothing to concatenate.")
     at = axis_of("concat", axis, xs[0].ndim)
     for x in xs:
@@ -107,7 +107,7 @@ def concat(*xs: Tensor, axis: int = 0) -> Tensor:
         ]
 
         def among(first: int, last: int) -> Expr:
-            """One after the other where they are few; else by halves, for an expression is only so deep."""
+            """Selects one tensor after another; if there are many, by halves, which limits the depth."""
             if last - first == 1:
                 return parts[first]
             middle = first + 1 if last - first <= CHAIN else (first + last) // 2
@@ -119,7 +119,7 @@ def concat(*xs: Tensor, axis: int = 0) -> Tensor:
 
 
 def slice_ranges(shape: Sequence[int], begin: Any, end: Any, stride: Any = (), axes: Any = ()) -> list[range]:
-    """The places that a slice takes, axis by axis.
+    """The indices that a slice takes, for each axis.
 
     >>> slice_ranges((7, 17), (-2,), (None,), axes=(1,))
     [range(0, 7), range(15, 17)]
@@ -156,7 +156,7 @@ def slice_(
 ) -> Tensor:
     """x[begin:end:stride, …] over the first axes, or over `axes`.
 
-    Python's rules: negative positions count from the end, None is an open end.
+    As in Python, negative positions count from the end, and None is an open end.
     """
     count = len(begin)
     require(
@@ -186,7 +186,7 @@ def slice_(
     ),
 )
 def transpose(x: Tensor, axes: tuple[int, ...] = ()) -> Tensor:
-    """Axis n of the result is axis axes[n] of x; () turns the order round."""
+    """Axis n of the result is axis axes[n] of x; () reverses the order of the axes."""
     order = tuple(axis_of("transpose", a, x.ndim) for a in axes) if axes else tuple(reversed(range(x.ndim)))
     require(
         sorted(order) == list(range(x.ndim)),
@@ -207,7 +207,7 @@ def transpose(x: Tensor, axes: tuple[int, ...] = ()) -> Tensor:
     ),
 )
 def broadcast_to(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """x repeated along axes of extent 1 and new outer ones, as NumPy's function of that name."""
+    """x repeated along axes of extent 1 and along new outer axes, as in NumPy's broadcast_to."""
     target = tuple(shape)
     require(
         x.ndim <= len(target) and broadcast_shape("broadcast_to", x.shape, target) == target,
@@ -252,7 +252,7 @@ def _upsample_reference(x: Array, scale: Ints, layout: str = "NCHW") -> Array:
     ),
 )
 def upsample_nearest(x: Tensor, scale: Ints, layout: str = "NCHW") -> Tensor:
-    """Every pixel scale[0] times in h and scale[1] times in w."""
+    """Every pixel repeated scale[0] times in h and scale[1] times in w."""
     axes = layout_of("upsample_nearest", layout, ("NCHW", "NHWC"))
     require_rank("upsample_nearest", "x", x, 4, f"({layout})")
     times = by_layout(axes, "hw", (1, 1), per_axis("upsample_nearest", "scale", scale, 2))
@@ -267,7 +267,7 @@ def upsample_nearest(x: Tensor, scale: Ints, layout: str = "NCHW") -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
-    """x's elements in the same order, in another shape."""
+    """The elements of x in the same order, in another shape."""
     groups = _groups(x.shape, tuple(shape))
 
     def body(*i: Expr) -> Expr:
@@ -280,7 +280,7 @@ def view(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
 
 
 def _groups(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[slice, slice]]:
-    """The smallest runs of axes of both shapes that hold the same number of elements.
+    """The smallest runs of axes of both shapes that have the same number of elements.
 
     >>> _groups((2, 3, 4), (6, 4))
     [(slice(0, 2, None), slice(0, 1, None)), (slice(2, 3, None), slice(1, 2, None))]
@@ -303,7 +303,7 @@ def _groups(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[slic
 
 
 def _split(i: Sequence[Expr], extents: Sequence[int], parts: Sequence[int]) -> list[Any]:
-    """Indices over `parts` of the element that `i` names over `extents`; both hold as many elements."""
+    """The indices over `parts` of the element at index `i` over `extents`; both have as many elements."""
     flat: Any = 0
     for v, n in zip(i, extents, strict=True):
         if n != 1:
@@ -361,7 +361,7 @@ def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     ),
 )
 def flatten(x: Tensor, start: int = 1) -> Tensor:
-    """The axes from `start` on as one."""
+    """The axes from `start` on, joined into one."""
     first = axis_of("flatten", start, x.ndim)
     return view(x, (*x.shape[:first], size(x.shape[first:])), "flatten")
 
@@ -377,7 +377,7 @@ def _squeeze_reference(x: Array, axes: tuple[int, ...] = ()) -> Array:
     cases=(Case(((1, 7, 1, 3),)), Case(((1, 7, 1, 3),), {"axes": (-2,)}), Case(((1,),), {"axes": (0,)})),
 )
 def squeeze(x: Tensor, axes: tuple[int, ...] = ()) -> Tensor:
-    """x without the axes, which have extent 1; () drops all such axes."""
+    """x without these axes, which must have extent 1; () drops all axes of extent 1."""
     drop = axes_of("squeeze", axes, x.ndim) if axes else tuple(a for a, n in enumerate(x.shape) if n == 1)
     for a in drop:
         require(x.shape[a] == 1, f"squeeze: axis {a} of x {x.shape} has extent {x.shape[a]}, expected 1.")
@@ -391,7 +391,7 @@ def squeeze(x: Tensor, axes: tuple[int, ...] = ()) -> Tensor:
     cases=(Case(((7, 3),), {"axes": (0, -1)}), Case(((5,),), {"axes": (1,)}), Case(((),), {"axes": (0,)})),
 )
 def unsqueeze(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """x with axes of extent 1 at the given places of the result."""
+    """x with axes of extent 1 at these positions of the result."""
     rank = x.ndim + len(axes)
     new = axes_of("unsqueeze", tuple(axes), rank)
     old = iter(x.shape)

@@ -1,8 +1,9 @@
-"""Softmax along one axis, stable: nothing greater than exp(0) is ever computed.
+"""Softmax along one axis, in a stable form: no exp greater than exp(0) is computed.
 
 max[…] = max_k x[…k…]     exp = exp(x - max)     sum[…] = sum_k exp     softmax = exp · (1 / sum)
 
-One division per row, not one per element: the result may differ from exp / sum in its last bit.
+There is one division for each row, not for each element, so the result may differ from exp / sum in its last
+bit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Elementwise operators as functions of a style: the library's, on the style's own values.
+"""Elementwise operators as functions of a style: the library's operators, on the style's own values.
 
     Spelling("flow", elementwise, {"negative": "neg"})("negative")        a node of a node
     Spelling("imperative", apply)("asinh")                                a tensor of a tensor
 
-A new operator is there in each style at once. A style writes the functions that it spells with other
-arguments.
+A new operator exists in each style at once. A style writes functions itself only if their arguments differ.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ T = TypeVar("T")
 
 
 class Spelling(Generic[T]):
-    """By name: functions of one or two values and the operator's attributes, which have names.
+    """Gives functions by name; they take one or two values, and the operator's attributes by name.
 
     where: how a person writes the style. apply: the style's `(operator, values, attributes) ──▶ value`.
-    others: the style's names of operators that the library calls something else.
+    others: the style's name → the library's name of an operator, if they differ.
     """
 
     def __init__(self, where: str, apply: Callable[..., T], others: Mapping[str, str] | None = None) -> None:
@@ -34,24 +33,27 @@ class Spelling(Generic[T]):
         self._functions: dict[str, Callable[..., T]] = {}
 
     def __call__(self, name: str, owner: object = None) -> Callable[..., T]:
-        """The function of that name: one object. Raises AttributeError, as of `owner`, if there is none."""
+        """The function of this name, always the same object.
+
+        If there is none, raises the AttributeError of an `owner` without that attribute.
+        """
         operator = self.others.get(name, name)
         if operator not in self._functions:
             values = _values(operator)
             if values not in (1, 2):
                 raise absent(self.where, name, owner, {})
             function = (unary if values == 1 else binary)(operator, self.apply)
-            function.__module__ = f"autotensor.{self.where}"  # where pickle finds it
+            function.__module__ = f"autotensor.{self.where}"  # where pickle looks for it
             self._functions.setdefault(operator, function)
         return self._functions[operator]
 
     def names(self) -> list[str]:
-        """All of them, sorted."""
+        """All names, sorted."""
         return sorted({*(n for n in OPERATORS if _values(n) in (1, 2)), *self.others})
 
 
 def _values(name: str) -> int:
-    """How many tensors an elementwise operator takes; 0 for other operators, and those with tables."""
+    """How many tensors an elementwise operator takes; 0 for other operators, and for those with tables."""
     found = OPERATORS.get(name) if name in OPERATORS else None
     if found is None or found.kind is not Kind.ELEMENTWISE or found.tables:
         return 0

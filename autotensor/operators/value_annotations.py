@@ -1,8 +1,8 @@
-"""Operators that compute nothing and say something about a value: to differentiation, to memory, to order.
+"""Operators that compute nothing, but say something about a value: for differentiation, memory or order.
 
-stop_gradient   the value, through which no gradient passes
+stop_gradient   the value; no gradient passes through it
 recomputed      the same bytes as the start of a second computation of an earlier result
-store           the value, written by a kernel of its own
+store           the value, written by a separate kernel
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def _same(x: Tensor, name: str) -> Tensor:
 
 
 def _passes(node: Any, g: Any, k: int) -> Any:
-    """The gradient of a value that is its input."""
+    """The gradient of an operator whose result is its input."""
     return g
 
 
 @operator("stop_gradient", kind=Kind.VIEW, reference=np.copy, cases=CASES, gradient=lambda node, g, k: None)
 def stop_gradient(x: Tensor) -> Tensor:
-    """x, through which no gradient passes."""
+    """x; no gradient passes through it."""
     return _same(x, "stop_gradient")
 
 
 @operator("recomputed", kind=Kind.VIEW, reference=np.copy, cases=CASES, gradient=_passes)
 def recomputed(x: Tensor) -> Tensor:
-    """x, so that what is computed from it is not what was computed from x (equal nodes are one node)."""
+    """x as a new node, so that results computed from it are other nodes than those computed from x."""
     return _same(x, "recomputed")
 
 

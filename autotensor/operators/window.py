@@ -1,10 +1,10 @@
-"""Windows of pools and convolutions: which elements of one spatial axis each of them covers.
+"""Windows of pools and convolutions: the elements of one spatial axis that each window covers.
 
-    window i begins at i*stride - before and covers every dilation-th element, `kernel` of them
+    window i begins at i*stride - before and covers `kernel` elements, every dilation-th one
     read = reader(x, 0, "nhwc", windows)            x with zeros around it, if something is read there
-    read({"n": n, "h": i, …}, ks)                   x[n, i*stride + k*dilation, …], and the places read
+    read({"n": n, "h": i, …}, ks)                   x[n, i*stride + k*dilation, …], and the indices read
 
-Rules for ceil_mode and count_include_pad are torch's.
+The rules for ceil_mode and count_include_pad are torch's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from autotensor.operators.operator_helpers import by_layout, padded, paddings, p
 from autotensor.te import Tensor
 
 Ints = int | tuple[int, ...]
-Axes = Sequence[str]  # of a tensor in order: "n" and "c", every other one is spatial
-# index of the result by axis, k of each spatial axis (None for 0) ──▶ places, padding included; element
+Axes = Sequence[str]  # names of a tensor's axes in order: "n" and "c"; every other axis is spatial
+# axis → index of the result, k of each spatial axis (None for 0) ──▶ indices with padding, and the element
 Reader = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], Any]]
 
 
@@ -27,34 +27,34 @@ Reader = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], Any]]
 class Window:
     """The windows along one spatial axis."""
 
-    extent: int  # of x
+    extent: int  # extent of x
     kernel: int
     stride: int
     dilation: int
     before: int  # padding
     after: int
-    ceil: bool  # whether a last window may hang over, if it begins inside x
+    ceil: bool  # whether a last window may extend beyond the padding, if it begins inside x
 
     @property
     def reach(self) -> int:
-        """Elements from a window's first to its last."""
+        """The number of elements from a window's first to its last."""
         return self.dilation * (self.kernel - 1) + 1
 
     @property
     def span(self) -> int:
-        """How far a window can move; negative where none fits."""
+        """How far a window can move; negative if no window fits."""
         return self.extent + self.before + self.after - self.reach
 
     @property
     def out(self) -> int:
-        """How many windows there are; not above 0 where none fits."""
+        """The number of windows; 0 or less if no window fits."""
         count = (-(-self.span // self.stride) if self.ceil else self.span // self.stride) + 1
         starts_behind = (count - 1) * self.stride >= self.extent + self.before
         return count - 1 if self.ceil and starts_behind else count
 
     @property
     def around(self) -> tuple[int, int]:
-        """The elements needed before and after x, for windows that hang over too."""
+        """The number of elements needed before and after x, also for windows beyond the padding."""
         read = (self.out - 1) * self.stride + self.reach - self.before
         return self.before, max(self.after, read - self.extent)
 
@@ -64,7 +64,7 @@ class Window:
         return self.around == (0, 0)
 
     def counted(self, include_pad: bool) -> tuple[int, int]:
-        """Elements that count in an average: from, to, where 0 is the first of the padding in front."""
+        """The elements that count in an average, from and to; index 0 is the first element of the padding."""
         if include_pad:
             return 0, self.before + self.extent + self.after
         return self.before, self.before + self.extent
@@ -83,7 +83,7 @@ class Window:
 def windows_of(
     op: str, extents: Sequence[int], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool
 ) -> tuple[Window, ...]:
-    """The windows along each spatial axis; one number is for all axes."""
+    """The windows along each spatial axis; a single number is for all axes."""
     rank = len(extents)
     sizes = zip(
         extents,
@@ -101,7 +101,7 @@ def spatial_of(axes: Axes) -> list[str]:
 
 
 def reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window]) -> Reader:
-    """A function that reads element k of a window of x; `fill` stands outside x."""
+    """A function that reads element k of a window of x; elements outside x are `fill`."""
     spatial = spatial_of(axes)
     source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, [w.around for w in windows]), fill, axes)
 
@@ -114,6 +114,6 @@ def reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window]) -> Reade
 
 
 def taps(axes: Axes, windows: Sequence[Window]) -> list[Any]:
-    """A reduce axis over the elements of a window for each spatial axis; None where there is only one."""
+    """For each spatial axis, a reduce axis over a window's elements; None if there is only one element."""
     lines = zip(spatial_of(axes), windows, strict=True)
     return [te.reduce_axis(w.kernel, f"k{a}") if w.kernel > 1 else None for a, w in lines]

@@ -1,13 +1,13 @@
-"""banks: how often warps have to go to shared memory, counted without running anything.
+"""banks: counts how often warps have to go to shared memory, without running anything.
 
     for t in traffic(kernel): print(t)
 
-    load S[tx*32 + k]         32 trips where 1 would do          every thread of the warp in one bank
+    load S[tx*32 + k]         32 trips, where 1 is enough    every thread of the warp uses the same bank
     load S[tx*33 + k]          1 trip
 
 Memory has 32 banks of 4 bytes. One trip takes one word from each bank, for all lanes that need it. Accesses
-of 8 bytes a lane are made for half a warp at a time, accesses of 16 bytes for a quarter. Where addresses
-depend on loops, trips are counted for some of their turns.
+of 8 bytes a lane are made for half a warp at a time, and accesses of 16 bytes for a quarter. If addresses
+depend on loops, trips are counted for some of the loops' iterations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from autotensor.lowering.gpu.index_values import Values, values_of
 
 BANKS, WORD_BYTES, WARP = 32, 4, 32
 WIDEST_BYTES = 16  # the widest access of a lane
-TURNS = 64  # turns of the loops around an access that are looked at
+TURNS = 64  # number of iterations of the loops around an access for which trips are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Traffic:
     buffer: str
     writes: bool
     text: str  # the statement
-    times: int  # how often a warp does it, at most
-    trips: float  # trips to memory, each time, in the mean
-    least: float  # the fewest trips that its bytes need
+    times: int  # how often a warp makes the access, at most
+    trips: float  # mean number of trips to memory for each access
+    least: float  # fewest trips that the access's bytes need
 
     @property
     def ways(self) -> float:
@@ -58,9 +58,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Where a statement stands."""
+    """The loops, threads, variables and conditions around a statement."""
 
-    loops: Mapping[Var, tuple[int, int]] = field(default_factory=dict)  # begin, extent
+    loops: Mapping[Var, tuple[int, int]] = field(default_factory=dict)  # begin and extent
     threads: Mapping[str, tuple[Var, int]] = field(default_factory=dict)
     lets: Mapping[Var, Expr] = field(default_factory=dict)
     conditions: tuple[Expr, ...] = ()
@@ -73,14 +73,15 @@ def traffic(func: PrimFunc) -> tuple[Traffic, ...]:
 
 
 def conflicts(func: PrimFunc) -> float:
-    """Trips of a warp to shared memory in the whole kernel, divided by the trips that its bytes need."""
+    """The trips of a warp to shared memory in the whole kernel, divided by the trips that its bytes need."""
     found = traffic(func)
     least = sum(t.least * t.times for t in found)
     return sum(t.trips * t.times for t in found) / least if least else 1.0
 
 
 # -- accesses ------------------------------------------------------------------------------------------------
-_Found = tuple[Buffer, Expr, int, bool, Stmt, _Context]  # memory, flat index of a lane, bytes, writes
+# buffer, flat index of a lane, bytes, whether it writes
+_Found = tuple[Buffer, Expr, int, bool, Stmt, _Context]
 
 
 def _accesses(s: Stmt, ctx: _Context) -> Iterator[_Found]:
@@ -124,7 +125,7 @@ def _reads(e: Expr, s: Stmt, ctx: _Context) -> Iterator[_Found]:
 
 
 def _pieces(n: Load | Store, s: Stmt, ctx: _Context) -> Iterator[_Found]:
-    """The elements of shared memory that one lane of a warp moves at a time."""
+    """The elements of shared memory that one lane of a warp moves in one access."""
     buffer, each = n.buffer, n.buffer.dtype.bytes
     if buffer.scope is not Scope.SHARED:
         return
@@ -139,7 +140,7 @@ def _pieces(n: Load | Store, s: Stmt, ctx: _Context) -> Iterator[_Found]:
 
 
 def _of_instruction(s: For, ctx: _Context) -> Iterator[_Found]:
-    """The operands of a tensor instruction, as its lanes fetch them."""
+    """The operands of a tensor instruction, as the lanes load them."""
     f = fragments(s)
     for loop in f.outer:
         assert isinstance(loop.extent, Const)
@@ -154,7 +155,7 @@ def _under(ctx: _Context, cond: Expr) -> _Context:
 
 # -- counting ------------------------------------------------------------------------------------------------
 def _counted(buffer: Buffer, at: Expr, size: int, writes: bool, s: Stmt, ctx: _Context) -> Traffic | None:
-    """The trips of one access; None when its index is not known before the kernel runs."""
+    """The trips of one access; None if its index is not known before the kernel runs."""
     env, turns, times = _points(at, ctx)
     index = values_of(at, env)
     if index is None:
@@ -172,7 +173,10 @@ def _counted(buffer: Buffer, at: Expr, size: int, writes: bool, s: Stmt, ctx: _C
 
 
 def _points(at: Expr, ctx: _Context) -> tuple[dict[Var, Values], int, int]:
-    """Values of all variables: [turns, 1] for loops, [1, threads] for threads; the turns, and all of them."""
+    """The values of all variables, the number of iterations that are counted, and of all iterations.
+
+    Values are [turns, 1] for loops and [1, threads] for threads.
+    """
     env: dict[Var, Values] = {}
     count = 1
     for axis in ("threadIdx.x", "threadIdx.y", "threadIdx.z"):  # x changes fastest
@@ -199,7 +203,7 @@ def _points(at: Expr, ctx: _Context) -> tuple[dict[Var, Values], int, int]:
 
 
 def _trips(at: Values, keep: Values, size: int) -> tuple[float, float]:
-    """Mean trips of a warp, and the least for so many bytes; at: [turns, threads] in bytes."""
+    """The mean trips of a warp, and the fewest for this many bytes. at: [turns, threads], in bytes."""
     lanes = WARP * WORD_BYTES // max(WORD_BYTES, size)  # lanes that access memory together
     words = max(1, size // WORD_BYTES)
     needed, least, warps = 0, 0, 0

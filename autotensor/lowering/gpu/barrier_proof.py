@@ -1,10 +1,10 @@
-"""check: proof that the barriers of a kernel suffice, by a method that is independent of the pass that placed
-them.
+"""check: proves that the barriers of a kernel suffice, independently of the pass that placed the barriers.
 
-Take two accesses of one buffer in shared memory, one of them a write, with no barrier between them on some
-path through the kernel. Two threads must not reach the same element by them. Every such pair is checked, and
-all its addresses are computed: for all threads of a block, all turns of the loops that run between two
-barriers, all lanes. A term that moves both addresses by the same amount drops out.
+Two accesses of one buffer in shared memory form a pair if one of them is a write, and if some path through
+the kernel has no barrier between them. Two threads must not reach the same element by such a pair. Every pair
+is checked, and all its addresses are computed: for all threads of a block, for all iterations of the loops
+that run between two barriers, and for all lanes. A term that moves both addresses by the same amount is left
+out.
 
     for k:                                 pairs: store S (k), store S (k)
       barrier                                     store S (k), load S (k)      ──▶  a barrier lies between
@@ -14,9 +14,9 @@ barriers, all lanes. A term that moves both addresses by the same amount drops o
 
 Asynchronous stores happen at any time from their statement until they are awaited, and no thread may touch
 their elements meanwhile. They are ordered after prior instructions of the same thread (PTX ISA, memory
-consistency model). Loops with such stores are looked at turn by turn. Conditions are taken into account where
-their values are known; otherwise they are assumed to hold. A schedule that cannot be proved is refused, with
-the two accesses in the message.
+consistency model). Loops with these stores are checked iteration by iteration. Conditions are taken into
+account if their values are known; otherwise they are assumed to hold. A schedule that cannot be proved is
+refused, and the message shows the two accesses.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ from autotensor.ir.stmt import (
 from autotensor.ir.visit import any_node, contains, free_vars, walk
 from autotensor.lowering.gpu.index_values import Values, held, values_of
 
-MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
-MOST_TURNS = 512  # combinations of values of loops around a pair
+MOST_POINTS = 1 << 22  # most addresses that are computed for one access: they take a few milliseconds
+MOST_TURNS = 512  # most combinations of values of the loops around a pair
 LANE = "lane"
-PERIOD = 12  # turns after which boxes of 2, 3 and 4 turns are in the same places
+PERIOD = 12  # iterations after which boxes of 2, 3 and 4 iterations are in the same places again
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load or store of shared memory on some way through the kernel."""
+    """A load or store of shared memory on one path through the kernel."""
 
     buffer: Buffer
-    at: Expr | None  # flat index; None: any
+    at: Expr | None  # flat index; None means any index
     writes: bool
     conditions: tuple[Expr, ...]
-    own: frozenset[Var]  # variables that take all values, whatever other accesses' are
+    own: frozenset[Var]  # variables that take all values, independently of the other access
     verb: str
     place: Stmt
-    flying: bool = False  # an asynchronous store that may happen at any time from here on
-    loops: frozenset[Var] = frozenset()  # variables of loops around that run between two barriers
+    flying: bool = False  # an asynchronous store, which may happen at any time from now on
+    loops: frozenset[Var] = frozenset()  # variables of the surrounding loops that run between two barriers
 
     @property
     def shown(self) -> str:
         return f"{self.verb} in `{_first(self.place)}`"
 
     def running(self, var: Var) -> Access:
-        """The access where the variable may have any value."""
+        """The access, if the variable may have any value."""
         return replace(self, own=self.own | {var})
 
     def where(self, var: Var, condition: Expr) -> Access:
-        """The access where a condition on the variable holds, if it is touched elsewhere else."""
+        """The access under a condition on the variable, if its address depends on the variable."""
         if self.at is None or var not in free_vars(self.at):
             return self
         return replace(self, conditions=(*self.conditions, condition))
@@ -97,13 +97,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A way through the kernel, up to a statement."""
+    """A path through the kernel, up to a statement."""
 
-    env: Mapping[Var, Expr] = field(default_factory=dict)  # values of variables on this way through
+    env: Mapping[Var, Expr] = field(default_factory=dict)  # values of variables on this path
     conditions: tuple[Expr, ...] = ()
     own: frozenset[Var] = frozenset()
     parted: bool = False  # under a condition that depends on the thread
-    known: bool = False  # turns of a loop around are looked at one by one
+    known: bool = False  # iterations of a surrounding loop are checked one by one
 
     def value(self, e: Expr) -> Expr:
         value = substitute(e, self.env) if self.env else e
@@ -111,8 +111,11 @@ class _Way:
 
 
 def check(body: Stmt) -> Stmt:
-    """The body. Raises LoweringError when threads may meet at an element of shared memory without a barrier
-    between them, or when not all of them come to a barrier."""
+    """Returns the body. Raises LoweringError if the barriers do not suffice.
+
+    This is so if two threads may reach an element of shared memory without a barrier between them, or if only
+    some threads of a block come to a barrier.
+    """
     if any_node(body, _concerns):
         _Prover().run(body)
     return body
@@ -133,11 +136,12 @@ def _is_shared(b: Buffer) -> bool:
 
 class _Prover:
     def __init__(self) -> None:
-        self.sizes: dict[Var, tuple[int, int]] = {}  # begin and extent of loop variables and lanes
+        self.sizes: dict[Var, tuple[int, int]] = {}  # begin and extent of loop variables and of lanes
         self.threads: list[Var] = []
         self.since: list[Access] = []  # the accesses since the last barrier
         self.proved: set[tuple[Access, Access]] = set()
-        self.groups: list[list[Access]] = [[]]  # asynchronous stores that were not awaited; the last is open
+        # asynchronous stores that were not awaited; the last group is still open
+        self.groups: list[list[Access]] = [[]]
         self.later = False  # inside an asynchronous store
 
     def run(self, body: Stmt) -> None:
@@ -154,7 +158,7 @@ class _Prover:
             raise LoweringError(f"check: loop {loop.var.name!r} of a GPU kernel has no constant extent.")
         self.sizes[loop.var] = (int(loop.begin.value), int(loop.extent.value))
 
-    # -- ways through the kernel -----------------------------------------------------------------------------
+    # -- paths through the kernel ----------------------------------------------------------------------------
     def stmt(self, s: Stmt, way: _Way) -> None:
         match s:
             case Seq(stmts):
@@ -202,7 +206,7 @@ class _Prover:
                 self.reads(value, way, s)
 
     def _arrive(self, left: int) -> None:
-        """All groups but the last `left` have arrived: from now on they are stores of before."""
+        """All groups except the last `left` have arrived: their stores count as finished from now on."""
         closed, begun = self.groups[:-1], self.groups[-1]
         cut = max(0, len(closed) - left)
         landed = {a for group in closed[:cut] for a in group}
@@ -219,13 +223,13 @@ class _Prover:
     def _branches(self, s: If, way: _Way) -> None:
         self.reads(s.cond, way, s)
         value = way.value(s.cond)
-        if isinstance(value, Const):  # known for a turn that is looked at by itself
+        if isinstance(value, Const):  # known, because iterations are checked one by one
             taken = s.then if value.value else s.otherwise
             if taken is not None:
                 self.stmt(taken, way)
             return
         parted = way.parted or self._differs(way.value(s.cond))
-        before = list(self.since)  # not groups: a condition around one wait stands around all
+        before = list(self.since)  # without the groups: a condition around one wait is around all waits
         self.stmt(s.then, replace(self._under(way, s.cond), parted=parted))
         after, self.since = self.since, before
         if s.otherwise is not None:
@@ -233,7 +237,7 @@ class _Prover:
         self.since = list(dict.fromkeys((*self.since, *after)))
 
     def _differs(self, cond: Expr) -> bool:
-        """Whether a condition may differ between threads. One that reads memory may."""
+        """Whether a condition may differ between threads; a condition that reads memory may."""
         wide = {t for t in self.threads if self.sizes[t][1] > 1}
         return bool(free_vars(cond) & wide) or any(
             isinstance(n, Load) and n.buffer.scope is not Scope.GLOBAL for n in walk(cond)
@@ -260,7 +264,7 @@ class _Prover:
                 self.stmt(s.body, replace(way, env={**way.env, var: way.value(var + 1)}))
                 there = compare(Cmp.LT, var + 1, const(self.sizes[var][0] + turns, var.type))
                 self.since = [a if a in before else a.where(var, there) for a in self.since]
-            else:  # any two turns may lie between two barriers
+            else:  # two barriers may have any two iterations between them
                 self.since = [a.running(var) for a in self.since]
                 self.stmt(s.body, way)
         self.since = [a.running(var) for a in self.since]
@@ -300,15 +304,15 @@ class _Prover:
     def _prove(self, a: Access, b: Access) -> None:
         """Raises LoweringError unless the two never touch one element from two threads.
 
-        `a` is met first. One thread alone counts while `a` is on its way, and where `b` is and `a` may follow
-        in a later turn of a loop around both.
+        `a` comes first. Accesses by the same thread also count in two cases: if `a` has not arrived yet, or
+        if `b` has not arrived and `a` may follow in a later iteration of a loop around both.
         """
         if a.at is None or b.at is None:
             self._fail(a, b, "an index that is not known before the kernel runs")
             return
         around = (a.vars | b.vars) - self._inner(a) - self._inner(b)
         moving = [v for v in around if not _moves_alike(v, a.at, b.at)]
-        for v in sorted(around - set(moving), key=lambda v: v.name):  # conditions may tell more
+        for v in sorted(around - set(moving), key=lambda v: v.name):  # conditions may depend on them
             if prod(self.sizes.get(x, (0, 0))[1] for x in (*moving, v)) <= MOST_TURNS and v in self.sizes:
                 moving.append(v)
         alone = a is not b and (a.flying or (b.flying and bool(a.loops & b.loops)))
@@ -332,7 +336,7 @@ class _Prover:
         return a.own | frozenset(self.threads)
 
     def _turns(self, a: Access, b: Access, around: Sequence[Var]) -> Iterator[dict[Var, Values]]:
-        """Values of the variables that both accesses have in common, in all combinations that may differ."""
+        """Values of the variables that both accesses share, in all combinations that may differ."""
         ranges = []
         for v in around:
             begin, extent = self.sizes.get(v, (0, 0))
@@ -344,7 +348,7 @@ class _Prover:
             yield {v: np.asarray(x) for v, x in zip(around, values, strict=True)}
 
     def _owners(self, a: Access, turn: Mapping[Var, Values]) -> tuple[Values, Values, Values] | None:
-        """Addresses that are touched, and for each the least and the greatest thread that does."""
+        """The addresses that are touched, each with the least and the greatest thread that touches it."""
         assert a.at is not None
         inner = sorted(self._inner(a) & a.vars | set(self.threads), key=lambda v: v.name)
         sizes = [self.sizes[v] for v in inner]
@@ -353,7 +357,7 @@ class _Prover:
         grids = np.meshgrid(*(np.arange(b, b + n) for b, n in sizes), indexing="ij", sparse=True)
         env = {**turn, **dict(zip(inner, grids, strict=True))}
         rest = free_vars(a.at) - set(env)
-        env.update({v: np.asarray(0) for v in rest})  # moves both addresses by the same amount
+        env.update({v: np.asarray(0) for v in rest})  # they move both addresses by the same amount
         at = values_of(a.at, env)
         if at is None:
             return None
@@ -383,9 +387,9 @@ def _extremes(at: Values, number: Values) -> tuple[Values, Values, Values]:
 def _meet(
     a: tuple[Values, Values, Values], b: tuple[Values, Values, Values], at_all: bool = False
 ) -> tuple[int, int, int] | None:
-    """An address that two threads touch, one in each access, and the two; None if there is none.
+    """An address that two threads touch, one in each access, and these threads; None if there is none.
 
-    at_all: one thread alone counts, too.
+    at_all: also counts a single thread that touches an address in both accesses.
     """
     common, i, j = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
     one = (a[1][i] == a[2][i]) & (b[1][j] == b[2][j]) & (a[1][i] == b[1][j]) & (not at_all)
@@ -400,17 +404,19 @@ def _meet(
 
 
 def _has_groups(s: Stmt) -> bool:
-    """Whether a loop with this body ends groups of copies, or waits for them, in its own turns, not in those
-    of loops inside."""
+    """Whether a loop with this body ends groups of copies, or waits for them, in its own iterations.
+
+    Loops inside the body do not count.
+    """
     if isinstance(s, For):
         return False
     return isinstance(s, Commit | Await) or any(_has_groups(c) for c in children(s) if isinstance(c, Stmt))
 
 
 def _some_turns(turns: int) -> list[int]:
-    """Turns of a loop with copies for later turns: all, or so many that the others are like one of them.
+    """The iterations of a loop with copies for later iterations that are checked; all others are like these.
 
-    A turn depends on its number modulo those of boxes (2, 3, 4); the last turns differ.
+    An iteration depends on its number modulo the boxes' numbers (2, 3, 4); the last iterations differ.
     """
     if turns <= 3 * PERIOD:
         return list(range(turns))
@@ -427,7 +433,7 @@ def _moves_alike(v: Var, a: Expr, b: Expr) -> bool:
 
 
 def _period(v: Var, exprs: Sequence[Expr]) -> int:
-    """n, if the variable occurs in (v*c + d) % m only: it is enough to look at n values; 0 otherwise."""
+    """n, if the variable occurs only in (v*c + d) % m, so that n of its values are enough; 0 otherwise."""
     found = 1
     for e in exprs:
         for n in walk(e):
@@ -444,7 +450,7 @@ def _period(v: Var, exprs: Sequence[Expr]) -> int:
 
 
 def _without_mods(e: Expr) -> frozenset[Var]:
-    """Variables that occur outside of remainders."""
+    """The variables that occur outside remainders."""
     match e:
         case Binary(Op.MOD, _, Const()):
             return frozenset()
@@ -455,7 +461,7 @@ def _without_mods(e: Expr) -> frozenset[Var]:
 
 
 def _always_meets(s: Stmt) -> bool:
-    """Whether a barrier stands on every way through a statement."""
+    """Whether every path through a statement has a barrier."""
     match s:
         case Barrier():
             return True

@@ -1,4 +1,4 @@
-"""barriers: threads of a block wait for one another between conflicting accesses of shared memory.
+"""barriers: lets the threads of a block wait for one another between conflicting accesses of shared memory.
 
     for k.0:                          for k.0:
       S[tx] = A[…]                      barrier("shared")      S was read in the iteration before
@@ -6,11 +6,11 @@
                                         barrier("shared")
                                         C += S[…]
 
-Walks the kernel in order with the accesses since the last barrier. Two accesses conflict if they are to the
-same buffer and one of them writes, unless each thread provably has elements of its own, or they are in
-different stages of a buffer with several. A barrier is placed as far out as possible. It cannot be placed
-where threads may diverge: then `LoweringError` is raised. `barrier_proof.py` proves afterwards, by another
-method, that the barriers suffice.
+The pass visits the kernel in order, and keeps the accesses since the last barrier. Two accesses conflict if
+they are to the same buffer and one of them writes, unless each thread provably has elements of its own, or
+the accesses are in different stages of a buffer with several. A barrier is placed as far out as possible. It
+cannot be placed where threads may diverge; then the pass raises `LoweringError`. `barrier_proof.py` proves
+afterwards, by another method, that the barriers suffice.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ BARRIER = Barrier("shared")
 
 @dataclass(frozen=True, slots=True)
 class PendingAccess:
-    """A load or store of shared memory, its indices over loop and thread variables."""
+    """A load or store of shared memory, with its indices over loop and thread variables."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
-    stale: frozenset[Var] = frozenset()  # variables of loops that have ended: they may have any value
+    stale: frozenset[Var] = frozenset()  # variables of finished loops, which may have any value
 
-    source: Stmt | None = None  # the store that it belongs to
-    later: tuple[Var, ...] = ()  # variables of loops that are one iteration further
+    source: Stmt | None = None  # the store to which the access belongs
+    later: tuple[Var, ...] = ()  # variables of loops that are one iteration further on
 
     @property
     def by_itself(self) -> bool:
-        """Whether the access belongs to the computation of the buffer."""
+        """Whether the access is part of the computation of its own buffer."""
         return isinstance(self.source, Store) and self.source.buffer is self.buffer
 
     def one_turn_later(self, var: Var) -> PendingAccess:
         return replace(self, later=(*self.later, var))
 
     def now(self) -> tuple[Expr, ...]:
-        """The indices in the iteration of the access."""
+        """The indices, with the variables of `later` one iteration further on."""
         return tuple(substitute(i, {v: v + 1 for v in self.later}) for i in self.indices)
 
 
@@ -77,12 +77,14 @@ class _Inserter:
     def __init__(self, axes: Mapping[str, int], threads: frozenset[Var]) -> None:
         self.threads = threads
         self.known = bounds({axis_var(a): Interval(0, n - 1) for a, n in axes.items()})
-        self.parted = 0  # number of enclosing conditions that differ between threads: no barrier there
+        # number of enclosing conditions that differ between threads, under which no barrier can be placed
+        self.parted = 0
 
     def stmt(self, s: Stmt, pending: Pending, lets: Mapping[Var, Expr]) -> tuple[Stmt, Pending]:
-        """The statement with its barriers, and the accesses since the last one; `pending` came before it.
+        """The statement with its barriers, and the accesses since the last barrier.
 
-        lets: values of the variables that are defined around it.
+        pending: the accesses before the statement. lets: the values of the variables that are defined around
+        it.
         """
         if not isinstance(s, Seq) and self.conflict(pending, self.accesses(s, lets)):
             new, left = self.stmt(s, NONE, lets)
@@ -180,7 +182,7 @@ class _Inserter:
         return self._until_barrier(s, lets)[0]
 
     def _until_barrier(self, s: Stmt, lets: Mapping[Var, Expr]) -> tuple[Pending, bool]:
-        """Those accesses, and whether every path through the statement has a barrier."""
+        """The same accesses, and whether every path through the statement has a barrier."""
         match s:
             case Barrier():
                 return NONE, True
@@ -220,8 +222,8 @@ class _Inserter:
     def apart(self, a: PendingAccess, b: PendingAccess) -> bool:
         """Whether the two never conflict: each thread has its own elements, or their stages differ.
 
-        One statement stores different elements in its iterations, each from one thread. This holds for sums
-        too, and for elements that are cleared and summed where no barrier can be placed.
+        A statement stores different elements in its iterations, and each element from one thread. This also
+        holds for sums, and for elements that are cleared and summed where no barrier can be placed.
         """
         if all(x is y for x, y in zip(a.indices, b.indices, strict=True)):
             one = a.source is not None and a.source is b.source
@@ -234,11 +236,11 @@ class _Inserter:
         return any(other_stage(x, y) and not free_vars(x) & a.stale for x, y in pairs)
 
     def _alone(self) -> bool:
-        """Whether the conditions admit one thread only."""
+        """Whether the conditions hold for only one thread."""
         return all(r.lo == r.hi for r in map(self.known.of, self.threads))
 
     def _elsewhere(self, x: Expr, y: Expr) -> bool:
-        """Whether no value of one index is a value of the other, whatever the threads."""
+        """Whether the two indices have no value in common, for any threads."""
         p, q = self.known.of(x), self.known.of(y)
         return (p.hi is not None and q.lo is not None and p.hi < q.lo) or (
             q.hi is not None and p.lo is not None and q.hi < p.lo

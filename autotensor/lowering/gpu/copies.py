@@ -1,11 +1,11 @@
-"""copies: stages that are computed ahead are brought into shared memory while threads compute.
+"""copies: loads stages that are computed ahead into shared memory while threads compute.
 
     if k + 2 < n: S[(k + 2) % 3][tx] = A[…]            if k + 2 < n: later: S[(k + 2) % 3][tx] = A[…]
     commit()                                           commit()
 
 Only whole copies of 4, 8 or 16 bytes can be asynchronous; other stores stay as they are. If no store can be
-asynchronous, nothing is committed or awaited. The loop over turns already has its commits and awaits
-(`nest/when/prefetched_stages.py`): this pass puts each await right before a barrier, so that all threads may
+asynchronous, nothing is committed or awaited. The loop already has its commits and awaits
+(`nest/when/prefetched_stages.py`). This pass puts each await right before a barrier, so that all threads may
 read the elements that one thread has awaited.
 """
 
@@ -23,7 +23,7 @@ from autotensor.ir.visit import collect, contains
 
 
 def wait_before_meeting(body: Stmt) -> Stmt:
-    """The body with each wait for copies right before a barrier; a barrier is added if there is none."""
+    """The body with each wait for copies right before a barrier. If there is no barrier, one is added."""
     if not contains(body, Await):
         return body
     return _ordered(body)
@@ -34,7 +34,7 @@ def _ordered(s: Stmt) -> Stmt:
     for x in s.stmts if isinstance(s, Seq) else (s,):
         wait, rest = _taken(x)
         if wait is not None:
-            # waiting earlier is never wrong, so a wait may pass a barrier
+            # an earlier wait is never wrong, so the wait may move before a barrier
             met = out.pop() if out and isinstance(out[-1], Barrier) else Barrier("shared")
             out += [wait, met]
         out.append(map_children(rest, lambda c: _ordered(c) if isinstance(c, Stmt) else c))
@@ -47,13 +47,13 @@ def _ordered(s: Stmt) -> Stmt:
 
 
 def _just_met(before: list[Stmt]) -> bool:
-    """Whether nothing but commits stands between the last barrier and here."""
+    """Whether there are only commits since the last barrier."""
     last = next((x for x in reversed(before) if not isinstance(x, Commit) and x is not NOTHING), None)
     return isinstance(last, Barrier)
 
 
 def _taken(s: Stmt) -> tuple[Stmt | None, Stmt]:
-    """The wait that a statement begins with, and the rest."""
+    """The wait with which a statement begins, and the rest of the statement."""
     match s:
         case Await():
             return s, NOTHING
@@ -73,7 +73,7 @@ def _taken(s: Stmt) -> tuple[Stmt | None, Stmt]:
 
 
 def start_copies(body: Stmt) -> Stmt:
-    """The body with whole copies into boxes of later turns made asynchronous."""
+    """The body, with whole copies into boxes of later iterations made asynchronous."""
     if not contains(body, Await):
         return body
     written = {s.buffer for s in collect(body, Store)}
@@ -91,7 +91,10 @@ def start_copies(body: Stmt) -> Stmt:
 
 
 def _with_zeros(s: Store) -> Store:
-    """A store of loaded elements, or of zeros where a condition of all lanes fails, with a masked load."""
+    """A store of loaded elements, with a masked load in place of a choice between loaded elements and zeros.
+
+    The condition must be the same for all lanes.
+    """
     match s.value:
         case Select(cond, Load(source, origin, mask), otherwise) if _is_zero(otherwise):
             wanted = _scalar(cond)
@@ -101,7 +104,7 @@ def _with_zeros(s: Store) -> Store:
 
 
 def _is_zero(e: Expr) -> bool:
-    """Whether all lanes have no bit set, as what a masked load leaves has."""
+    """Whether all bits of all lanes are 0, as a masked load leaves them."""
     inner = _scalar(e)
     return isinstance(inner, Const) and inner.value == 0 and copysign(1.0, inner.value) > 0
 
@@ -112,7 +115,7 @@ def _scalar(e: Expr) -> Expr:
 
 
 def copy_width(s: Store) -> int:
-    """Elements that one instruction brings of a store that may go its own way; 0 for others."""
+    """The number of elements that one instruction copies, if the store can be asynchronous; 0 for others."""
     match s:
         case Store(buffer, (index,), Load(source, (origin,), mask), None) if (
             buffer.turns

@@ -1,4 +1,4 @@
-"""Values of index expressions for all values of their variables at once, by NumPy: for `barrier_proof.py`."""
+"""Values of index expressions for all values of their variables at once; `barrier_proof.py` uses them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ Values = np.ndarray[Any, np.dtype[Any]]
 
 
 def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
-    """The values of an integer or bool expression, broadcast over the values of its variables; None if it
-    depends on anything else (memory, floats, variables without values).
+    """The values of an integer or bool expression, broadcast over the values of its variables.
+
+    None if the expression depends on anything else (memory, floats, variables without values).
     """
     match e:
         case Var():
@@ -61,8 +62,9 @@ def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
 
 
 def held(e: Expr) -> tuple[Expr, dict[Var, tuple[int, int]]]:
-    """The index, with a new variable for each part that is read from memory and clamped to a range; and the
-    begin and extent of these ranges.
+    """The index with new variables, and their ranges as begin and extent.
+
+    Each part that is read from memory and clamped to a range becomes a new variable.
 
         k % 2 * 289 + min(max(T[k], 0), 16) * 17      ──▶     k % 2 * 289 + any0 * 17,   any0: (0, 17)
     """

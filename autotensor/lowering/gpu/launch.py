@@ -1,4 +1,4 @@
-"""launch: the grid and block of a unified kernel, its shared memory, and whether the target has so much.
+"""launch: the grid, the block and the shared memory of a unified kernel, checked against the target's limits.
 
 PrimFunc(…)     ──▶     PrimFunc(…, launch=Launch(grid=(16, 16, 1), block=(256, 1, 1), shared_bytes=8192))
 """
@@ -15,11 +15,11 @@ from autotensor.ir.stmt import Alloc, Stmt
 from autotensor.ir.visit import collect
 from autotensor.lowering.gpu.unify import thread_extents
 
-ALIGNMENT = 16  # bytes, of every buffer in shared memory
+ALIGNMENT = 16  # bytes; for every buffer in shared memory
 
 
 def with_launch(func: PrimFunc, target: Target) -> PrimFunc:
-    """The kernel with its launch. Raises TargetError when the target lacks threads, blocks or memory."""
+    """The kernel with its launch. Raises TargetError if the target lacks threads, blocks or memory for it."""
     axes = thread_extents(func.body)
     grid = tuple(axes.get(f"blockIdx.{d}", 1) for d in "xyz")
     block = tuple(axes.get(f"threadIdx.{d}", 1) for d in "xyz")
@@ -30,7 +30,7 @@ def with_launch(func: PrimFunc, target: Target) -> PrimFunc:
 
 
 def shared_buffers(body: Stmt) -> tuple[Buffer, ...]:
-    """Buffers in shared memory, in order of appearance, each once."""
+    """The buffers in shared memory, in order of appearance, each once."""
     return tuple(dict.fromkeys(a.buffer for a in collect(body, Alloc) if a.buffer.scope is Scope.SHARED))
 
 

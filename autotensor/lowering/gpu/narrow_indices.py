@@ -1,9 +1,9 @@
-"""narrow: index arithmetic in 32 bits where every value fits; 64-bit integers are slow on a GPU.
+"""narrow: index arithmetic in 32 bits if every value fits; 64-bit integers are slow on a GPU.
 
     A[i64 blockIdx.x * 64 + …]     ──▶     A[i32 blockIdx.x * 64 + …]
 
-Loop and thread variables become int32 when they and everything computed from them provably fit. A kernel is
-narrowed as a whole or not at all: if one index may exceed 2^31, all stay in 64 bits.
+Loop and thread variables become int32 if the variables, and everything computed from them, provably fit. A
+kernel is narrowed as a whole or not at all: if one index may exceed 2^31, all indices stay in 64 bits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def narrow(body: Stmt) -> Stmt:
 
 
 def _wide_lets(body: Stmt) -> frozenset[Var]:
-    """Variables whose values come from memory: these stay as they are."""
+    """Variables whose values come from memory; they keep their type."""
     wide: set[Var] = set()
     before = -1
     while before != len(wide):
@@ -56,7 +56,7 @@ def _fits(e: Expr, known: Bounds) -> bool:
 
 
 def _is_index(e: Expr, wide: Set[Var]) -> bool:
-    """Whether an int64 value is computed from variables and numbers only."""
+    """Whether an int64 value is computed only from variables and numbers."""
     if e.dtype.element is not int64:
         return False
     match e:
@@ -86,7 +86,7 @@ def _var(v: Var) -> Var:
 
 
 class _Narrower:
-    """wide: variables that stay."""
+    """wide: the variables that keep their type."""
 
     def __init__(self, wide: frozenset[Var]) -> None:
         self.wide = wide
@@ -94,9 +94,9 @@ class _Narrower:
     def is_index(self, e: Expr) -> bool:
         return _is_index(e, self.wide)
 
-    # -- what has to fit -------------------------------------------------------------------------------------
+    # -- expressions that must fit ---------------------------------------------------------------------------
     def index_parts(self, s: Stmt, known: Bounds) -> Iterator[tuple[Expr, Bounds]]:
-        """Every expression that would be narrowed, with the bounds at its place."""
+        """Every expression that would be narrowed, with the bounds that hold at its place."""
         match s:
             case For(var, begin, extent, _, body):
                 inner = known.in_loop(var, begin, extent)
@@ -145,14 +145,14 @@ class _Narrower:
         return self.stmt(n) if isinstance(n, Stmt) else self.value(n) if isinstance(n, Expr) else n
 
     def low(self, e: Expr) -> Expr:
-        """An index in 32 bits where it can be."""
+        """An index in 32 bits if possible."""
         if self.is_index(e):
             return _low(e)
         value = self.value(e)
         return cast(int32, value.a) if isinstance(value, Cast) and value.a.dtype.element is int32 else value
 
     def value(self, e: Expr) -> Expr:
-        """A value of the same type as before, its indices in 32 bits."""
+        """A value of the same type as before, with its indices in 32 bits."""
         match e:
             case Load(buffer, indices, mask):
                 where = None if mask is None else self.value(mask)

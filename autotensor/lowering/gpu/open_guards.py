@@ -1,13 +1,13 @@
-"""open guards: no barrier stands under a condition, not even under one that all threads of a block share.
+"""open guards: moves barriers out of conditions, even of conditions that all threads of a block share.
 
     if bx < 4:                            if bx < 4: S[tx] = A[…]
       S[tx] = A[…]                        barrier("shared")
       barrier("shared")         ──▶       if bx < 4: C[tx] = S[…]
       C[tx] = S[…]
 
-It is legal if a whole block leaves out a barrier, but PoCL 3.0 never returns from some kernels that do: those
-with loops around the barriers (seed 52 of tests/property/test_gpu_on_opencl.py). Loops inside a condition run
-their turns without doing anything.
+A whole block may legally leave out a barrier. But PoCL 3.0 never returns from some kernels that do this:
+kernels with loops around the barriers (seed 52 of tests/property/test_gpu_on_opencl.py). After the pass,
+loops inside a condition run their iterations without doing anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _walk(node: Stmt) -> Stmt:
 
 
 def _spread(s: Stmt, guarded: Wrap) -> Stmt:
-    """The statement with `guarded` around whatever lies between its barriers."""
+    """The statement with `guarded` around each part between its barriers."""
     if not _meets(s):
         return guarded(s)
     match s:
@@ -51,12 +51,12 @@ def _spread(s: Stmt, guarded: Wrap) -> Stmt:
             return Let(var, value, _spread(body, guarded))
         case Alloc(buffer, body):
             return Alloc(buffer, _spread(body, guarded))
-        case _:  # a condition of two ways, each with barriers: every thread of a block takes the same one
+        case _:  # both sides of a condition have barriers; every thread of a block takes the same side
             return guarded(s)
 
 
 def _reads_on_the_way(s: Stmt) -> bool:
-    """Whether a barrier stands under a value that is read from memory: only the condition says it may be."""
+    """Whether a barrier is inside a Let that reads memory, since only the condition makes this read legal."""
     match s:
         case Let(_, value, body):
             return _meets(body) and (any_node(value, _is_load) or _reads_on_the_way(body))

@@ -1,4 +1,4 @@
-"""swizzle: accesses of buffers that are to be swizzled go to where their elements are kept.
+"""swizzle: accesses of swizzled buffers get the indices at which their elements are stored.
 
     S[i] = …; … = S[j]     ──▶     S[i ^ i // 32 % 8 * 4] = …; … = S[j ^ j // 32 % 8 * 4]
 
@@ -35,7 +35,7 @@ def swizzle(body: Stmt) -> Stmt:
 
 
 def place(index: Expr, sizes: Swizzle) -> Expr:
-    """Where the elements of an access are kept."""
+    """The indices at which the elements of an access are stored."""
     match index:
         case Ramp(base, 1, lanes) if sizes[0] % lanes == 0 and is_multiple(base, lanes):
             return Ramp(swizzled(base, sizes), 1, lanes)

@@ -1,4 +1,4 @@
-"""tensorize: loops marked with an instruction become it, if they have its meaning; a warp runs them."""
+"""tensorize: loops marked with an instruction become this instruction of a warp, if they mean the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from autotensor.lowering.gpu.unify import thread_extents
 
 
 def check_tensorized(body: Stmt) -> Stmt:
-    """The body, with indices spelled out in thread variables if it has instructions. Raises LoweringError for
-    a marked loop that is not what its instruction computes."""
+    """The body. If it has instructions, its indices are written with thread variables only.
+
+    Raises LoweringError for a marked loop that computes something else than its instruction.
+    """
     if not any(map(is_tensorized, collect(body, For))):
         return body
     body = _without_lets(body)
@@ -24,7 +26,7 @@ def check_tensorized(body: Stmt) -> Stmt:
 
 
 def _without_lets(s: Stmt) -> Stmt:
-    """Variables that stand for parts of a thread's number, replaced by their values."""
+    """The statement with the variables that hold parts of a thread's number replaced by their values."""
     match s:
         case Let(var, value, inner) if not contains(value, Load):
             return _without_lets(substitute(inner, {var: value}))

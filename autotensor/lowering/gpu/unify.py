@@ -1,13 +1,13 @@
-"""unify: one variable per thread axis, around the whole kernel.
+"""unify: one variable for each thread axis, around the whole kernel.
 
     for i.0 in bind(4, "blockIdx.x"):                     for bx in bind(4, "blockIdx.x"):
       for c in bind(16, "threadIdx.x"): S[c] = …            for tx in bind(32, "threadIdx.x"):
       for i.1 in bind(32, "threadIdx.x"): C[…] = …    ──▶     if tx < 16: S[tx] = …
                                                               C[…] = …
 
-A loop that is shorter than the axis becomes a condition. An element that all threads see is stored once: by
-thread 0 of every axis that no loop around the store is bound to. Loops of a schedule for CPUs run here, too:
-a PARALLEL one becomes blocks.
+A loop that is shorter than the axis becomes a condition. An element that all threads share is stored once: by
+thread 0 of every axis to which no loop around the store is bound. Loops of a schedule for CPUs run here, too:
+a PARALLEL loop becomes blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Axes = frozenset[str]
 
 
 def axis_var(axis: str) -> Var:
-    """The variable that stands for a thread axis in the whole kernel."""
+    """The variable of a thread axis, which is the same in the whole kernel."""
     return Var(axis)
 
 
@@ -73,12 +73,12 @@ def _blocks_for_parallel(s: Stmt) -> Stmt:
 
 
 class _Unifier:
-    """extents: of all thread axes. `wide`: axes of more than one thread."""
+    """extents: of all thread axes. `wide`: the axes with more than one thread."""
 
     def __init__(self, extents: dict[str, int]) -> None:
         self.extents = extents
         self.wide = frozenset(a for a, n in extents.items() if n > 1)
-        self.depths: dict[Buffer, int] = {}  # thread loops around each shared buffer
+        self.depths: dict[Buffer, int] = {}  # number of thread loops around each shared buffer
 
     def stmt(self, s: Stmt, inside: tuple[str, ...]) -> Stmt:
         """inside: axes of the thread loops around a statement, outermost first."""
@@ -105,10 +105,10 @@ class _Unifier:
                 return map_children(s, lambda c: self.stmt(c, inside) if isinstance(c, Stmt) else c)
 
     def covered(self, s: Store, inside: tuple[str, ...]) -> Axes:
-        """Axes along which the threads store different elements, or elements of their own.
+        """The axes along which threads store different elements, or elements of their own.
 
-        Shared memory is filled by the loops inside of its allocation; around that all threads do the same,
-        unless each has a row (nest/reduction/by_threads.py).
+        Shared memory is filled by the loops inside its allocation. In loops outside the allocation, all
+        threads do the same, unless each thread has a row (nest/reduction/by_threads.py).
         """
         match s.buffer.scope:
             case Scope.GLOBAL:
@@ -127,7 +127,7 @@ def _first(axes: Axes) -> Expr:
 
 
 def _outside(s: For | Let, wide: Axes) -> Stmt:
-    """`for …: if first: S` as `if first: for …: S`, and so with variables: only that thread computes them."""
+    """Turns `for …: if first: S` into `if first: for …: S`; so one thread computes variables, too."""
     match s.body:
         case If(cond, then, None) if _says_first(cond, wide) and not any_node(then, _is_barrier):
             if isinstance(s, Let):
@@ -138,7 +138,7 @@ def _outside(s: For | Let, wide: Axes) -> Stmt:
 
 
 def _joined(stmts: tuple[Stmt, ...]) -> Stmt:
-    """Neighbours under one and the same condition about threads, under one."""
+    """The statements, with neighbours under the same condition about threads joined under one condition."""
     out: list[Stmt] = []
     for s in stmts:
         last = out[-1] if out else None
@@ -151,7 +151,7 @@ def _joined(stmts: tuple[Stmt, ...]) -> Stmt:
 
 
 def _meet(a: Stmt, b: Stmt) -> bool:
-    """Whether a barrier may have to stand between two statements."""
+    """Whether a barrier may be needed between two statements."""
     return bool(_shared(a) & _shared(b))
 
 

@@ -1,13 +1,13 @@
-"""vthread: virtual threads become one thread that does their work side by side.
+"""vthread: virtual threads become one thread that does the work of all of them, step by step.
 
-    for v in bind(2, "vthread"):          for k: S[…] = A[…]                     once: it does not depend on v
+    for v in bind(2, "vthread"):          for k: S[…] = A[…]                     once: S does not depend on v
       P = 0                                 P[0] = 0; P[1] = 0
       for k: S[…] = A[…]         ──▶        for k: S[…] = A[…]
              P += S[v]                             P[0] += S[0]; P[1] += S[1]
 
-Statements that depend on the virtual thread are repeated for each virtual thread, one statement after the
-other. Memory whose contents depend on it gets one more dimension. Source: section 4.4 of TVM (Chen et al.,
-OSDI 2018).
+Statements that depend on the virtual thread are repeated for each virtual thread, one copy after the other.
+Memory whose contents depend on the virtual thread gets one more dimension. Source: section 4.4 of TVM (Chen
+et al., OSDI 2018).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autotensor.te.thread import VTHREAD
 
 
 def vthread(body: Stmt) -> Stmt:
-    """Replaces inner virtual threads first: only loops are left of them."""
+    """Replaces inner virtual threads first; afterwards only ordinary loops are left of them."""
     if not any_node(body, _is_virtual):
         return body
     return transform(body, lambda n: _spread(n) if isinstance(n, For) and _is_virtual(n) else None)
@@ -44,7 +44,7 @@ def _spread(loop: For) -> Stmt:
 
 
 def _inlined(s: Stmt, var: Var) -> Stmt:
-    """Variables that depend on the virtual thread, replaced by their values: they differ in each."""
+    """The statement, with variables that depend on the virtual thread replaced by their values."""
     match s:
         case Let(name, value, body) if var in free_vars(value):
             return _inlined(substitute(body, {name: value}), var)
@@ -53,7 +53,7 @@ def _inlined(s: Stmt, var: Var) -> Stmt:
 
 
 def _own_buffers(body: Stmt, var: Var) -> set[Buffer]:
-    """Buffers allocated inside whose contents depend on the virtual thread."""
+    """The buffers that are allocated inside and whose contents depend on the virtual thread."""
     inside = {n.buffer for n in walk(body) if isinstance(n, Alloc)}
     own: set[Buffer] = set()
 

@@ -1,11 +1,11 @@
-"""An initialisation as people write it: a whole block at once.
+"""Writes an initialisation as people do: a whole block at once.
 
     for yi in range(8):
       for xi in range(8):
         C[yo*8+yi][xo*8+xi] = 0            ──▶     C[yo*8:yo*8+8][xo*8:xo*8+8] = 0
     for ko in range(128): …                        for ko in range(128): …
 
-For printing only: the result has slices in several dimensions, which no pass or backend supports.
+This is only for printing: the result has slices in several dimensions, which no pass or backend supports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotensor.ir.visit import free_vars
 
 
 def with_slices(body: Stmt) -> Stmt:
-    """The statement with initialisations that stand before a loop written as slices."""
+    """The statement, with initialisations before a loop written as slices."""
 
     def visit(node: Node) -> Node | None:
         if not isinstance(node, Seq) or not isinstance(node.stmts[-1], For):
@@ -30,7 +30,7 @@ def with_slices(body: Stmt) -> Stmt:
 
 
 def _slice(s: Stmt) -> Store | None:
-    """Plain loops around a store of one number, as one store; None for anything else."""
+    """Plain loops around a store of one number, as one store; None for other statements."""
     match s:
         case Store(_, _, Const(), None):
             return s

@@ -1,7 +1,7 @@
-"""Boxes of attached stages: the small buffer that holds just what is needed where a stage is computed.
+"""Boxes of attached stages: small buffers with only the elements needed where a stage is computed.
 
 boxes.keep(P)                         P[100, 64] at C's loop i ──▶ P[1, 64], which begins at P[i, 0]
-                                      stored outside of i: a ring of the rows that an i reads, P[r] at r % 3
+                                      stored outside of i: a ring of the rows that one i reads, P[r] at r % 3
 Body(…).redirected(P[i, k] * 2)  ──▶  P[0, k] * 2          reads of kept stages go to their boxes
 """
 
@@ -22,25 +22,26 @@ from autotensor.schedule.primitives.storage import in_storage_order, stored, swi
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
 
-# unused rows before and behind a ring: vectors may stick out into them, without masks
+# unused rows before and after a ring: vectors may reach into these rows without masks
 BESIDE = 1
 
 
 class Boxes:
-    """The boxes of one kernel, and the other buffers that it touches."""
+    """The boxes of one kernel, and the other buffers that the kernel reads or writes."""
 
     def __init__(self, state: State, extents: Extents, device: Device) -> None:
         self._state = state
         self._device = device
         self._extents = extents
         self.kept: dict[Buffer, Buffer] = {}  # a stage's buffer → its small replacement
-        self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
+        self.touched: list[Buffer] = []  # buffers without boxes: the kernel's parameters, in order of use
         self._bases: dict[Buffer, tuple[Expr, ...]] = {}
-        self.steps = dict(state.dag.carried)  # buffer that a scan reads → buffer that earlier steps wrote
-        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # the turn whose box is meant, where several are kept
+        self.steps = dict(state.dag.carried)  # buffer that a scan reads → buffer that its earlier steps wrote
+        # the iteration whose box is meant, if boxes of several iterations are kept
+        self.slots: dict[Buffer, tuple[Expr, ...]] = {}
 
     def keep(self, stage: Stage) -> None:
-        """From now on the stage writes, and others read, its box."""
+        """From now on, the stage writes its box, and other stages read this box."""
         box = self._extents.stored(stage.name)
         shape = self._whole_vectors(stage, tuple(int(s.extent) for s in box))
         window = self._extents.windows.get(stage.name)
@@ -60,8 +61,11 @@ class Boxes:
             self._bases[b] = tuple(base_of(s) for s in box)
 
     def _whole_vectors(self, stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape with rows of whole vectors: those that overhang stay in the buffer, which then may live
-        in registers, and rows begin where vectors do."""
+        """The shape with rows of whole vectors.
+
+        Vectors that overhang stay inside this buffer, which then may be in registers, and rows begin where
+        vectors do.
+        """
         names = [a.name for a in stage.op.axes]
         inner = stage.storage[0][-1:] if stage.storage is not None else tuple(names[-1:])
         for relation in stage.relations:
@@ -73,22 +77,22 @@ class Boxes:
         return shape
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
-        """Extents of the box of a stage's buffer."""
+        """The extents of the box of a stage's buffer."""
         return tuple(int(s.extent) for s in self._extents.stored(self._producer(buffer).name))
 
     def relative(self, load: Load, mapping: dict[Var, Expr]) -> tuple[Expr, ...]:
-        """A load's indices from where the box of its buffer will begin."""
+        """A load's indices, counted from the place where the box of its buffer will begin."""
         box = self._extents.stored(self._producer(load.buffer).name)
         return tuple(substitute(i, mapping) - base_of(s) for i, s in zip(load.indices, box, strict=True))
 
     def place(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-        """The indices in its box of an element of a kept buffer, and its place in the replacement."""
+        """For an element of a kept buffer, its indices in the box, and its indices in the replacement."""
         stage = self._producer(buffer)
         inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
         return inside, self.stored_at(stage, index, inside)
 
     def stored_at(self, stage: Stage, index: tuple[Expr, ...], inside: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Where an element lies in the replacement, by its indices in the stage and inside the box."""
+        """The indices of an element in the replacement, from its indices in the stage and in the box."""
         window = self._extents.windows.get(stage.name)
         if window is not None:
             ring = index[window.along] % places_of(int(window.rows)) + BESIDE
@@ -102,25 +106,33 @@ class Boxes:
 
 
 def places_of(rows: int) -> int:
-    """Rows of a ring that keeps so many: just as many, for an index is folded once a row, not in a vector."""
+    """The rows of a ring that keeps this many rows.
+
+    No more are needed: indices are folded once for each row.
+    """
     return rows
 
 
 class Body:
     """A stage's body as an expression over loop variables; reads of attached stages go to their boxes.
-    Indices that come from memory stay inside their tensor, whatever memory holds."""
+
+    Indices that come from memory are limited to their tensor, whatever memory holds.
+    """
 
     def __init__(
         self, boxes: Boxes, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
     ) -> None:
         self._boxes = boxes
-        self._everywhere = isinstance(stage.place, At)  # points without a reader are computed too
+        self._everywhere = isinstance(stage.place, At)  # points without a reader are computed, too
         self._mapping = mapping
         self._ranges = ranges
         self._memo: dict[tuple[Expr, bool], Expr] = {}
 
     def redirected(self, e: Expr, guarded: bool = False) -> Expr:
-        """guarded: under a Select: no guard stands outside, and a load that may leave its box gets a mask."""
+        """guarded: inside a Select.
+
+        No guard is outside then, and a load that may leave its box gets a mask.
+        """
         found = self._memo.get((e, guarded))
         if found is None:
             found = self._memo[e, guarded] = self._expr(e, guarded)
@@ -151,7 +163,7 @@ class Body:
 
 
 def base_of(span: Span) -> Expr:
-    """Where a dimension of a box begins."""
+    """The index at which a dimension of a box begins."""
     assert span.base is not None, "extents were derived without bases"
     return span.base
 

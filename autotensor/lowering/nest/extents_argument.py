@@ -1,4 +1,4 @@
-"""How kernels learn symbols: the program has one more argument, an array of them, which is read at the top.
+"""Passes symbols to kernels: the program gets one more argument, an array that is read at the kernel's top.
 
 extents: int64[2]                     n = extents[0]
                              ──▶      for i in range(n): …
@@ -17,7 +17,7 @@ from autotensor.runtime.files.artifact import EXTENTS
 
 
 def with_extents(program: Program, symbols: Sequence[Symbol]) -> Program:
-    """The program with a constant that holds the symbols, in this order; itself if there are none."""
+    """The program with a constant that holds the symbols in this order; as it is if there are none."""
     if not symbols:
         return program
     extents = Buffer(EXTENTS, (len(symbols),), int64)

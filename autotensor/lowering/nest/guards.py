@@ -1,11 +1,12 @@
-"""Guards of an attached stage: which points of its box are computed.
+"""Guards of an attached stage: they decide which points of its box are computed.
 
-A stage that is computed inside a consumer's loop runs over a box, and the box may stick out: of the stage's
-own domain (the last tile of a consumer), or of the points with a reader (boxes are bounds). Such points are
-never used. They are left to run where that does no harm (packed and padded operands), and otherwise guarded:
+A stage that is computed inside a consumer's loop runs over a box. The box may extend beyond the stage's own
+domain (in the last tile of a consumer), or beyond the points with a reader (boxes are bounds). These points
+are never used. They are computed if that does no harm (packed and padded operands), and are otherwise
+guarded:
 
     reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
-    reads of private buffers   stay inside the producer's box; the load is masked where a Select decides
+    reads of private buffers   stay inside the producer's box; the load is masked if a Select decides
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ Ranges = dict[Var, Interval]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A load and the conditions under which it is performed."""
+    """A load, and the conditions under which it happens."""
 
     load: Load
     conditions: tuple[Expr, ...]
 
 
 def reads(op: StageOp) -> tuple[Read, ...]:
-    """All loads of the bodies; a load that is performed both with and without a condition counts as one
-    without."""
+    """All loads of the bodies.
+
+    A load that happens both with and without a condition counts as one without a condition.
+    """
     found: dict[tuple[Load, tuple[Expr, ...]], Read] = {}
     for body in op.bodies:
         for read in _reads(body, ()):
@@ -59,8 +62,9 @@ def _reads(e: Node, conditions: tuple[Expr, ...]) -> Iterator[Read]:
 def domain_guards(
     op: StageOp, values: Mapping[str, Expr], ranges: Ranges, private: Collection[Buffer]
 ) -> list[Expr]:
-    """Conditions that keep a stage inside its own domain, as far as reads of buffers that are not private
-    need them.
+    """The conditions that keep a stage inside its own domain.
+
+    Only conditions that reads of buffers which are not private need are included.
 
     values: the op's axes over loop variables.
     """
@@ -71,7 +75,7 @@ def domain_guards(
     for a in op.axes:
         wide = {**inside, a.var: interval(values[a.name], ranges)}
         if not always and all(_in_bounds(r, wide) for r in shared if _uses(r.load, a.var)):
-            inside = wide  # the next axes must stay in bounds together with this one
+            inside = wide  # the next axes must be in bounds together with this one
             continue
         sides = compare(Cmp.GE, values[a.name], const(0)), compare(Cmp.LT, values[a.name], const(a.extent))
         out.extend(c for c in sides if prove(c, ranges) is not True)
@@ -79,7 +83,7 @@ def domain_guards(
 
 
 def _is_gather(load: Load) -> bool:
-    """Whether an index comes from memory."""
+    """Whether an index of the load comes from memory."""
     return any(reads_memory(i) for i in load.indices)
 
 
@@ -95,18 +99,19 @@ def _in_bounds(read: Read, ranges: Ranges) -> bool:
 
 
 def _ends(buffer: Buffer) -> list[int | None]:
-    """Where dimensions end; None where a call says so, which is left to passes/inside_extents.py."""
+    """The ends of dimensions; None if only a call knows the end, which passes/inside_extents.py handles."""
     return [int(d.value) if isinstance(d, Const) else None for d in buffer.dims]
 
 
 def may_trap(node: Node) -> bool:
-    """Integer division by something that is not a constant: garbage outside the domain could be zero."""
+    """Whether the node divides an integer by a non-constant: outside the domain, it could be zero."""
     return isinstance(node, Binary) and node.op in (Op.FLOORDIV, Op.MOD) and not isinstance(node.b, Const)
 
 
 def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
-    """Conditions for indices (relative to the box) to lie in a private buffer; conditions that always hold
-    are left out.
+    """The conditions under which indices (relative to the box) lie in a private buffer.
+
+    Conditions that always hold are left out.
 
     An index that comes from memory has the whole dimension as its box.
     """

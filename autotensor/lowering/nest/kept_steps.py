@@ -1,4 +1,4 @@
-"""A workspace keeps the last few steps of a scan where no others are read again.
+"""A workspace keeps only the last few steps of a scan if no other steps are read again.
 
     for t in range(1000):                                for t in range(1000):
       S[t, j] = f(S[t - 1, j])               ──▶           S[t % 2, j] = f(S[(t - 1) % 2, j])
@@ -22,7 +22,8 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import For, ForKind, Store
 from autotensor.ir.visit import collect
 
-FEWER = 4  # times as many steps as are kept: else the steps stay side by side (chosen, 2026-11)
+# folding needs this many times as many steps as are kept; otherwise all steps stay (chosen, 2026-11)
+FEWER = 4
 
 
 def keep_last_steps(program: Program) -> Program:
@@ -35,8 +36,10 @@ def keep_last_steps(program: Program) -> Program:
 
 
 def _kept(program: Program, buffer: Buffer) -> int | None:
-    """How many steps must be kept at a time; None where the buffer is not written step by step, or where
-    another stage reads more than its last steps."""
+    """How many steps must be kept at a time.
+
+    None if the buffer is not written step by step, or if another stage does not read at constant steps.
+    """
     if not buffer.shape or buffer.extents or buffer.strides or buffer.swizzle:
         return None
     using = [f for f in (*program.prepare, *program.run) if buffer in f.params]
@@ -55,7 +58,7 @@ def _kept(program: Program, buffer: Buffer) -> int | None:
 
 
 def _furthest_back(func: PrimFunc, buffer: Buffer) -> int | None:
-    """How many steps before its own a step reads, at most; None where steps are not one loop's turns."""
+    """The greatest number of steps back at which a step reads; None if the steps are not one loop's."""
     loops = [x for x in collect(func.body, For) if any(s.buffer is buffer for s in collect(x.body, Store))]
     written = {s.indices[0] for s in collect(func.body, Store) if s.buffer is buffer}
     (step,) = written if len(written) == 1 else (None,)
@@ -76,8 +79,10 @@ def _steps(node: Node | PrimFunc, buffer: Buffer) -> Iterator[Expr]:
 
 
 def _distance(index: Expr, step: Var) -> int | None:
-    """By how much an index is less than the step at most, as t - 2 and max(t - 2, 0) are by 2; None where it
-    is something else."""
+    """By how much, at most, an index is less than the step; None if the index has another form.
+
+    For t - 2 and max(t - 2, 0), the distance is 2.
+    """
     match index:
         case Binary(Op.MAX, below, Const(0)):
             index = below

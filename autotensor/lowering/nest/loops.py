@@ -1,10 +1,10 @@
-"""A stage's loops while they are nested, and the places where their conditions may stand.
+"""A stage's loops while they are nested, and the places where their conditions may be tested.
 
-    guards   i0*8 + i1 < 20         as soon as all their variables are bound          `settled`
-             …                      that some point inside holds, further out         `some_point`
-    needs    j <= i                 that somebody uses a point inside, further out    `some_need`
+    guards   i0*8 + i1 < 20         as soon as all their variables are bound                  `settled`
+             …                      further out: whether some point inside satisfies them     `some_point`
+    needs    j <= i                 further out: whether some reader uses a point inside      `some_need`
 
-A condition that stands further out switches off whole loops; a condition that is placed already is not
+A condition that is tested further out switches off whole loops. A condition that is already placed is not
 repeated.
 """
 
@@ -26,18 +26,19 @@ from autotensor.schedule.state import Stage
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """A stage's loops with everything that nesting needs to know about them."""
+    """A stage's loops, with everything that nesting must know about them."""
 
     stage: Stage
-    values: dict[str, Expr]  # op axis → expression over loop variables, base included
-    local: dict[str, Expr]  # op axis → the same without the base: index into the private buffer
-    lets: dict[str, tuple[tuple[Var, Expr], ...]]  # leaf → variables defined right inside it
+    values: dict[str, Expr]  # op axis → expression over loop variables, with the base
+    local: dict[str, Expr]  # op axis → the same without the base, as an index into the private buffer
+    lets: dict[str, tuple[tuple[Var, Expr], ...]]  # loop → variables defined directly inside it
     guards: tuple[Expr, ...]
-    targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators in place of the stage's buffers
-    skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false the term is left out
-    bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
-    needs: tuple[Expr, ...] = ()  # conditions outside of which no reader uses the stage's values
-    wanted: tuple[Expr, ...] = ()  # conditions of data for the stage to be computed at all
+    targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators that replace the stage's buffers
+    # conditions of a reduction's terms; a term with a false condition is left out
+    skips: tuple[Expr, ...] = ()
+    bodies: tuple[Expr, ...] = ()  # the op's bodies without the conditions that became skips
+    needs: tuple[Expr, ...] = ()  # if one of these conditions fails, no reader uses the stage's values
+    wanted: tuple[Expr, ...] = ()  # conditions on data; the stage is computed only if they hold
 
 
 def settled(
@@ -46,7 +47,7 @@ def settled(
     bound: tuple[Axis, ...],
     among: tuple[Expr, ...] | None = None,
 ) -> list[Expr]:
-    """Guards (or conditions `among` others) not yet placed whose variables are all bound."""
+    """The guards (or conditions of `among`) that are not yet placed and whose variables are all bound."""
     known = bound_vars(loops, bound)
     own = bound_vars(loops, loops.stage.leaves)
     wanted = loops.guards if among is None else among
@@ -56,10 +57,11 @@ def settled(
 def some_point(
     loops: Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
 ) -> list[Expr]:
-    """Conditions for the loops inside to have any point at all: where an outer loop overhangs, attached
-    stages need not be computed.
+    """The conditions for the loops inside to have any point.
 
-    An overhang is a sum of loops below an extent: it is least where the loops inside are 0.
+    If an outer loop overhangs, attached stages need not be computed beyond the extent.
+
+    An overhang is compared as a sum of loops below an extent, and the sum is least if the loops inside are 0.
     """
     known = bound_vars(loops, bound)
     inside = bound_vars(loops, loops.stage.leaves) - known
@@ -78,7 +80,7 @@ def some_point(
 def some_need(
     loops: Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
 ) -> list[Expr]:
-    """Conditions for a point of the loops inside to have a reader; they may hold for other points too."""
+    """Conditions for a point of the loops inside to have a reader; they may hold for other points, too."""
     inside = bound_vars(loops, loops.stage.leaves) - bound_vars(loops, bound)
     found = (weakest(c, inside, ranges) for c in loops.needs)
     return [c for c in found if c is not None and c not in placed and prove(c, ranges) is not True]
@@ -94,12 +96,12 @@ def bound_vars(loops: Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
 
 
 def _is_extent(e: Expr) -> bool:
-    """Whether it is the same in all iterations."""
+    """Whether the expression is the same in all iterations."""
     return isinstance(e, Const) or all(isinstance(v, Symbol) for v in free_vars(e))
 
 
 def _is_sum(e: Expr) -> bool:
-    """Whether an index is made of variables and positive numbers by addition and multiplication."""
+    """Whether an index is computed from variables and non-negative numbers by addition and multiplication."""
     match e:
         case Var():
             return True

@@ -1,5 +1,4 @@
-"""Which marks loops may carry where they stand: parallel outermost, one vectorized, no stage inside it, none
-along a ring."""
+"""Checks the marks of loops: parallel outermost, one vectorized, no stage inside it, none along a ring."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from autotensor.te.tensor import AxisKind
 
 
 def check_marks(state: State, stage: Stage) -> None:
-    """Raises ScheduleError, naming the axis, for a mark that the loops around it or inside it forbid."""
+    """Raises ScheduleError, which names the axis, for a mark that the loops around or inside it forbid."""
     for n, leaf in enumerate(stage.leaves):
         if leaf.thread.startswith("threadIdx") and leaf.kind is AxisKind.SPATIAL and is_private(stage):
             raise ScheduleError(
@@ -45,7 +44,7 @@ def check_marks(state: State, stage: Stage) -> None:
 
 
 def check_ring(stage: Stage, extents: Extents) -> None:
-    """Raises ScheduleError where a vector would run along the rows of a ring: a vector cannot wrap around."""
+    """Raises ScheduleError if a vector would run along the rows of a ring: vectors cannot wrap around."""
     window = extents.windows.get(stage.name)
     if window is None:
         return

@@ -1,17 +1,17 @@
 """State → loop IR: nests with attached stages, guards for tails, initialisation of reductions.
 
-One kernel per root stage. Inside a nest:
+There is one kernel for each root stage. Inside a nest:
 
     for leaf …                        loops outside the first reduction loop
       (attached producers)
       init:   C[…] = identity         over the spatial loops that lie inside the reduction
       for reduce leaf …: C[…] = combine(C[…], body)
 
-A vectorized reduction loop gets an accumulator per lane (`by_lanes.py`), one that is bound to threads an
-accumulator per thread (`by_threads.py`).
+A vectorized reduction loop gets an accumulator for each lane (`by_lanes.py`). A reduction loop that is bound
+to threads gets an accumulator for each thread (`by_threads.py`).
 
-A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
-just its box (`boxes.py`); which points of the box are guarded is decided in `guards.py`.
+A guard is placed as far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
+only its box (`boxes.py`); `guards.py` decides which points of the box are guarded.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ KINDS = {
 
 
 def build_program(state: State, device: Device = PLAIN) -> Program:
-    """The program of a state at loop level: one kernel per root stage; kernels of constants are in
-    `prepare`."""
+    """The program of a state at loop level: one kernel for each root stage.
+
+    Kernels that depend only on constants are in `prepare`.
+    """
     check_scans(state)
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()
@@ -95,7 +97,7 @@ def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role]
 def build_kernel(
     state: State, stage: Stage, extents: Extents, order: Mapping[str, int], device: Device = PLAIN
 ) -> PrimFunc:
-    """The kernel of a root stage; `order` ranks its parameters."""
+    """The kernel of a root stage; `order` gives the order of its parameters."""
     builder = _Nest(state, extents, device, block_of(state, stage, extents))
     body = builder.nest(stage, {})
     params = tuple(sorted(dict.fromkeys(builder.boxes.touched), key=lambda b: order[b.name]))
@@ -109,9 +111,10 @@ class _Nest:
         self.state = state
         self.extents = extents
         self.device = device
-        self.block = block  # thread axes of a GPU's block with their extents
+        self.block = block  # thread axes of a GPU's block → their extents
         self.boxes = Boxes(state, extents, device)  # boxes of the stages that are attached to this one
-        self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
+        # thread loops around the statement that is being built, outermost first
+        self.threads: tuple[ThreadLoop, ...] = ()
         self.runtime: dict[str, RuntimeExtents] = {}  # run-time extents of stages' loops
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
@@ -159,9 +162,9 @@ class _Nest:
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
         name, runtime = stage.name, self.runtime[stage.name]
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
-        # for each variable, the loop right inside which it is known
+        # variable → the loop inside which it is known
         owner = {a.name: a.name for a in stage.leaves}
-        # nothing inside needs their parts
+        # variables without parts: no loop inside needs the parts
         vectors = {a.name for a in stage.leaves if a.mark is Mark.VECTORIZED}
         lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
         guards: list[Expr] = []
@@ -180,7 +183,8 @@ class _Nest:
                 case Fuse(a, b, fused):
                     outer, inner = fused_parts(values[fused], self._size(stage, b))
                     if fused in owner and owner[fused] not in vectors:
-                        leaf = owner[fused]  # a variable: its parts are too, so that what uses them is linear
+                        # the parts of a variable are variables, too, so that expressions over them are linear
+                        leaf = owner[fused]
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
                         lets[leaf] = (*lets.get(leaf, ()), *pair)
                         values[a], values[b] = pair[0][0], pair[1][0]
@@ -210,7 +214,7 @@ class _Nest:
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
     ) -> list[Expr]:
-        """Conditions for the points of an attached stage's box to be computed (see guards.py)."""
+        """The conditions for computing the points of an attached stage's box (see guards.py)."""
         near = {b for s in self.state.live() if isinstance(s.place, At) for b in s.op.buffers}
         out = domain_guards(stage.op, values, ranges, near)
         mapping = {a.var: values[a.name] for a in stage.op.all_axes}
@@ -223,7 +227,7 @@ class _Nest:
     # -- nesting -------------------------------------------------------------------------------------------
 
     def _level(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
-        """Loops from `depth` inwards. `placed` are the guards that already stand outside."""
+        """The loops from `depth` inwards. `placed` are the guards that are already placed outside."""
         stage = loops.stage
         first = _first_reduction(stage)
         if depth == first and stage.op.combiner is not None:
@@ -248,7 +252,7 @@ class _Nest:
             ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
         hosted = self.state.attached(stage.name, leaf.name)
         stored = [p for p in hosted if isinstance(p.place, At) and p.place.store]
-        if leaf.mark is Mark.SERIAL and not stored:  # a later iteration needs what this one computes
+        if leaf.mark is Mark.SERIAL and not stored:  # a later iteration needs the values of this one
             ready += some_need(loops, placed, stage.leaves[: depth + 1], ranges)
         ready = self._uniform(loops, depth, ready)
         for producer in hosted:
@@ -282,28 +286,30 @@ class _Nest:
         )
         body = self._guarded(loops, leaf, ready, body)
         if first := steps_given(self.state, stage, leaf.name):
-            body = If(leaf_var(stage.name, leaf.name) >= first, body, body)  # the loop is cut there
+            body = If(leaf_var(stage.name, leaf.name) >= first, body, body)  # the loop is cut at this step
         if leaf.name in stage.solved or leaf.name == stage.scanned:
             seen = self._body(loops, ranges).redirected
             return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
         if not ahead:
             return self._allocating(stored, self._wrap(loops, leaf, body, earliest))
-        # values that a turn computes for later ones are needed even if the turn's own point is not
+        # values that an iteration computes for later ones are needed even if its own point is not
         loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
 
     def _from(self, loops: Loops, leaf: Axis, early: int, ranges: dict[Var, Interval]) -> dict[Var, Interval]:
-        """Ranges of variables for a stage that is computed so many iterations of a loop before its first."""
+        """Ranges of variables for a stage that is computed `early` iterations before a loop's first one."""
         last = self._extent(loops.stage, leaf.name) - 1
         return {**ranges, leaf_var(loops.stage.name, leaf.name): Interval(-early, last)}
 
     def _since(self, loops: Loops, leaf: Axis, early: int, first: int, body: Stmt) -> Stmt:
-        """The body, left out in iterations before the one that is `early` before the loop's own first one;
-        `first` is how early there are any."""
+        """The body, left out in iterations that come more than `early` before the loop's first one.
+
+        The loop begins `first` iterations before that one.
+        """
         return body if early == first else If(leaf_var(loops.stage.name, leaf.name) >= -early, body)
 
     def _later(self, loops: Loops, leaf: Axis, producers: list[Stmt]) -> list[Stmt]:
-        """The producers of a step of a scan, from the first step on that is not given."""
+        """The producers of a scan's step, under the condition that the step is not one of the given steps."""
         first = steps_given(self.state, loops.stage, leaf.name)
         return [If(loops.values[leaf.name] >= first, p) for p in producers] if first else producers
 
@@ -328,14 +334,17 @@ class _Nest:
         return [Ahead(p, s, var, extent, lets) for p, s in pairs if is_ahead(p)]
 
     def _uniform(self, loops: Loops, depth: int, conditions: list[Expr]) -> list[Expr]:
-        """Those that may stand around the loops from `depth` on: threads of a block that meet in there must
-        get there together."""
+        """The conditions that may be placed around the loops from `depth` on.
+
+        If threads of a block meet inside these loops, they must all get there, so the condition may not
+        differ between them.
+        """
         if not meets(self.state, loops, depth):
             return conditions
         return [c for c in conditions if not free_vars(c) & self.by_thread]
 
     def _guarded(self, loops: Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
-        """The body under its conditions; conditions of unread lanes stay on their loads."""
+        """The body under its conditions; conditions of unread lanes are only tested in their loads."""
         stage = loops.stage
         if conditions and leaf.mark is Mark.VECTORIZED and rows_of_vectors(stage, leaf.name):
             own = {b for b, _ in self._targets(loops)}
@@ -345,7 +354,7 @@ class _Nest:
         return guard(conditions, body)
 
     def _apart(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
-        """Loops from `depth` inwards with accumulators of their own, which are joined with the stage's."""
+        """The loops from `depth` inwards with separate accumulators, joined to the stage's at the end."""
         stage = loops.stage
         assert stage.op.combiner is not None
         inside = _spatial(stage, depth)
@@ -361,7 +370,7 @@ class _Nest:
     def _in_lanes(
         self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
     ) -> Stmt:
-        """A vectorized reduction loop: lanes accumulate by themselves and are joined at the end."""
+        """A vectorized reduction loop: each lane accumulates separately, then the lanes are joined."""
         stage = loops.stage
         assert stage.op.combiner is not None
         inside = _spatial(stage, depth)
@@ -378,7 +387,7 @@ class _Nest:
     def _across_threads(
         self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
     ) -> Stmt:
-        """A reduction loop bound to threads: each sums up its part, then the parts are joined."""
+        """A reduction loop bound to threads: each thread sums up its part, then the parts are joined."""
         stage = loops.stage
         assert stage.op.combiner is not None
         inside = _spatial(stage, depth)
@@ -409,7 +418,7 @@ class _Nest:
         return across.around(seq(self._init(parts, depth, placed), main, join))
 
     def _wrap(self, loops: Loops, leaf: Axis, body: Stmt, early: int = 0) -> Stmt:
-        """The loop around its body, from so many iterations before the first one on."""
+        """The loop around its body; it begins `early` iterations before the first one."""
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
@@ -419,14 +428,14 @@ class _Nest:
         return For(leaf_var(stage.name, leaf.name), const(-early), extent, kind, body, leaf.thread)
 
     def _to_its_end(self, stage: Stage, leaf: Axis) -> bool:
-        """Whether a loop ends at its extent at run time; others have a constant extent, and guards."""
+        """Whether a loop ends at its run-time extent; other loops have a constant extent, and guards."""
         return self._kind(stage, leaf) in (ForKind.SERIAL, ForKind.PARALLEL)
 
     def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
         return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
 
     def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
-        """Whether a pragma further out unrolls loops as small as this one with its inner loops."""
+        """Whether a pragma further out unrolls this loop: it has few iterations, with its inner loops."""
         at = stage.leaves.index(leaf)
         if leaf.mark is not Mark.SERIAL:
             return False
@@ -450,12 +459,12 @@ class _Nest:
         return from_before(loops.stage, loops.values, self._targets(loops), seq(*stores), over)
 
     def _over_spatial(self, loops: Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
-        """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
+        """`body` over the spatial loops from `depth` inwards, under the guards whose variables they bind."""
         stage = loops.stage
         inner = _spatial(stage, depth)
         bound = [*stage.leaves[:depth]]
         guards_at: list[list[Expr]] = []
-        # those that must not stand around a barrier; parts of sums exist for all threads
+        # guards that may not be placed around a barrier; parts of sums exist for all threads
         late = [] if loops.targets else settled(loops, placed, tuple(bound))
         seen = {*placed, *late}
         for a in inner:
@@ -468,7 +477,7 @@ class _Nest:
         return guard(late, body)
 
     def _targets(self, loops: Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
-        """Where the stage writes: (buffer, indices) per output."""
+        """The buffer and indices that the stage writes, for each output."""
         stage = loops.stage
         if loops.targets:
             return [*loops.targets]
@@ -516,17 +525,17 @@ class _Nest:
 
 
 def fused_parts(value: Expr, cols: Expr | int) -> tuple[Expr, Expr]:
-    """The two indices that a fused one stands for."""
+    """The two indices that a fused index represents."""
     return value // cols, value % cols
 
 
 def _spatial(stage: Stage, depth: int) -> list[Axis]:
-    """Spatial loops from a depth on."""
+    """The spatial loops from a depth on."""
     return [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
 
 
 def _first_reduction(stage: Stage) -> int:
-    """Depth of the outermost reduction loop; the number of loops when there is none."""
+    """The depth of the outermost reduction loop; the number of loops if there is none."""
     return next((n for n, a in enumerate(stage.leaves) if a.kind is AxisKind.REDUCE), len(stage.leaves))
 
 

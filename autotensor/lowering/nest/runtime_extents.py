@@ -1,12 +1,11 @@
-"""Extents of loops at run time: how the extents of loops follow from the symbolic extent of the axis that
-they divide.
+"""Run-time extents of loops: they follow from the symbolic extent of the axis that the loops divide.
 
     i: n          ──split [4, 13]──▶     i.0: (n + 51) // 52     i.1: 4     i.2: 13     guarded by i < n
     i: n, j: m    ──fuse──▶              (i*j): n * m
 
-Loops whose number of turns does not depend on symbols are not in the table; schedules know their extents. An
-attached stage has a box of constant extents. Where the box covers a whole axis, it need not be larger than
-the axis.
+Loops whose number of iterations does not depend on symbols are not in the table, because schedules know their
+extents. An attached stage has a box of constant extents. If the box covers a whole axis, it need not be
+larger than the axis.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ class RuntimeExtents:
 
     of: Mapping[str, Expr]
     # spatial axes of an attached reduction: their loops end, but no point is guarded, because the guard would
-    # stand inside the sums; points beyond have no reader
+    # be inside the sums; points beyond the extent have no reader
     loose: frozenset[str]
 
     def guards(self, axis: str) -> Expr | None:
-        """The extent that points of an axis or loop are compared with; None where they are not."""
+        """The extent with which points of an axis or loop are compared; None if they are not compared."""
         return None if axis in self.loose else self.of.get(axis)
 
 
 def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
     """The axes and loops of a stage whose extents depend on symbols.
 
-    Raises ScheduleError for a split of such an axis into a number of parts: their size would be a symbol.
+    Raises ScheduleError for a split of such an axis into a number of parts, because their size would be a
+    symbol.
     """
     found: dict[str, Expr] = {}
     box = extents.boxes[stage.name] if isinstance(stage.place, At) else None
@@ -71,7 +71,7 @@ def runtime_extents(stage: Stage, extents: Extents) -> RuntimeExtents:
 
 
 def refuse_open(stage: Stage, axis: str, found: Mapping[str, Expr], use: str) -> None:
-    """Raises ScheduleError if a loop's extent is known at run time only."""
+    """Raises ScheduleError if a loop's extent is known only at run time."""
     if axis in found:
         raise ScheduleError(
             f"axis {axis!r} of stage {stage.name!r} has the run-time extent {found[axis]}; {use} along it "
@@ -85,5 +85,5 @@ def _extent(stage: Stage, axis: str, extents: Extents, found: Mapping[str, Expr]
 
 
 def overhangs(extent: Expr | None, inner: int) -> bool:
-    """Whether loops over a run-time extent in steps of `inner` may go beyond it."""
+    """Whether loops over a run-time extent in steps of `inner` may go beyond the extent."""
     return extent is not None and not is_multiple(extent, inner)

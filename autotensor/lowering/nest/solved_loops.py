@@ -1,7 +1,7 @@
-"""Loops of `solve` and `scan`: variables that are known take the place of loops.
+"""Loops of `solve` and `scan`: variables whose values are known replace these loops.
 
 solved      i.1 = p[k] - i.0*64;  if 0 <= i.1 < 64:  …
-scanned     C[i] = C[i-1], or the identity for the first;  k = i;  …
+scanned     C[i] = C[i-1], or the identity for the first element;  k = i;  …
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Place = tuple[Buffer, tuple[Expr, ...]]
 
 
 def check_passes(state: State, stage: Stage) -> None:
-    """Raises ScheduleError where a loop that is not run stands in a place in which its value is not known."""
+    """Raises ScheduleError if a replaced loop is in a place where its value is not known."""
     known = (*stage.solved, *((stage.scanned,) if stage.scanned else ()))
     if not known and not stage.sorted:
         return
@@ -76,7 +76,7 @@ def check_passes(state: State, stage: Stage) -> None:
 
 
 def _needed(stage: Stage, name: str) -> set[str]:
-    """The op's axes that tell the value of a loop that is not run."""
+    """The op's axes that determine the value of a replaced loop."""
     if name == stage.scanned:
         found = running(stage.op)
         assert found is not None
@@ -86,7 +86,7 @@ def _needed(stage: Stage, name: str) -> set[str]:
 
 
 def origins(stage: Stage, leaf: str) -> set[str]:
-    """The op's axes that a loop is a part of."""
+    """The op's axes of which a loop is a part."""
     names = {leaf}
     for relation in reversed(stage.relations):
         match relation:
@@ -98,14 +98,14 @@ def origins(stage: Stage, leaf: str) -> set[str]:
 
 
 def op_in_one_pass(stage: Stage) -> StageOp:
-    """The stage's op with bodies for the terms that are taken."""
+    """The stage's op, with bodies for only the terms that are taken."""
     if stage.scanned:
         return carried(stage.op)
     return replace(stage.op, bodies=without(stage.op, tuple(axis_of(stage, n) for n in stage.solved)))
 
 
 def counted(stage: Stage, values: dict[str, Expr]) -> dict[str, Expr]:
-    """The op's axes over loop variables, the one that is scanned from its end counted down."""
+    """The op's axes over loop variables. An axis that is scanned from its end is counted down."""
     found = running(stage.op) if stage.scanned else None
     if found is None or not found.reverse:
         return values
@@ -122,9 +122,9 @@ def known(
     ranges: dict[Var, Interval],
     body: Stmt,
 ) -> Stmt:
-    """The body with the loop's variable bound to its value, where the loop has that value.
+    """The body with the loop's variable bound to its value, if this value is in the loop's range.
 
-    redirected: expressions over the op's axes as ones over loop variables.
+    redirected: turns an expression over the op's axes into one over loop variables.
     """
     var = leaf_var(stage.name, leaf.name)
     if leaf.name == stage.scanned:
@@ -143,9 +143,9 @@ def known(
 def from_before(
     stage: Stage, values: dict[str, Expr], targets: list[Place], first: Stmt, over: Callable[[Stmt], Stmt]
 ) -> Stmt:
-    """A scanned element's beginning: the element before it; `first` where there is none.
+    """The beginning of a scanned element: the element before it, or `first` if there is none.
 
-    over: a statement over the loops inside.
+    over: puts the loops inside around a statement.
     """
     found = running(stage.op)
     assert found is not None

@@ -1,8 +1,8 @@
-"""Loops of `sort`: where each element of a line stands in order.
+"""Loops of `sort`: the rank of each element of a line in the sorted order.
 
 all            merge sort, bottom up, of keys and positions; rank[position[n]] = n
-the first m    an ordered list of the m best so far: most elements are not before its last one and cost one
-               comparison; rank[list[n]] = n, and all others have the rank N
+the first m    an ordered list of the m best elements so far: most elements do not come before its last one
+               and cost one comparison; rank[list[n]] = n, and all others have the rank N
 
 Source: Knuth, The Art of Computer Programming 3, 5.2.4 (merging) and 5.2.1 (straight insertion).
 """
@@ -19,16 +19,15 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.te.terms import Ranking, places_told, ranking
 
-FEW = 64  # elements of the list; one that enters it moves as many others, and rising ones all enter
+FEW = 64  # most elements of the list; an element that enters it moves as many, and rising elements all enter
 
-Key = Callable[[Expr, Expr], Expr]  # the key that is ordered, at a position
+Key = Callable[[Expr, Expr], Expr]  # the key by which elements are ordered, at a position
 Rank = Callable[[Expr, Expr], Stmt]  # stores the rank of a position
 Item = tuple[Expr, Expr]  # a key and its position
 
 
 def ranks_needed(state: State, stage: Stage) -> int:
-    """The rank from which on no reader of the stage distinguishes ranks; the number of elements, if all are
-    distinguished."""
+    """The rank from which on no reader of the stage distinguishes ranks; else the number of elements."""
     (buffer,) = stage.op.buffers
     extent = stage.op.reduce_axes[0].extent
     readers = [s for s in state.stages if buffer in s.op.reads()]
@@ -39,7 +38,7 @@ def ranks_needed(state: State, stage: Stage) -> int:
 
 
 def ranks(stage: Stage, needed: int, key: Key, rank: Rank) -> Stmt:
-    """Stores the ranks of all elements along one line, right ones as far as they are below `needed`."""
+    """Stores the ranks of all elements along one line. Only ranks below `needed` must be correct."""
     order = ranking(stage.op)
     assert order is not None
     extent = stage.op.reduce_axes[0].extent
@@ -51,7 +50,7 @@ def ranks(stage: Stage, needed: int, key: Key, rank: Rank) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """Keys and positions, side by side."""
+    """Two arrays: keys, and the positions of these keys."""
 
     keys: Buffer
     places: Buffer
@@ -79,7 +78,7 @@ def _loop(name: str, begin: Expr, extent: Expr, body: Callable[[Var], Stmt]) -> 
 
 
 def _lets(body: Callable[..., Stmt], **values: Expr) -> Stmt:
-    """The body with variables that hold the values."""
+    """The body inside variables that hold the values."""
     made = {name: Var(name, e.dtype) for name, e in values.items()}
     out = body(*made.values())
     for name, e in reversed(values.items()):
@@ -92,7 +91,7 @@ def _first(stage: str, order: Ranking, extent: int, needed: int, kind: DType, ke
     last = const(needed - 1)
 
     def risen(end: Expr) -> Stmt:
-        """The item at `end` goes up to its place."""
+        """Moves the item at `end` up to its place."""
 
         def step(n: Var) -> Stmt:
             here = end - n
@@ -144,7 +143,7 @@ def _all(stage: str, order: Ranking, extent: int, kind: DType, key: Key, rank: R
 
 
 def _merged(name: str, order: Ranking, extent: int, width: int, source: _List, result: _List) -> Stmt:
-    """Every two runs of `width` elements become one."""
+    """Merges every two runs of `width` elements into one."""
     heads = Buffer(f"{name}.heads", (2,), int64, Scope.LOCAL)
     zero, one, most = const(0), const(1), const(extent - 1)
 

@@ -1,4 +1,4 @@
-"""A stage's innermost statement: join the reduction's value with another, under conditions.
+"""A stage's innermost statement: joins the reduction's value with another value, under conditions.
 
 update("s", sum, [(C, i)], (body,))      C[i] = C[i] + body
 guard([i < 63], S)                       if i < 63: S
@@ -19,26 +19,26 @@ Place = tuple[Buffer, tuple[Expr, ...]]
 
 
 def loaded(places: Iterable[Place]) -> tuple[Expr, ...]:
-    """The values at places."""
+    """The values at the places."""
     return tuple(Load(b, i) for b, i in places)
 
 
 def allocated(places: Sequence[Place], body: Stmt) -> Stmt:
-    """The statement in which the buffers of places exist, the first one outside."""
+    """The statement inside the allocations of the places' buffers, the first one outermost."""
     for b, _ in reversed(places):
         body = Alloc(b, body)
     return body
 
 
 def store_all(targets: Sequence[Place], values: Iterable[Expr]) -> Stmt:
-    """Every value at its place."""
+    """Stores every value at its place."""
     return seq(*(Store(b, i, v) for (b, i), v in zip(targets, values, strict=True)))
 
 
 def update(name: str, combiner: Combiner, targets: Sequence[Place], sources: tuple[Expr, ...]) -> Stmt:
-    """`C = combine(C, source)`; where results need each other, all are computed before any is stored.
+    """`C = combine(C, source)`. If results need each other, all are computed before any is stored.
 
-    name: of the stage, for the variables that hold the results in between.
+    name: the stage's name, for the variables that hold the results before they are stored.
     """
     old = loaded(targets)
     own = [alone(combiner, n) for n in range(len(targets))]
@@ -54,12 +54,12 @@ def update(name: str, combiner: Combiner, targets: Sequence[Place], sources: tup
 
 
 def joined(combiner: Combiner, old: Expr, source: Expr) -> Expr:
-    """One value with one more term, written as processors do it best. combiner: of one result.
+    """A value joined with one more term, in the best form for processors. combiner: has one result.
 
         C + select(c, x*y, 0)     ──▶     select(c, C + x*y, C)       one operation under a mask
         C + (a*b - c*d)           ──▶     C + a*b - c*d               two operations, not three
 
-    Conditions on loops are left alone: loops are cut where they change.
+    Conditions on loops stay as they are, because loops are cut where these conditions change.
     """
     match source:
         case Select(cond, then, otherwise) if otherwise is combiner.identity[0] and is_data(cond):
@@ -83,7 +83,7 @@ def _has_product(e: Expr) -> bool:
 
 
 def guard(conditions: Sequence[Expr], body: Stmt) -> Stmt:
-    """The body under all conditions, the first one outside."""
+    """The body under all conditions, the first one outermost."""
     for c in reversed(conditions):
         body = If(c, body)
     return body

@@ -1,18 +1,18 @@
-"""dots: vector loops that are marked with a dot instruction become the instruction, if they compute the same.
+"""dots: vector loops marked with a dot instruction become this instruction, if they compute the same.
 
     for j in vectorized(16, thread="x86.vpdpbusd.512"): for q in 4:
       C[j] = C[j] + i32(A[4*k + q]) * i32(B[64*k + 4*j + q])
         ──▶     C[0:16] = x86.vpdpbusd.512(C[0:16], A[4*k : +4], B[64*k : +64])
 
-Loops mean the same if each operand has the instruction's type and each loop takes the same steps through it.
-At the end of a reduction a part of a group is read under masks. An instruction of tiles takes fewer rows and
-groups than it has, and rows of its operands may be any distance apart:
+Loops mean the same if each operand has the instruction's type, and each loop takes the same steps through the
+operand. At the end of a reduction, a part of a group is read under masks. An instruction of tiles may get
+fewer rows and groups than it has, and the rows of its operands may be any distance apart:
 
     for j in vectorized(16, thread="x86.tdpbusd"): for i in 14: for k in 16: for q in 4:
       C[16*i + j] = C[16*i + j] + i32(A[S*i + 4*k + q]) * i32(B[64*k + 4*j + q])
         ──▶     C[0:224] = x86.tdpbusd(C[0:224], A[rows of 64, S apart], B[0:1024])
 
-Where sums begin or are joined, the loops remain vector loops. Any other loops are an error.
+Where sums begin or are joined, the loops stay vector loops. Any other marked loop is an error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from autotensor.ir.visit import collect, free_vars, widened
 from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.vectorize import Vectorizer
 
-Loops = dict[Var, int]  # in one another, outermost first: variable → extent
+Loops = dict[Var, int]  # variable → extent of nested loops, outermost first
 
 
 def dots(body: Stmt) -> Stmt:
-    """The body with its dots. Raises LoweringError for marked loops of other sums of products."""
+    """The body with its dots. Raises LoweringError for marked loops that compute other sums of products."""
     marked = [s for s in collect(body, For) if _is_marked(s)]
     if not marked:
         return body
@@ -58,7 +58,7 @@ def _replaced(loop: For) -> Stmt:
         if found is not None:
             return found
         whole = sorted(loops.values()) == sorted(instruction.loops) and inside.mask is None
-    # products of tiles are never left to vectors, which would take a hundred times as long
+    # products of tiles are never left as vector loops, which would take a hundred times as long
     if whole or (instruction.rows > 1 and any(map(_sum_of_products, collect(loop, Store)))):
         raise LoweringError(
             f"tensorize: {instruction.name} does not fit\n{loop}",
@@ -70,7 +70,7 @@ def _replaced(loop: For) -> Stmt:
 
 
 def _nest(s: Stmt) -> tuple[Loops, Stmt]:
-    """Loops from 0 directly in one another, and what is inside."""
+    """Loops from 0 that are directly nested, and the statement inside."""
     loops: Loops = {}
     while isinstance(s, For) and isinstance(s.extent, Const) and s.begin is const(0, s.begin.dtype):
         loops[s.var] = int(s.extent.value)
@@ -79,7 +79,7 @@ def _nest(s: Stmt) -> tuple[Loops, Stmt]:
 
 
 def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None:
-    """The store of a dot that stands for the loops; None where they mean something else."""
+    """The store of a dot that computes the same as the loops; None if the loops mean something else."""
     parts = _sum_of_products(store)
     if parts is None or store.mask is not None:
         return None
@@ -99,7 +99,7 @@ def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None
 def _dot_of_tiles(
     instruction: DotInstruction, loops: Loops, store: Store, parts: tuple[Load, Load, Load]
 ) -> Stmt | None:
-    """The same for an instruction of tiles: fewer rows and groups fill a part of a tile, one has no loop."""
+    """The same for an instruction of tiles: fewer rows and groups fill a part of a tile; one has no loop."""
     sums, *factors = parts
     if any(x.mask is not None for x in factors):
         return None
@@ -128,7 +128,10 @@ def _dot_of_tiles(
 
 
 def _pitch(operand: Operand, load: Load, order: tuple[Var | None, ...], outer: int) -> int | None:
-    """Elements from a row of a tile to the next, where `outer` is the loop over rows; None: another load."""
+    """The distance in elements between rows of a tile; None if the load is not the operand's.
+
+    outer: the position of the loop over rows.
+    """
     place, steps = affine(load.indices[0]), operand.steps
     if place is None or load.buffer.dtype != operand.dtype:
         return None
@@ -141,7 +144,7 @@ def _pitch(operand: Operand, load: Load, order: tuple[Var | None, ...], outer: i
 
 
 def _rows(base: Expr, pitch: int, rows: int, columns: int) -> Expr:
-    """The places of rows, so far apart, one behind the other."""
+    """The indices of all elements of rows that are `pitch` apart, one row after the other."""
     lanes = Ramp(const(0), 1, rows * columns)
     if rows == 1 or pitch == columns:
         return Ramp(base, 1, rows * columns)
@@ -154,9 +157,9 @@ def _rows(base: Expr, pitch: int, rows: int, columns: int) -> Expr:
 
 
 def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[Var, ...], int]]:
-    """Loops in the order of the instruction's, and how many elements of its group there are.
+    """The loops in the order of the instruction's loops, and the number of elements in its group.
 
-    The last group may be a part of one; a part of one element has no loop.
+    The last group may be only a part; a part of one element has no loop.
     """
     *others, group = instruction.loops
     for order in permutations(loops):
@@ -171,7 +174,7 @@ def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[V
 def _written(
     instruction: DotInstruction, store: Store, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
 ) -> Stmt:
-    """The dot of the elements at the loops' beginning; masks switch off lanes beyond the last element."""
+    """The dot of the elements at the beginning of the loops; masks switch off lanes after the last one."""
     at_begin = {v: const(0, v.dtype) for v in order}
     columns, depth = instruction.columns, instruction.depth
     total, a, b = (
@@ -189,7 +192,7 @@ def _written(
 def _masks(
     instruction: DotInstruction, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
 ) -> Iterator[Expr | None]:
-    """Which elements of both operands are read, as vectors; None for all."""
+    """For both operands, which elements are read, as a vector; None if all are read."""
     group, lane = instruction.group, Var("dot.lane")
     place = dict(zip(order, (lane // group, lane % group), strict=False))
     for load, width in zip(loads, (group, group * instruction.columns), strict=True):
@@ -201,7 +204,7 @@ def _masks(
 
 
 def _sum_of_products(store: Store) -> tuple[Load, Load, Load] | None:
-    """Sum and factors of `C[i] = C[i] + t(A[j]) * t(B[k])`, t the type of the sum."""
+    """The sum and the factors of `C[i] = C[i] + t(A[j]) * t(B[k])`, where t is the type of the sum."""
     match store.value:
         case Binary(Op.ADD, Load() as sums, Binary(Op.MUL, a, b)):
             pass
@@ -216,7 +219,7 @@ def _sum_of_products(store: Store) -> tuple[Load, Load, Load] | None:
 
 
 def _fits(operand: Operand, load: Load, order: tuple[Var, ...]) -> bool:
-    """Whether a load has the operand's type and takes its steps."""
+    """Whether a load has the operand's type and the operand's steps."""
     place = affine(load.indices[0])
     if place is None or load.buffer.dtype != operand.dtype:
         return False
@@ -225,7 +228,7 @@ def _fits(operand: Operand, load: Load, order: tuple[Var, ...]) -> bool:
 
 
 def _as_loops(loop: For, instruction: DotInstruction) -> Stmt:
-    """The marked loop as a vector; loops of rows and of a group written out."""
+    """The marked loop as a vector loop, with the loops over rows and over a group written out."""
 
     def written_out(s: Stmt) -> Stmt:
         match s:

@@ -10,7 +10,7 @@ from autotensor.ir.stmt import Stmt, Store
 
 
 def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """The element number of multi-dimensional indices; 0 for a scalar."""
+    """The position of an element in its buffer, from multi-dimensional indices; 0 for a scalar."""
     total: Expr = const(0)
     steps = runtime_strides(buffer) if buffer.extents else buffer.row_major()
     for index, step in zip(indices, steps, strict=True):
@@ -19,7 +19,7 @@ def flat_index(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
 
 
 def runtime_strides(buffer: Buffer) -> tuple[Expr, ...]:
-    """Row-major strides of a buffer whose shape is known at run time."""
+    """The row-major strides of a buffer whose shape is known at run time."""
     out: list[Expr] = [const(1)]
     for extent in reversed(buffer.extents[1:]):
         out.append(out[-1] * extent)

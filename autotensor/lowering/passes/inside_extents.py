@@ -1,13 +1,14 @@
-"""inside extents: accesses stay inside buffers whose shapes are known at run time.
+"""inside extents: keeps accesses inside buffers whose shapes are known at run time.
 
     for i in unrolled(4): acc[i] += A[i0*4 + i, k]          A: [n, 64]
         ──▶  acc[i] += A[min(i0*4 + i, n - 1), k]
     for j in vectorized(8): acc[j] += B[k, j0*8 + j]        B: [64, n]
         ──▶  acc[j] += B[k, j0*8 + j] if j0*8 + j < n
 
-Points beyond an extent are computed where that is simpler, for example in a register tile's last rows. They
-are never used (see nest/guards.py). The elements that they read must exist. Schedules keep points inside the
-greatest extents; this pass keeps them inside the actual ones. Loads that are inside anyway stay as they are.
+Points beyond an extent are computed where that is simpler, for example in the last rows of a register tile.
+Their values are never used (see nest/guards.py), but the elements that they read must exist. Schedules keep
+points inside the greatest extents; this pass keeps them inside the actual extents. Loads that are inside
+anyway stay as they are.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Scope:
         return self.known.settled()
 
     def below(self, index: Expr, extent: Expr) -> bool:
-        """Whether an index is surely less than an extent."""
+        """Whether an index is certainly less than an extent."""
         inside = compare(Cmp.LT, index, extent)
         if self.known.decide(inside) is True or self._settled.decide(inside) is True:
             return True
@@ -111,7 +112,7 @@ def _stmt(s: Stmt, scope: _Scope) -> Stmt:
 
 
 def _in_let(known: Bounds, var: Var, value: Expr) -> Bounds:
-    """The bounds where a value has a name; a remainder is below an open divisor, too."""
+    """The bounds where the variable has this value; a remainder is also below a divisor that is a symbol."""
     inner = known.in_let(var, value)
     match value:
         case Binary(Op.MOD, _, q) if not isinstance(q, Const) and known.decide(q >= 1) is True:

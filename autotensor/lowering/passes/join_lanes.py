@@ -1,12 +1,13 @@
-"""join: lanes of a vectorized reduction are joined half by half, as vectors of half the size.
+"""join: joins the lanes of a vectorized reduction half by half, as vectors of half the size.
 
     for k in vectorized(8): C[i] += L[k]     ──▶     L4[0:4] = L[0:4] + L[4:8]
                                                      L2[0:2] = L4[0:2] + L4[2:4]
                                                      L1[0]   = L2[0] + L2[1]
                                                      C[i]   += L1[0]
 
-Any reducer works, also one of pairs: the function that joins C with L joins L with L. If the number of lanes
-n is not a power of two, the first lanes take in those beyond the largest power below n.
+This works for any reducer, also for one of pairs: the function that joins C with L also joins L with L. If
+the number of lanes n is not a power of two, the lanes beyond the largest power of two below n are first
+joined with the first lanes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from autotensor.ir.visit import collect, free_vars
 
 
 def lanes_name(buffer: Buffer) -> str:
-    """The name of the accumulators that stand for a buffer, by which this pass finds them."""
+    """The name of the accumulators of a buffer, by which this pass finds them."""
     return f"{buffer.name}.lanes"
 
 
@@ -31,7 +32,7 @@ def join(body: Stmt) -> Stmt:
 
 
 def _joined(loop: For) -> Stmt | None:
-    """The loop as a tree of joins; None when it joins no accumulators."""
+    """The loop as a tree of joins; None if the loop joins no accumulators."""
     if loop.kind is not ForKind.VECTORIZED or not isinstance(loop.extent, Const):
         return None
     targets = _targets(loop)
@@ -49,7 +50,7 @@ def _joined(loop: For) -> Stmt | None:
 
 
 def _targets(loop: For) -> dict[Buffer, Expr] | None:
-    """The buffers that the loop writes, each at one place; None when it does anything else."""
+    """The buffers that the loop writes, each at one place; None if the loop does anything else."""
     s = loop.body
     while isinstance(s, Let):
         s = s.body
@@ -68,7 +69,7 @@ class _Tree:
         self.loop = loop
         self.var = loop.var
         self.targets = targets
-        self.sources = sources  # target → its partial result number `var`
+        self.sources = sources  # target → its partial result in lane `var`
         self.buffers: list[Buffer] = []
 
     def build(self) -> Stmt:
@@ -94,7 +95,7 @@ class _Tree:
         return body
 
     def _update(self, old: dict[Buffer, Expr], new: dict[Buffer, Expr], near: dict[Buffer, Buffer]) -> Stmt:
-        """The loop's body with `old` and `new` joined, and the result in `near` at the loop's variable."""
+        """The loop's body with `old` and `new` joined; it stores into `near`, at the loop's variable."""
 
         def visit(node: Node) -> Node | None:
             match node:

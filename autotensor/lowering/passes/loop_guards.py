@@ -1,8 +1,8 @@
 """The guards inside a statement: conditions of Ifs, masks of loads, and masks that loads will get.
 
-guards(loop, known, …)         [(i.0*8 + i.1 < 50, what is known there), …]    `partition` cuts loops by them
-guards_of_loads(body, known)   {B[i] = select(i >= 1, A[i - 1], 0): [i >= 1]}   A[i - 1] needs it as a mask
-                               {B[j] = A[(j + 1) % 96]: [j + 1 < 96]}           then A's lanes are in a row
+guards(loop, known, …)         [(i.0*8 + i.1 < 50, the bounds there), …]        `partition` cuts loops by it
+guards_of_loads(body, known)   {B[i] = select(i >= 1, A[i - 1], 0): [i >= 1]}   A[i - 1] needs this as a mask
+                               {B[j] = A[(j + 1) % 96]: [j + 1 < 96]}           then A's lanes are neighbours
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.passes.protect_loads import in_bounds
 
-LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
+LONG = 64  # statements after a guard from which on a copy of them costs more than the guard
 
-# the comparisons that guard loads inside a statement through Selects
+# statement → the comparisons in its Selects that guard its loads
 Unsafe = Mapping[Stmt, Sequence[Compare]]
 
 
 def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds]]:
-    """All comparisons that guard statements or loads inside, with the bounds at their places."""
+    """All comparisons that guard statements or loads inside, each with the bounds at its place."""
     match s:
         case For(var, begin, extent, _, body):
             return guards(body, known.in_loop(var, begin, extent), unsafe)
@@ -59,17 +59,17 @@ def guards(s: Stmt, known: Bounds, unsafe: Unsafe) -> list[tuple[Compare, Bounds
 
 @lru_cache(maxsize=4096)
 def _of_masks(node: Node) -> tuple[Compare, ...]:
-    """The comparisons in the masks of a statement's or value's loads."""
+    """The comparisons in the masks of the loads of a statement or value."""
     masks = dict.fromkeys(load.mask for load in collect(node, Load) if load.mask is not None)
     return tuple(c for mask in masks for c in comparisons(mask))
 
 
 def guards_of_loads(s: Stmt, known: Bounds) -> Unsafe:
-    """Statements, and the conditions that guard their loads.
+    """Statements with the conditions that guard their loads.
 
-    A Select's comparisons before a load that is not surely in bounds: it needs them as a mask (see
-    `protect_loads.py`) wherever they are not known to hold. And conditions under which the lanes of a vector
-    lie side by side: elsewhere they are looked up one by one.
+    There are two kinds. If a load after a Select's comparisons may be out of bounds, it needs these
+    comparisons as a mask (see `protect_loads.py`) wherever they are not known to hold. Other conditions say
+    where the lanes of a vector are neighbours in memory; elsewhere, the lanes are loaded one by one.
     """
     return dict(_unsafe_in(s, known, frozenset()))
 
@@ -99,7 +99,7 @@ def _unsafe_in(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[tuple[
 
 
 def _protecting(select: Select, known: Bounds) -> list[Compare]:
-    """The condition under which a side with a load that may be out of bounds is taken."""
+    """The condition for the side of a Select with a load that may be out of bounds."""
 
     def is_unsafe(side: Expr) -> bool:
         return not all(in_bounds(load, known) for load in collect(side, Load))
@@ -112,8 +112,11 @@ def _protecting(select: Select, known: Bounds) -> list[Compare]:
 
 
 def _of_vectors(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[Compare]:
-    """Conditions that hold for most lanes of an index, under which it grows by one from lane to lane: of
-    limits, remainders and choices such as `max(j - 1, 0)`, `(j + 1) % n`, `select(j == 0, n - 1, j - 1)`."""
+    """Conditions that hold for most lanes, and under which an index grows by one from lane to lane.
+
+    They come from limits, remainders and choices: `max(j - 1, 0)`, `(j + 1) % n`, `select(j == 0, n - 1, j -
+    1)`.
+    """
     for e in collect(s, Binary) if lanes else ():
         if e.dtype.is_int and free_vars(e) & lanes and not collect(e, Load):
             if e.op is Op.MOD and isinstance(e.b, Const):
@@ -127,13 +130,13 @@ def _of_vectors(s: Stmt, known: Bounds, lanes: frozenset[Var]) -> Iterator[Compa
 
 
 def _mostly(cond: Expr, known: Bounds) -> Iterator[Compare]:
-    """The comparison, or its opposite if that holds more often."""
+    """The comparison, or its opposite if the opposite holds more often."""
     for c in comparisons(cond):
         yield c if _share(c, known) >= 0.5 else Compare(NEGATED[c.op], c.a, c.b)
 
 
 def _mostly_beside(dividend: Expr, n: int, known: Bounds) -> Iterator[Compare]:
-    """The side of the one multiple of n that a dividend passes on which it is more often."""
+    """If a dividend passes one multiple of n, the condition for the side on which it is more often."""
     lo, hi = known.of(dividend).lo, known.of(dividend).hi
     if lo is None or hi is None or n <= 0 or hi // n != lo // n + 1:
         return
@@ -143,7 +146,7 @@ def _mostly_beside(dividend: Expr, n: int, known: Bounds) -> Iterator[Compare]:
 
 
 def _but_for_one(a: Expr, b: Expr, known: Bounds) -> Iterator[Compare]:
-    """Two that are equal at one end of their ranges only: how they compare everywhere else."""
+    """For two values that are equal only at one end of their ranges, the comparison that holds elsewhere."""
     for op, outside in ((Cmp.GT, Cmp.LT), (Cmp.LT, Cmp.GT)):
         if known.decide(compare(outside, a, b)) is False:
             yield from comparisons(compare(op, a, b))
@@ -152,7 +155,7 @@ def _but_for_one(a: Expr, b: Expr, known: Bounds) -> Iterator[Compare]:
 
 @lru_cache(maxsize=4096)
 def written(s: Stmt) -> int:
-    """Statements that `s` becomes as code."""
+    """The number of statements in the code of `s`."""
     match s:
         case For(_, _, extent, kind, body):
             times = int(extent.value) if kind is ForKind.UNROLLED and isinstance(extent, Const) else 1
@@ -169,7 +172,7 @@ def written(s: Stmt) -> int:
 
 @lru_cache(maxsize=4096)
 def _turns(s: Stmt) -> int:
-    """Statements that one run of `s` carries out, about; a vector counts as one."""
+    """The approximate number of statements that one run of `s` executes; a vector counts as one."""
     match s:
         case For(_, _, extent, kind, body):
             times = int(extent.value) if isinstance(extent, Const) else LONG
@@ -207,7 +210,7 @@ def guarded_turns(s: Stmt, known: Bounds) -> float:
 
 @lru_cache(maxsize=4096)
 def _choices(node: Node) -> int:
-    """Selects and masked loads of a statement or value."""
+    """The number of Selects and masked loads in a statement or value."""
     return len(collect(node, Select)) + sum(load.mask is not None for load in collect(node, Load))
 
 
@@ -226,7 +229,7 @@ def _share(cond: Compare, known: Bounds) -> float:
 
 
 def _is_long(s: Stmt) -> bool:
-    """Whether a test in front of it costs nothing: then no loop is cut for its sake."""
+    """Whether a statement is so long that a test before it costs nothing; then the test cuts no loop."""
     return _turns(s) >= LONG
 
 

@@ -1,13 +1,14 @@
-"""named limits: numbers from memory that end a sum are read in front of its loop, and have a name.
+"""named limits: numbers from memory that end a sum are read before its loop, and get a name.
 
     for k in range(64):                                   k.0 = p[i];  k.1 = p[i + 1]
       C[i] = select(p[i] + k < p[i + 1],          ──▶     for k in range(64):
                     C[i] + A[p[i] + k], C[i])               if k.0 + k < k.1: C[i] = C[i] + A[k.0 + k]
 
-`partition` then ends the loop where the terms end: rows of a sparse matrix, sequences with a length of each.
+`partition` then ends the loop where the terms end: rows of a sparse matrix, or sequences of different
+lengths.
 
-Limits that keep indices inside of their buffer are tested in front of the loop, too. Where the test fails,
-the loop keeps its limits:
+Limits that keep indices inside their buffer are tested before the loop, too. If the test fails, the loop
+keeps its limits:
 
     … A[max(min(p[i] + k, n - 1), 0)]             ──▶     if k.0 >= 0 and k.1 <= n: for k: … A[k.0 + k]
                                                           else: for k: … A[max(min(k.0 + k, n - 1), 0)]
@@ -45,8 +46,8 @@ from autotensor.lowering.index_limits import extreme
 from autotensor.lowering.passes.loop_guards import comparisons
 from autotensor.lowering.passes.protect_loads import in_bounds
 
-NARROW = 1 << 40  # sums of such data with places do not wrap around in 64 bits
-TESTS = 4  # in front of a loop
+NARROW = 1 << 40  # sums of such data with indices do not wrap around in 64 bits
+TESTS = 4  # most tests before a loop
 
 Vars = frozenset[Var]
 
@@ -81,7 +82,7 @@ def _visit(s: Stmt, known: Bounds, lanes: Vars) -> Stmt:
 
 
 def _choice(s: Store) -> Select | None:
-    """The choice of a store that leaves what was there where data say so."""
+    """The Select of a store that, depending on data, keeps the old value."""
     match s.value:
         case Select(cond, _, Load(b, i, None)) as found if b is s.buffer and i == s.indices:
             return found if s.mask is None and contains(cond, Load) else None
@@ -90,22 +91,22 @@ def _choice(s: Store) -> Select | None:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """A comparison that leaves out terms of a loop from some turn on; the parts of it that memory says."""
+    """A comparison that leaves out the terms of a loop from some iteration on, and its parts from memory."""
 
     cond: Compare
-    total: Affine  # at most 0 where the comparison holds
+    total: Affine  # at most 0 if the comparison holds
     read: tuple[Expr, ...]
 
 
 def _limits(loop: For, known: Bounds, lanes: Vars) -> list[_Limit]:
-    """The limits of a loop's stores that read the same values in all its turns."""
+    """The limits of a loop's stores that read the same values in all iterations."""
     written = {s.buffer for s in collect(loop, Store)}
     turning = {x.var for x in collect(loop, For) if x.kind is ForKind.SERIAL}
     bound = _bound(loop) | lanes
     found: dict[Compare, _Limit] = {}
 
     def may_be_first(term: Expr) -> bool:
-        """Whether the limit can be read in front of the loop, and has the same value there."""
+        """Whether the limit can be read before the loop, and has the same value there."""
         loads = collect(term, Load)
         steady = not free_vars(term) & bound and not written.intersection(x.buffer for x in loads)
         return steady and all(in_bounds(x, known) for x in loads)
@@ -122,7 +123,7 @@ def _limits(loop: For, known: Bounds, lanes: Vars) -> list[_Limit]:
 
 
 def _choices(s: Stmt, known: Bounds) -> Iterator[tuple[Select, Bounds]]:
-    """The choices of stores inside, with the bounds at their places."""
+    """The Selects of stores inside, each with the bounds at its place."""
     match s:
         case For(var, begin, extent, _, body):
             yield from _choices(body, known.in_loop(var, begin, extent))
@@ -141,13 +142,13 @@ def _choices(s: Stmt, known: Bounds) -> Iterator[tuple[Select, Bounds]]:
 
 
 def _named(loop: For, limits: list[_Limit], known: Bounds, lanes: Vars) -> Stmt:
-    """The loop behind variables that its limits read."""
+    """The loop inside variables that hold the values which its limits read."""
     terms = dict.fromkeys(t for limit in limits for t in limit.read)
     names: dict[Expr, Expr] = {t: Var(f"{loop.var.name}:limit{n}", t.dtype) for n, t in enumerate(terms)}
     left_out = {substitute(limit.cond, names) for limit in limits}
 
     def guarded(node: Node) -> Node | None:
-        """A store that does nothing where a limit fails; before this pass, it stored the old value there."""
+        """A store that does nothing if a limit fails; before this pass, it then stored the old value."""
         match node:
             case Store(b, i, Select(cond, then, Load(same, at, None)), None) if b is same and i == at:
                 taken = [c for c in conjuncts(cond) if c in left_out]
@@ -182,13 +183,15 @@ def _bound(s: Stmt) -> Vars:
 
 
 def _tests(loop: For, totals: list[Affine], known: Bounds, lanes: Vars) -> list[Expr]:
-    """Conditions, the same for all turns, under which no limit of an index ever counts; [] without any, or
-    where a limit has no such condition."""
+    """Conditions, the same for all iterations, under which the limits of indices change nothing.
+
+    [] if there are none, or if some limit has no such condition.
+    """
     bound, ranges = _bound(loop) | lanes, _ranges(loop, known)
     found: dict[Expr, None] = {}
     for needed in _kept_inside(loop):
         if not any(v in t.terms for v in needed.terms if v not in bound for t in totals):
-            continue  # an index of other data
+            continue  # this index depends on other data
         test = _implied(needed, totals, bound, ranges)
         if test is None:
             return []
@@ -204,7 +207,7 @@ def _ranges(loop: For, known: Bounds) -> Bounds:
 
 
 def _kept_inside(loop: For) -> Iterator[Affine]:
-    """Sums that are at most 0 where the limits of indices change nothing."""
+    """Sums that must be at most 0 for the limits of indices to change nothing."""
     for load in collect(loop, Load):
         for e in (b for i in load.indices for b in collect(i, Binary)):
             if e.op in (Op.MIN, Op.MAX) and isinstance(e.b, Const) and e.dtype == int64:
@@ -218,8 +221,8 @@ def _kept_inside(loop: For) -> Iterator[Affine]:
 
 
 def _implied(needed: Affine, totals: list[Affine], bound: Vars, ranges: Bounds) -> Expr | None:
-    """A condition, the same for all turns, from which `needed <= 0` follows in all turns that have a term."""
-    for total in totals:  # needed = rest + m * total, and total <= 0 where there is a term
+    """A condition, the same for all iterations, from which `needed <= 0` follows wherever there is a term."""
+    for total in totals:  # needed = rest + m * total, and total <= 0 wherever there is a term
         for v in bound.intersection(total.terms):
             m, left = divmod(needed.coefficient(v), total.coefficient(v))
             rest = needed.plus(total, -m)

@@ -1,4 +1,4 @@
-"""Rows of a register tile that a run-time extent may leave over, and the numbers of such rows that get code.
+"""The rows of a register tile that a run-time extent may leave over, and the numbers of rows with extra code.
 
 for i.0 in …: …                                        open_rows   ──▶  i.0*14 + i.1 < n, i.1, 14
   for k in …: …                                        rows_left   ──▶  12, 10, 8, 7, 6, 5, 4, 3, 2, 1
@@ -14,16 +14,17 @@ from autotensor.ir.stmt import For, ForKind, Stmt
 from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.passes.loop_guards import guards
 
-AROUND_TILES = (ForKind.SERIAL, ForKind.PARALLEL)  # loops whose turns hold tiles
-IN_VAIN = 9  # one row in so many that are computed may be in vain
+AROUND_TILES = (ForKind.SERIAL, ForKind.PARALLEL)  # loops that may contain tiles
+IN_VAIN = 9  # at most one in this many computed rows is computed in vain
 
 
 def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] | None:
-    """A guard that compares tiles of unrolled rows with a run-time extent, the rows' variable, and their
-    number; None where there is none, or no loop inside that makes rows worth leaving out.
+    """A guard that compares tiles of unrolled rows with a run-time extent, and the rows' variable and number.
 
-    var: of the loop over tiles; or, where one tile holds all rows, of the innermost loop around it. A loop
-    over the taps of a window moves a tile by less than its rows.
+    None if there is no such guard, or no loop inside that makes it worth leaving out rows.
+
+    var: the variable of the loop over tiles or, if one tile holds all rows, of the innermost loop around it.
+    A loop over the taps of a window moves a tile by less than its rows.
     """
     loops = collect(body, For)
     if not any(loop.kind is ForKind.SERIAL for loop in loops):
@@ -46,7 +47,7 @@ def open_rows(var: Var, body: Stmt, known: Bounds) -> tuple[Compare, Var, int] |
 
 
 def _steps_over(cond: Compare, var: Var, row: Var, rows: int) -> bool:
-    """Whether another turn of a loop compares rows behind all that this one does."""
+    """Whether the next iteration of a loop compares only rows after those of this iteration."""
     total = excess(cond)
     return total is not None and total.coefficient(var) >= rows * total.coefficient(row) > 0
 
@@ -56,8 +57,9 @@ def _has_rows(loop: For, known: Bounds) -> bool:
 
 
 def rows_left(rows: int, copies: int) -> list[int]:
-    """Numbers of rows, falling, for which a tile of `rows` is computed once more: any fewer are computed as
-    the next greater one. Where copies are few, more rows are in vain.
+    """The numbers of rows, falling, for which a tile of `rows` rows gets extra code.
+
+    Any other number is computed as the next greater one. With few copies, more rows are computed in vain.
 
     >>> rows_left(14, 12), rows_left(14, 4), rows_left(6, 12)
     ([12, 10, 8, 7, 6, 5, 4, 3, 2, 1], [9, 5, 3, 1], [5, 4, 3, 2, 1])

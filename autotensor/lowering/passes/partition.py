@@ -1,4 +1,4 @@
-"""partition: loops are cut where their guards stop holding, so that the main part runs without them.
+"""partition: cuts loops where their guards stop holding, so that the main part runs without guards.
 
     for i.0 in range(7):                             for i.0 in range(6):
       for i.1 in range(8):                    ──▶      for i.1 in range(8): S(i.0*8 + i.1)
@@ -9,11 +9,11 @@ If outer loops decide where a guard stops holding (`j <= i`), a long loop is cut
     for j in range(4096):                            for j in range(i + 1):
       if j <= i: S(j)                       ──▶        S(j)
 
-A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves
-to the top of its body, as it does for the parts of a fused loop.
+A parallel loop is not cut, because its parts would be divided among the threads one after the other. The test
+moves to the top of the loop's body; the same is done for the parts of a fused loop.
 
-The number of copies is bounded. Where the bound is too small for all cuts, inner loops and loops with mostly
-guarded turns are cut first, if that leaves half of the guarded turns.
+The number of copies is limited. If the limit is too small for all cuts, inner loops and loops with mostly
+guarded iterations are cut first, if that at least halves the guarded iterations.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ from autotensor.lowering.passes.loop_guards import (
 from autotensor.lowering.passes.open_rows import AROUND_TILES, open_rows, rows_left
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
-ROWS = 30  # such copies for the numbers of rows that a tile leaves over; a tile of 14 rows has 10
-FEW = 8  # turns of a loop that may be written one by one
-MOST = 0.75  # share of a variable's values that make a cut worth it, if a comparison holds for them
-SHARES = (1 / 16, 0.0)  # share of all guarded turns that a loop must have to get a copy, tried in this order
-SHORT = 32  # statements in a loop up to which masks of loads are worth a copy of them
+ROWS = 30  # most copies for the numbers of rows that a tile leaves over; a tile of 14 rows has 10
+FEW = 8  # most iterations of a loop that may be written one by one
+MOST = 0.75  # a cut is worth it if a comparison holds for at least this share of a variable's values
+# share of all guarded iterations that a loop must have to get a copy, tried in this order
+SHARES = (1 / 16, 0.0)
+SHORT = 32  # most statements in a loop for which masks of loads are worth a copy of the loop
 
 
 @dataclass
@@ -71,15 +72,18 @@ class _Copies:
 
 @dataclass(frozen=True)
 class _Budget:
-    """The copies that cutting may still make; `within` a loop the same, with the number of its runs."""
+    """The copies that cutting may still make. `within` gives the budget for a loop's body.
+
+    `times` is the number of times that the body runs.
+    """
 
     copies: _Copies
     unsafe: Unsafe
-    # variables of vectorized loops: where they differ, no loop can end
+    # variables of vectorized loops: no loop can end at different places for different lanes
     lanes: set[Var] = field(default_factory=set)
-    data: frozenset[Var] = frozenset()  # variables that memory tells
-    least: float = 0.0  # guarded turns of a loop worth cutting
-    inner: bool = False  # a loop stays whole where cutting one inside settles its guards for most turns
+    data: frozenset[Var] = frozenset()  # variables whose values come from memory
+    least: float = 0.0  # a loop with fewer guarded iterations is not cut
+    inner: bool = False  # a loop stays whole if cutting an inner loop decides its guards for most iterations
     times: float = 1.0
 
     def within(self, times: float) -> _Budget:
@@ -89,7 +93,7 @@ class _Budget:
         return replace(self, data=self.data | {var}) if is_data(value) else self
 
     def allows(self, body: Stmt, known: Bounds) -> bool:
-        """Whether the budget has a copy left, and a loop around `body` is worth it."""
+        """Whether the budget has a copy left, and a cut of the loop around `body` is worth it."""
         if self.copies.left <= 0:
             return False
         return not self.least or self.times * guarded_turns(body, known) >= self.least
@@ -98,14 +102,14 @@ class _Budget:
         self.copies.left -= copies
 
     def of_loads(self, body: Stmt) -> Unsafe:
-        """Guards of loads for whose sake a loop around `body` may be cut: none where much else is in it."""
+        """The guards of loads for which a loop around `body` may be cut; none if the body is long."""
         return self.unsafe if written(body) <= SHORT else {}
 
 
 def partition(body: Stmt, copies: int = COPIES) -> Stmt:
     """The statement with guarded loops cut; every part still carries the guards that it needs.
 
-    copies: of loop bodies that may be made.
+    copies: the number of copies of loop bodies that may be made.
     """
     if not any_node(body, _may_guard):
         return body
@@ -119,7 +123,7 @@ def partition(body: Stmt, copies: int = COPIES) -> Stmt:
 
 
 def _most_guarded_first(body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """The statement cut where most turns are guarded, then elsewhere; inner loops rather than outer ones."""
+    """The statement, cut first where most iterations are guarded, and in inner loops before outer ones."""
     whole = guarded_turns(body, known)
     for least in SHARES:
         body = _visit(body, known, replace(budget, least=whole * least, inner=True))
@@ -169,7 +173,7 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
-    """A loop whose extent is known at run time, cut where guards begin to count that its last turns have.
+    """A loop with a run-time extent, cut before its last iterations, which alone need some guards.
 
     for i.0 in range((n + 7) // 8):           for i.0 in range(n // 8): …
       …: if i.0*8 + i.1 < n: S        ──▶     for i.0 in range(n // 8, (n + 7) // 8):
@@ -184,7 +188,7 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
     after = Simplifier(known).expr(begin + extent)
     free = _symbolic_end(var, body, inside, budget) if kind is ForKind.SERIAL else None
     middle = begin if free is None else _within(free, begin, after, known)
-    if middle is begin:  # a tail
+    if middle is begin:  # the whole loop is a tail
         return For(var, begin, extent, kind, _by_rows(var, body, inside, budget), thread)
     budget.spend()
     parts = (_from(loop, begin, middle, known), _from(loop, middle, after, known))
@@ -196,7 +200,7 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | None:
-    """The body behind a test of where its guards of run-time extents hold; None where there are none."""
+    """The body after a test of its guards of run-time extents; None if there are no such guards."""
     free = _symbolic_end(var, body, inside, budget)
     if free is None:
         return None
@@ -207,11 +211,11 @@ def _tested(var: Var, body: Stmt, inside: Bounds, budget: _Budget) -> Stmt | Non
 
 
 def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """The last turn of a loop over tiles of unrolled rows, once more for numbers of rows that may be left.
+    """The last iteration of a loop over tiles of unrolled rows, with extra code for fewer rows.
 
         if i.0*6 + 1 < n: (if i.0*6 + 2 < n: (…: all six rows, else: five) else: two) else: one
 
-    Rows that are computed in vain cost as much as others: of a product of one row, five sixths.
+    Rows that are computed in vain cost as much as others: in a product of one row, five of the six rows.
     """
     found = open_rows(var, body, known)
     out = _visit(body, known, budget)
@@ -226,8 +230,10 @@ def _by_rows(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 
 def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr | None:
-    """Below which values of `var` all guards on it hold that compare with run-time extents; None if that is
-    everywhere, not known, or no copy is left."""
+    """The end below which all guards of `var` hold that compare with run-time extents.
+
+    None if the guards hold everywhere, if this end is not known, or if no copy is left.
+    """
     if budget.copies.left <= 0:
         return None
     loops, lets = collect(body, For), collect(body, Let)
@@ -246,7 +252,7 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
 
 
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
-    """A loop of constant extent: shortened, then cut."""
+    """A loop of constant extent, shortened and then cut."""
     inside = known.in_loop(loop.var, loop.begin, loop.extent)
     if loop.kind is ForKind.VECTORIZED:
         budget.lanes.add(loop.var)
@@ -285,7 +291,7 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
 
 
 def _turns(loop: For, whole: Interval, known: Bounds, inside: Bounds) -> Expr:
-    """The loop's extent without the last turns that do nothing, as run-time extents say."""
+    """The loop's extent without the last iterations that do nothing because of run-time extents."""
     within = {s.var for s in collect(loop.body, For)} | {s.var for s in collect(loop.body, Let)}
     last = _last(loop.body, loop.var, within, inside)
     if last is None or whole.hi is None:
@@ -294,7 +300,7 @@ def _turns(loop: For, whole: Interval, known: Bounds, inside: Bounds) -> Expr:
 
 
 def _visit_all(parts: Sequence[tuple[For, Bounds]], budget: _Budget) -> Stmt:
-    """Parts of a loop, the one with most turns first: its copies are worth most."""
+    """Visits the parts of a loop. The part with most iterations comes first, as its copies are worth most."""
     order = sorted(range(len(parts)), key=lambda k: -_most_turns(*parts[k]))
     done = {k: _visit(*parts[k], budget) for k in order}
     return seq(*(done[k] for k in range(len(parts))))
@@ -308,8 +314,9 @@ def _most_turns(loop: For, known: Bounds) -> int:
 def _open_parts(
     loop: For, whole: Interval, known: Bounds, budget: _Budget
 ) -> list[tuple[For, Bounds]] | None:
-    """A long loop up to where all its guards hold, and on to where some do, as variables outside say; and
-    what is known around each part. None where they say nothing.
+    """A long loop in parts: up to the end where all guards hold, and on to the end where some still hold.
+
+    The ends depend on outer variables. Each part comes with its bounds. None if no such ends are known.
     """
     assert whole.lo is not None
     assert whole.hi is not None
@@ -317,7 +324,7 @@ def _open_parts(
     if turns < (2 if budget.data else LONG):
         return None
     loops, lets = collect(loop.body, For), collect(loop.body, Let)
-    # lanes around the loop count as well: it ends for all of them together
+    # lanes around the loop count, too, because it ends for all of them together
     inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     found = [
         (cond, stop)
@@ -334,7 +341,8 @@ def _open_parts(
     outside = free_vars(middle) | free_vars(until)
     if not outside or outside & budget.lanes or (turns < LONG and not outside & budget.data):
         return None
-    if any(isinstance(v, Symbol) for v in outside):  # tiles of run-time extents: `_tested` has whole ones
+    # for tiles of run-time extents, `_tested` separates whole tiles
+    if any(isinstance(v, Symbol) for v in outside):
         return None
     parts = []
     if middle is not begin:
@@ -346,7 +354,7 @@ def _open_parts(
 
 
 def _within(e: Expr, begin: Expr, after: Expr, known: Bounds) -> Expr:
-    """The end of a range, kept between two others."""
+    """The end of a range, limited to lie between two others."""
     if e is after:
         return e
     e = Simplifier(known).expr(e)
@@ -370,7 +378,7 @@ def _from(loop: For, begin: Expr, after: Expr, known: Bounds) -> For:
 
 
 def _last(s: Stmt, var: Var, inside: Set[Var], known: Bounds) -> Expr | None:
-    """Where the statement ends to do anything, as `var` grows; None when nothing outside the loop tells."""
+    """The end, as `var` grows, after which the statement does nothing; None if no outer variable gives it."""
     match s:
         case For(other, begin, extent, _, body):
             return _last(body, var, inside, known.in_loop(other, begin, extent))
@@ -396,9 +404,9 @@ def _last(s: Stmt, var: Var, inside: Set[Var], known: Bounds) -> Expr | None:
 
 
 def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsafe) -> bool:
-    """Whether each turn of a short loop settles guards on unrolled loops inside, and no range of turns does.
+    """Whether each iteration of a short loop decides guards on unrolled loops inside, while no range does.
 
-    At an image's edge, for example, each column of a kernel leaves out other elements of a register tile.
+    At an image's edge, for example, each column of a kernel leaves out different elements of a register tile.
     """
     turns = _count(whole)
     if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
@@ -420,9 +428,9 @@ def _range(begin: Const, extent: Const) -> Interval:
 
 
 def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | None:
-    """Values of `var` for which the statement may do something; None when it never does.
+    """Values of `var` for which the statement may do something; None if it never does.
 
-    A factor larger than its axis leaves turns whose guards never hold.
+    A factor larger than its axis leaves iterations whose guards never hold.
     """
     match s:
         case For(other, begin, extent, _, body):
@@ -437,7 +445,8 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
                 if var in free_vars(c) and inner is not None:
                     may = may_hold(c, var, known)
                     met = inner.meet(may)
-                    inner = met if met.within(may) else None  # `meet` of two that are apart is the first
+                    # `meet` of two disjoint intervals returns the first
+                    inner = met if met.within(may) else None
             return inner
         case Seq(stmts):
             out: Interval | None = None
@@ -450,7 +459,7 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
 
 
 def _parts(whole: Interval, main: Interval) -> list[Interval]:
-    """The range in order: before, main, after; empty parts left out."""
+    """The range in order: before, main, after; without empty parts."""
     assert whole.lo is not None
     assert whole.hi is not None
     assert main.lo is not None
@@ -466,7 +475,7 @@ def _loop(loop: For, part: Interval) -> For:
 
 
 def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """`if var in main: body without guards, else: body`; the else once more when both ends stick out."""
+    """`if var in main: body without guards, else: body`, with a second else if both ends overhang."""
     parts = _parts(whole, main)
     longest_first = sorted(parts, key=lambda p: (p.lo or 0) - (p.hi or 0))  # as in _visit_all
     inside = {
@@ -483,7 +492,7 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
 
 
 def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Interval | None:
-    """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
+    """The values of `var` for which all its guards hold; None if these are all values, none, or unknown."""
     main = whole
     within = {x.var for x in collect(body, For) if x.kind is ForKind.SERIAL} if budget.inner else set()
     for cond, inner in guards(body, known, budget.of_loads(body)):
@@ -509,5 +518,5 @@ def _mostly_holds(cond: Compare, var: Var, known: Bounds) -> bool:
 
 
 def _count(part: Interval) -> int:
-    """The number of values; 0 where an end is not known."""
+    """The number of values; 0 if an end is not known."""
     return 0 if part.lo is None or part.hi is None else part.hi - part.lo + 1

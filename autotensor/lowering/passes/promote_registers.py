@@ -1,10 +1,10 @@
-"""promote: a private buffer whose every index will be a constant lives in registers.
+"""promote: moves a private buffer into registers if every index into it will be a constant.
 
     C = local([6, 32]); for i in unrolled(6): C[i*32:i*32+16] = …     ──▶     C = register([6, 32]); …
 
-Backends keep one value per element of a REGISTER buffer; small programs of such buffers also compile faster.
-The pass runs before loops are unrolled, while there is little to look at: an index over unrolled loops is as
-good as a constant.
+Backends keep one value for each element of a REGISTER buffer; small programs with these buffers also compile
+faster. The pass runs before loops are unrolled, while programs are still small: an index over unrolled loops
+counts as a constant.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store
 from autotensor.ir.visit import collect, contains, free_vars, walk
 
-MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would be spilled anyway
+# two to four times the registers of a core: beyond this, all values would be spilled anyway
+MAX_BYTES = 8 << 10
 
 
 def promote(body: Stmt) -> Stmt:
-    loops = collect(body, For)  # one stage may have several: those that clear, add up, join
+    loops = collect(body, For)  # a stage may have several: to clear, add up and join
     running = {s.var for s in loops if s.kind is not ForKind.UNROLLED}
     return _visit(body, frozenset(s.var for s in loops) - running)
 
@@ -38,7 +39,7 @@ def _visit(s: Stmt, unrolled: frozenset[Var]) -> Stmt:
 
 
 def _fits(body: Stmt, buffer: Buffer, unrolled: frozenset[Var]) -> bool:
-    """Whether the buffer is small and every access is at a place that unrolling makes constant."""
+    """Whether the buffer is small and unrolling makes every index into it constant."""
     if buffer.bytes > MAX_BYTES:
         return False
     for node in walk(body):

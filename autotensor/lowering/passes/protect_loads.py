@@ -2,9 +2,9 @@
 
     if_then_else(i > 0, A[i - 1], 0)     ──▶     select(i > 0, A[i - 1] if i > 0, 0)
 
-Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are
-in bounds anyway get no mask, and conditions that read memory join a mask only where the other conditions do
-not suffice. A side that the condition itself compares, as in select(x > y, x, y), is computed for the
+Machines evaluate both sides of a select, but a masked load that is switched off touches no memory. Loads that
+are in bounds anyway get no mask. Conditions that read memory join a mask only if the other conditions do not
+suffice. If the condition itself compares a side, as in select(x > y, x, y), this side is computed for the
 condition anyway, so its masks stay the same.
 """
 
@@ -19,7 +19,7 @@ from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import contains
 
-# conditions of the Selects around an expression, outermost first, protected themselves
+# conditions of the Selects around an expression, outermost first; their own loads are already protected
 Conditions = tuple[Expr, ...]
 
 
@@ -30,7 +30,7 @@ def protect(body: Stmt) -> Stmt:
 
 
 def in_bounds(load: Load, known: Bounds) -> bool:
-    """Whether a load stays within its buffer whatever conditions hold."""
+    """Whether a load stays within its buffer even if no condition holds."""
     return _inside(load.indices, load.buffer, known)
 
 
@@ -59,13 +59,16 @@ def _stmt(s: Stmt, known: Bounds) -> Stmt:
 
 
 def _expr(e: Expr, under: Conditions, known: Bounds) -> Expr:
-    """The expression with masks on loads that are unsafe unless the conditions hold."""
+    """The expression, with masks on loads that are unsafe unless the conditions hold."""
     return _Masked(known).expr(e, under)
 
 
 class _Masked:
-    """One expression's masks. Remembers parts: what is used twice at each level is looked at once, unless
-    its loads need masks, which are others in each place."""
+    """The masks of one expression.
+
+    Results are remembered, so a part that is used twice at each level is visited once. Loads that need masks
+    are an exception, because each place needs other masks.
+    """
 
     def __init__(self, known: Bounds) -> None:
         self.known = known
@@ -81,7 +84,7 @@ class _Masked:
         return found
 
     def _is_safe(self, e: Expr) -> bool:
-        """Whether all loads are in bounds whatever conditions hold."""
+        """Whether all loads are in bounds even if no condition holds."""
         found = self._safe.get(e)
         if found is None:
             found = all(self._is_safe(c) for c in children(e) if isinstance(c, Expr))
@@ -94,7 +97,8 @@ class _Masked:
         match e:
             case Select(cond, then, otherwise):
                 c = self.expr(cond, under)
-                told = (cond.a, cond.b) if isinstance(cond, Compare) else ()  # computed on either side
+                # these are computed for both sides
+                told = (cond.a, cond.b) if isinstance(cond, Compare) else ()
                 yes = under if then in told else (*under, c)
                 no = under if otherwise in told else (*under, Unary(Neg.NOT, c))
                 return Select(c, self.expr(then, yes), self.expr(otherwise, no))

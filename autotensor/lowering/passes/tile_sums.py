@@ -1,4 +1,4 @@
-"""tile sums: the sums of an instruction of tiles stand tile by tile in the buffer that a kernel has for them.
+"""tile sums: in a kernel's own buffer, the sums of an instruction of tiles are stored tile by tile.
 
     C.near[64, 32], tiles of 14 x 16    ──▶    C.near[5, 2, 14, 16]
     C.near[i, j]                        ──▶    C.near[i//14, j//16, i%14, j%16]
@@ -18,12 +18,12 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, For, Stmt, Store
 from autotensor.ir.visit import collect, free_vars
 
-Places = tuple[int, int]  # dimensions of rows and of columns
-Tiles = dict[Buffer, tuple[Places, int, int]]  # the places, and the rows and columns of a tile
+Places = tuple[int, int]  # positions of the dimensions of rows and of columns
+Tiles = dict[Buffer, tuple[Places, int, int]]  # the dimensions, and the rows and columns of a tile
 
 
 def tile_sums(body: Stmt) -> Stmt:
-    """The body with sums of tiles laid out tile by tile."""
+    """The body with sums of tiles stored tile by tile."""
     marked = [s for s in collect(body, For) if takes_tiles(s.thread)]
     if not marked:
         return body
@@ -38,7 +38,7 @@ def tile_sums(body: Stmt) -> Stmt:
 
 
 def _sums(loop: For) -> Tiles:
-    """The buffers that a marked loop adds to; a tile of one row has no loop over rows."""
+    """The buffers to which a marked loop adds; a tile of one row has no loop over rows."""
     extents = {s.var: int(s.extent.value) for s in collect(loop, For) if isinstance(s.extent, Const)}
     found: Tiles = {}
     for store in collect(loop, Store):

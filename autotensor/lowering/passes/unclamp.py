@@ -2,8 +2,8 @@
 
     if_then_else(i >= 4, A[max(i - 4, 0)], 0)     ──▶     if_then_else(i >= 4, A[i - 4], 0)
 
-In a vectorized loop, the left side is a gather. The right side is a load of neighbours under a mask;
-`protect` adds the mask.
+In a vectorized loop, the left side is a gather. The right side is a load of neighbouring elements under a
+mask, which `protect` adds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""unmask: masks go from loads that stay inside their buffer anyway.
+"""unmask: removes masks from loads that stay inside their buffer anyway.
 
-The lanes that a mask switches off are never used, so reading them does no harm when they exist. Plain loads
-are cheaper, and only they let a register tile live in registers. Where a kernel writes a shared buffer, the
-masks stay: another thread may be writing the neighbouring elements.
+The values of lanes that a mask switches off are never used, so reading them does no harm if the elements
+exist. Plain loads are cheaper, and only they let a register tile stay in registers. If a kernel writes a
+shared buffer, the masks stay, because another thread may be writing the neighbouring elements.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def _node(node: Node, known: Bounds, written: set[Buffer]) -> Node:
 
 
 def _expr(e: Expr, known: Bounds, written: set[Buffer]) -> Expr:
-    """Every part once, however often it occurs: nothing below a statement changes what is known."""
+    """Visits every part once, however often it occurs: below a statement, nothing changes the known facts."""
 
     def plain(part: Node) -> Node:
-        open_ = isinstance(part, Load) and part.buffer.extents  # how far it goes is known at run time
+        # the end of this buffer is known only at run time
+        open_ = isinstance(part, Load) and part.buffer.extents
         if isinstance(part, Load) and part.mask is not None and part.buffer not in written and not open_:
             reach = known.of(part.indices[0])
             first, last = reach.lo, reach.hi

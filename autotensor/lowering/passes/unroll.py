@@ -1,8 +1,8 @@
-"""unroll: UNROLLED loops become their iterations, written out and simplified.
+"""unroll: replaces UNROLLED loops by their iterations, written out and simplified.
 
     for i in unrolled(2): S(i)     ──▶     S(0); S(1)
 
-One walk does all of it: expressions that do not depend on the variable are simplified once for all copies.
+One walk does this: expressions that do not depend on the variable are simplified once for all copies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autotensor.ir.expr import Const, const
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import For, ForKind, Stmt, seq
 
-LIMIT = 4096  # iterations of one loop: beyond this the code no longer fits any instruction cache
+LIMIT = 4096  # most iterations of one loop: longer code does not fit into any instruction cache
 
 
 def unroll(body: Stmt) -> Stmt:

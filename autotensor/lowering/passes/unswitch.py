@@ -1,11 +1,11 @@
-"""unswitch: a choice that is the same for all turns of a loop is made in front of it.
+"""unswitch: moves a choice that is the same for all iterations of a loop before the loop.
 
     for j in range(256):                                  if k == 0: for j in range(256): C[k, j] = A[j]
       C[k, j] = select(k == 0, A[j], exp(B[j]))     ──▶   else:      for j in range(256): C[k, j] = exp(B[j])
 
-In vectors, both sides of a Select are computed. After this pass each loop computes its own side only, so both
-loops together are about as much code as the one loop before. Loops over sums stay as they are: `promote`
-needs the form of their tiles later.
+In vectors, both sides of a Select are computed. After this pass, each loop computes only its own side, so
+both loops together have about as much code as the one loop before. Loops over sums stay as they are, because
+`promote` later needs the form of their tiles.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from autotensor.ir.visit import collect, contains, free_vars
 from autotensor.lowering.passes.loop_guards import share
 from autotensor.te.stage import evaluated
 
-SAVED = 4.0  # operations and loads that are not done, in the mean, for which a loop is worth a copy
-GROWTH = 1.25  # most operations in both loops together, as a multiple of those in the loop as it is written
+SAVED = 4.0  # mean number of operations and loads that must be saved to make a copy of a loop worth it
+GROWTH = 1.25  # most operations in both loops together, relative to those in the original loop
 
 Vars = frozenset[Var]
 N = TypeVar("N", bound=Node)
@@ -42,7 +42,7 @@ def _visit(s: Stmt, known: Bounds, outside: Vars) -> Stmt:
         case For(var, begin, extent, kind, body, thread):
             cond = None if kind is ForKind.PARALLEL else next(_choices(s, known, outside), None)
             if cond is None:
-                # turns that are written out decide by themselves
+                # iterations that are written out make their choices themselves
                 around = outside if kind is ForKind.UNROLLED else outside | {var}
                 inner = _visit(body, known.in_loop(var, begin, extent), around)
                 return For(var, begin, extent, kind, inner, thread)
@@ -62,7 +62,7 @@ def _visit(s: Stmt, known: Bounds, outside: Vars) -> Stmt:
 
 
 def _choices(loop: For, known: Bounds, outside: Vars) -> Iterator[Expr]:
-    """Conditions that the loop's turns share, of Selects in it that are worth a loop for each side."""
+    """Conditions of Selects in the loop that all iterations share and that are worth a loop for each side."""
     stores = collect(loop, Store)
     if any(_is_update(x) for x in stores):
         return
@@ -75,7 +75,7 @@ def _choices(loop: For, known: Bounds, outside: Vars) -> Iterator[Expr]:
 
 
 def _side(node: N, cond: Expr, holds: bool) -> N:
-    """The statement or value where the condition is known: without the choices that it makes."""
+    """The statement or value where the condition is known, without the Selects that it decides."""
 
     def taken(n: Node) -> Node | None:
         if not isinstance(n, Select) or n.cond is not cond:
@@ -90,7 +90,7 @@ def _is_update(store: Store) -> bool:
 
 
 def _is_worth(value: Expr, cond: Expr, known: Bounds) -> bool:
-    """Whether far less is computed where the choice is made before, and hardly more is written."""
+    """Whether choosing before the loop saves much work and adds little code."""
     sides = (
         Simplifier(known.assuming(cond, holds)).expr(_side(value, cond, holds)) for holds in (True, False)
     )
@@ -101,6 +101,6 @@ def _is_worth(value: Expr, cond: Expr, known: Bounds) -> bool:
 
 
 def _computed(value: Expr) -> int:
-    """Distinct operations and loads; not the arithmetic of indices."""
+    """The number of distinct operations and loads, without the arithmetic of indices."""
     operations = sum(not isinstance(e, Const | Var) for e in evaluated((value,)))
     return operations + len(collect(value, Load))

@@ -2,7 +2,8 @@
 
     for i in vectorized(16): if i < 9: C[i] = A[i]   ──▶  C[0:16] = A[0:16] if mask, mask = ramp(0, 1, 16) < 9
 
-Conditions on the loop variable become masks on the accesses inside. Loops inside stay loops, over vectors.
+Conditions on the loop variable become masks on the accesses inside. Loops inside stay loops, but over
+vectors.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def vectorize(body: Stmt) -> Stmt:
 
 
 def _one_element(loop: For) -> bool:
-    """Whether all lanes of some store write one element.
+    """Whether all lanes of some store write the same element.
 
-    That is so when an axis of extent 1 was split by more: its guard `i < 1` leaves a single lane, and the
-    index became 0. Written out, all other iterations vanish.
+    This happens if an axis of extent 1 is split by a larger factor: its guard `i < 1` leaves a single lane,
+    and the index becomes 0. Written out, all other iterations vanish.
     """
     stores = collect(loop.body, Store)
     return any(not any(loop.var in free_vars(i) for i in s.indices) for s in stores)
@@ -84,7 +85,7 @@ class Vectorizer:
         return broadcast(self.expr(e, mask), self.lanes)
 
     def expr(self, e: Expr, mask: Expr | None) -> Expr:
-        """The expression over the ramp; a scalar where it does not depend on the variable."""
+        """The expression over the ramp, or a scalar if it does not depend on the variable."""
         if not self.moves(e):
             return e
         key = (e, mask)
@@ -117,7 +118,7 @@ class Vectorizer:
                 raise LoweringError(f"vectorize: {type(e).__name__} cannot be made a vector.")
 
     def stmt(self, s: Stmt, mask: Expr | None) -> Stmt:
-        """The statement for all lanes at once; `mask` tells the lanes that take part."""
+        """The statement for all lanes at once; `mask` says which lanes take part."""
         if not self.moves(s) and mask is None:
             return s
         match s:
@@ -148,7 +149,7 @@ class Vectorizer:
             case Let(var, value, body):
                 if not self.moves(value):
                     return Let(var, value, self.stmt(body, mask))
-                # another name: a scalar of this one may stand elsewhere (the last turn of a reduction)
+                # the vector needs its own name: the scalar may exist elsewhere (last step of a reduction)
                 wide_var = Var(f"{var.name}.{self.lanes}", value.dtype.with_lanes(self.lanes))
                 return Let(wide_var, self.wide(value, mask), self._with(var, wide_var).stmt(body, mask))
             case Evaluate(value):
@@ -161,12 +162,12 @@ class Vectorizer:
                 raise LoweringError(f"vectorize: {type(s).__name__} inside a vectorized loop.")
 
     def _with(self, var: Var, wide: Var) -> Vectorizer:
-        """The same, where a scalar Let variable has become a vector one."""
+        """The same vectorizer, where a scalar Let variable has become a vector variable."""
         return _Chained(self, var, wide)
 
 
 class _Chained(Vectorizer):
-    """A vectorizer with vector Let variables."""
+    """A vectorizer in which Let variables have become vectors."""
 
     def __init__(self, outer: Vectorizer, var: Var, wide: Var) -> None:
         super().__init__(outer.var, outer.ramp)

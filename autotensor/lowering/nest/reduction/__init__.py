@@ -1,1 +1,1 @@
-"""How partial results of a divided reduction are kept and joined: by lanes, by threads, by shuffles."""
+"""Keeps and joins the partial results of a divided reduction: by lanes, by threads, by shuffles."""

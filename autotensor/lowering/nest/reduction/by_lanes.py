@@ -1,4 +1,4 @@
-"""Accumulators of a vectorized reduction loop: one element per lane, joined behind the loop.
+"""Accumulators of a vectorized reduction loop: one element for each lane, joined after the loop.
 
     for k1 in vectorized(16):             for k1 in vectorized(16): L[k1] = identity
       for k0: C += f(k0, k1)     ──▶      for k1 in vectorized(16): for k0: L[k1] += f(k0, k1)
@@ -18,12 +18,12 @@ from autotensor.lowering.nest.update import Place, allocated, loaded, store_all
 from autotensor.lowering.passes.join_lanes import lanes_name
 from autotensor.te.dag import StageOp
 
-Loop = tuple[Var, int, ForKind]  # with its extent
+Loop = tuple[Var, int, ForKind]  # variable, extent, kind
 
 
 @dataclass(frozen=True, slots=True)
 class LaneAccumulators:
-    """Accumulators of a stage: `loops` are the spatial loops inside, then the vectorized one."""
+    """The accumulators of a stage. `loops`: the spatial loops inside, and then the vectorized loop."""
 
     op: StageOp
     loops: tuple[Loop, ...]
@@ -34,7 +34,7 @@ class LaneAccumulators:
 
     @property
     def targets(self) -> tuple[Place, ...]:
-        """Where the stage accumulates, per output."""
+        """The buffer and indices where the stage accumulates, for each output."""
         shape = tuple(extent for _, extent, _ in self.loops)
         return tuple(
             (Buffer(lanes_name(b), shape, b.dtype, Scope.LOCAL), self.index) for b in self.op.buffers
@@ -45,7 +45,7 @@ class LaneAccumulators:
         return loaded(self.targets)
 
     def cleared(self) -> Stmt:
-        """All of them set to the identity."""
+        """Sets all accumulators to the identity."""
         assert self.op.combiner is not None
         identity = self.op.combiner.identity
         body = store_all(self.targets, identity)
@@ -58,5 +58,5 @@ class LaneAccumulators:
         return for_range(var, extent, body, kind)
 
     def around(self, body: Stmt) -> Stmt:
-        """The statement in which they exist."""
+        """The statement inside the allocation of the accumulators."""
         return allocated(self.targets, body)

@@ -1,9 +1,9 @@
 """shuffle: joins the partial results of a reduction by exchanging values within warps.
 
-    P = …                                            each thread its own part
+    P = …                                            each thread has its own part
     P += shuffle_xor(P, 16); P += shuffle_xor(P, 8); … P += shuffle_xor(P, 1)
                                                      now all lanes have the sum of their warp
-    if tx % 32 < 1: R[tx // 32] = P                  several warps: one step through shared memory
+    if tx % 32 < 1: R[tx // 32] = P                  several warps need one step through shared memory
     P = 0; if tx % 32 % 4 < 4: P = R[tx % 32 % 4]
     P += shuffle_xor(P, 2); P += shuffle_xor(P, 1)
 
@@ -25,7 +25,7 @@ from autotensor.lowering.nest.reduction.by_threads import Across
 from autotensor.lowering.nest.update import Place, allocated, loaded, store_all, update
 
 LANE_AXIS = "threadIdx.x"
-SHUFFLE = "shuffle_xor"  # takes a value and a mask; gives the value of lane number (own xor mask)
+SHUFFLE = "shuffle_xor"  # takes a value and a mask; returns the value of lane (own lane xor mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class WarpLanes:
 
 
 def warp_lanes(across: Across, block: Mapping[str, int], device: Device) -> WarpLanes | None:
-    """The arrangement in warps of the threads that join their parts; None if they cannot exchange values.
+    """How the threads that join their parts form warps; None if they cannot exchange values.
 
     Rows of threads must be whole warps or divide one, and all threads of the block must take part, because an
     absent lane has no value to give.
@@ -62,7 +62,7 @@ class Shuffled(Across):
 
     @property
     def count(self) -> int:
-        """Number of places in shared memory for a row."""
+        """The number of elements of shared memory for a row."""
         return self.lanes.warps
 
     @property
@@ -71,16 +71,16 @@ class Shuffled(Across):
 
     @property
     def other(self) -> list[Place]:
-        """For each output, the place where a thread keeps the value that it received."""
+        """For each output, the place for the value that a thread receives."""
         return [(Buffer(f"{b.name}.other", (), b.dtype, Scope.LOCAL), ()) for b in self.op.buffers]
 
     def join(self, name: str) -> Stmt:
-        """The statements that join the parts. name: the stage's, used in names of temporary variables."""
+        """The statements that join the parts. name: the stage's name, for names of temporary variables."""
         steps = self._exchanged(name, self.lanes.count)
         if self.lanes.warps > 1:
             assert self.op.combiner is not None
             size = self.lanes.count
-            around = 1 << (self.lanes.warps - 1).bit_length()  # lanes that join the warps' results
+            around = 1 << (self.lanes.warps - 1).bit_length()  # number of lanes that join the warps' results
             lane = self.number % size
             first = If(
                 compare(Cmp.LT, lane, const(1)),
@@ -99,7 +99,7 @@ class Shuffled(Across):
         return self._all(seq(*steps))
 
     def _exchanged(self, name: str, count: int) -> list[Stmt]:
-        """Exchanges after which each of `count` neighbouring lanes has the result of all of them."""
+        """Exchanges after which each of `count` neighbouring lanes has the joined result."""
         assert self.op.combiner is not None
         steps: list[Stmt] = []
         while count > 1:

@@ -7,8 +7,8 @@
                                             if threadIdx.x < 2: …
                                             C = R[0]
 
-Threads along other axes of the block have rows of R to themselves. Barriers come later
-(gpu/barriers.py); gpu/unify.py decides which thread stores C, if several threads see it.
+Threads along other axes of the block have their own rows of R. Barriers are inserted later (gpu/barriers.py).
+gpu/unify.py decides which thread stores C if several threads have it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ThreadLoop:
     extent: int
 
     def check_inside(self, outside: tuple[ThreadLoop, ...], stage: str, leaf: str) -> None:
-        """Raises ScheduleError when fewer threads get here than the loop needs."""
+        """Raises ScheduleError if fewer threads reach the loop than it needs."""
         for other in outside:
             if other.axis == self.axis and other.axis != VTHREAD and other.extent < self.extent:
                 raise ScheduleError(
@@ -53,12 +53,12 @@ class ThreadLoop:
 
 
 def is_private(stage: Stage) -> bool:
-    """Whether each thread has the values of a stage for itself."""
+    """Whether each thread has its own copy of a stage's values."""
     return isinstance(stage.place, At) and stage.scope is not Scope.SHARED
 
 
 def thread_vars(loops: Loops) -> set[Var]:
-    """Variables of a stage's loops that differ between the threads of a block."""
+    """The variables of a stage's loops that differ between the threads of a block."""
     name = loops.stage.name
     found: set[Var] = set()
     for leaf in loops.stage.leaves:
@@ -69,8 +69,10 @@ def thread_vars(loops: Loops) -> set[Var]:
 
 
 def meets(state: State, loops: Loops, depth: int) -> bool:
-    """Whether threads of a block meet in the loops from `depth` on: for a stage in shared memory, or to join
-    partial results."""
+    """Whether threads of a block meet in the loops from `depth` on.
+
+    They meet for a stage in shared memory, or to join partial results.
+    """
     stage = loops.stage
     if not loops.targets and any(_is_joined(a.kind, a.thread) for a in stage.leaves[depth:]):
         return True
@@ -95,7 +97,7 @@ class Across:
     """The partial results of one reduction."""
 
     op: StageOp
-    outside: tuple[ThreadLoop, ...]  # thread loops around it
+    outside: tuple[ThreadLoop, ...]  # thread loops around the reduction
     joining: tuple[ThreadLoop, ...]  # the thread loops of the reduction itself
     loops: tuple[tuple[Var, int], ...]  # spatial loops inside, with their extents
 
@@ -110,30 +112,31 @@ class Across:
 
     @property
     def parts(self) -> tuple[Place, ...]:
-        """Where each thread accumulates, per output."""
+        """The buffer and indices where each thread accumulates, for each output."""
         return Part(self.op.buffers, self.loops).targets
 
     @property
     def rows(self) -> tuple[ThreadLoop, ...]:
-        """Thread loops outside, one per axis: each combination has a row of shared memory."""
-        found = {o.axis: o for o in self.outside if o.axis.startswith("threadIdx")}  # the innermost decides
+        """The thread loops outside, one for each axis; each combination has a row of shared memory."""
+        # the innermost loop counts
+        found = {o.axis: o for o in self.outside if o.axis.startswith("threadIdx")}
         return tuple(found.values())
 
     @property
     def count(self) -> int:
-        """Threads that join their results."""
+        """The number of threads that join their results."""
         return prod(loop.extent for loop in self.joining)
 
     @property
     def number(self) -> Expr:
-        """Which of them a thread is."""
+        """The position of a thread among these threads."""
         total: Expr = const(0)
         for loop in self.joining:
             total = total * loop.extent + loop.var
         return total
 
     def shared(self, at: Expr) -> list[Place]:
-        """Place number `at` in this thread's row, per output."""
+        """Element `at` of this thread's row in shared memory, for each output."""
         shape = (*(row.extent for row in self.rows), self.count)
         index = (*(row.var for row in self.rows), at)
         return [(Buffer(f"{b.name}.across", shape, b.dtype, Scope.SHARED), index) for b in self.op.buffers]
@@ -143,7 +146,7 @@ class Across:
         return loaded(self.shared(const(0)))
 
     def join(self, name: str) -> Stmt:
-        """The parts joined; name: of the stage, for variables in between."""
+        """The statements that join the parts. name: the stage's name, for temporary variables."""
         assert self.op.combiner is not None
         own = self.shared(self.number)
         steps = [self._all(store_all(own, loaded(self.parts)))]
@@ -162,5 +165,5 @@ class Across:
         return body
 
     def around(self, body: Stmt) -> Stmt:
-        """The statement in which the parts and the shared rows exist."""
+        """The statement inside the allocations of the parts and the shared rows."""
         return allocated((*self.shared(const(0)), *self.parts), body)

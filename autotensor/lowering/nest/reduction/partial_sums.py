@@ -1,5 +1,4 @@
-"""apart: the terms that one iteration of a reduction loop adds are summed by themselves, then added to the
-rest.
+"""apart: sums the terms of one iteration of a reduction loop separately, and then adds them to the rest.
 
     C = 0                                  C = 0
     for k0: for k1: for j in tile:         for k0:
@@ -7,10 +6,10 @@ rest.
                                              for k1: for j in tile: P[j] += f(k0, k1, j)
                                              for j in tile: C[j] += P[j]
 
-Long sums lose less to rounding that way (Higham, "The accuracy of floating point summation", SIAM J. Sci.
-Comput. 1993). A register tile P keeps the registers; the values of C wait on the stack while P is summed. The
-pragma `sum_apart` turns this on. It changes nothing inside of a vectorized loop, nor where lanes are summed
-apart anyway (by_lanes.py).
+Long sums lose less to rounding in this way (Higham, "The accuracy of floating point summation", SIAM J. Sci.
+Comput. 1993). A register tile P keeps the registers, and the values of C wait on the stack while P is summed.
+The pragma `sum_apart` turns this on. It changes nothing inside a vectorized loop, or where lanes are summed
+separately anyway (by_lanes.py).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from autotensor.te.tensor import AxisKind
 
 
 def is_apart(stage: Stage, leaf: Axis) -> bool:
-    """Whether the terms that an iteration of the loop adds are to be summed by themselves."""
+    """Whether the terms of an iteration of the loop are summed separately."""
     asked = any(axis == leaf.name and key == "sum_apart" for axis, key, _ in stage.pragmas)
     if not asked or leaf.kind is not AxisKind.REDUCE:
         return False
@@ -40,13 +39,13 @@ def is_apart(stage: Stage, leaf: Axis) -> bool:
 class Part:
     """The accumulators of one iteration."""
 
-    # the buffers that they are added to, one per output: a part may be made of parts
+    # the buffers to which the accumulators are added, one for each output; a part may consist of parts
     wholes: tuple[Buffer, ...]
     loops: tuple[tuple[Var, int], ...]  # with their extents
 
     @property
     def targets(self) -> tuple[Place, ...]:
-        """Where the stage accumulates, per output."""
+        """The buffer and indices where the stage accumulates, for each output."""
         index, shape = tuple(var for var, _ in self.loops), tuple(extent for _, extent in self.loops)
         return tuple((Buffer(f"{b.name}.part", shape, b.dtype, Scope.LOCAL), index) for b in self.wholes)
 
@@ -55,5 +54,5 @@ class Part:
         return loaded(self.targets)
 
     def around(self, body: Stmt) -> Stmt:
-        """The statement in which they exist."""
+        """The statement inside the allocation of the accumulators."""
         return allocated(self.targets, body)

@@ -1,1 +1,1 @@
-"""Which points and terms are computed, and when: skipped, unread, overhanging, prefetched."""
+"""Decides which points and terms are computed, and when: skipped, unread, overhanging, prefetched."""

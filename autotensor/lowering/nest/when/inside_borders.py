@@ -1,12 +1,11 @@
-"""borders: an iteration of a loop along which stages slide tests once whether its rows lie inside all
-borders.
+"""borders: where stages slide along a loop, an iteration tests once whether its rows are inside all borders.
 
     for v: P[v % 3] = select(1 <= v < n - 1, …)     ──▶     for v: if 1 <= v < n - 1: P[v % 3] = …
                                                                    else: P[v % 3] = select(1 <= v < n - 1, …)
 
-The rows of a tile that is computed as a whole lie inside when the tile does, and loops over tiles are cut. A
-loop that keeps the results of its iterations cannot be cut, and without this test every vector of every row
-would be a select.
+If a tile is computed as a whole, its rows lie inside when the tile does, and loops over tiles are cut. A loop
+that keeps the results of its iterations cannot be cut. Without this test, every vector of every row would be
+a select.
 """
 
 from __future__ import annotations
@@ -23,8 +22,11 @@ from autotensor.lowering.nest.loops import Loops
 
 
 def inside_borders(loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt) -> Stmt:
-    """The computation of the stage in an iteration of the loop over `var`: twice where the iteration decides
-    conditions of its Selects, for all values of the stage's variables `own`."""
+    """The computation of the stage in an iteration of the loop over `var`.
+
+    It is written twice if the iteration decides conditions of its Selects, for all values of the variables
+    `own`.
+    """
     values = {a.var: loops.values[a.name] for a in loops.stage.op.all_axes}
     found: dict[Expr, None] = {}
     for select in (s for b in loops.bodies for s in collect(b, Select)):

@@ -1,10 +1,10 @@
-"""Lanes that stick out of an attached stage's box are computed without a guard: only their reads are guarded.
+"""Lanes beyond an attached stage's box are computed without a guard; only their reads are guarded.
 
     for j in vectorized(16):                        for j in vectorized(16):
       if j < 9: acc[j] += a * B[j]        ──▶         acc[j] += a * (B[j] if j < 9)
 
-The buffer has room for whole vectors and such lanes have no reader. A guard around an accumulator would make
-every update a blend.
+The buffer has room for whole vectors, and these lanes have no reader. A guard around an accumulator would
+turn every update into a blend.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotensor.te.tensor import AxisKind
 
 
 def rows_of_vectors(stage: Stage, leaf: str) -> bool:
-    """Whether a loop is the inner part of the axis along which the stage's private buffer runs."""
+    """Whether a loop is the inner part of the axis along which the rows of the stage's private buffer run."""
     inner = stage.storage[0][-1:] if stage.storage is not None else tuple(a.name for a in stage.op.axes[-1:])
     return isinstance(stage.place, At) and any(
         isinstance(r, Split) and r.parent in inner and r.children[-1] == leaf and len(r.children) == 2
@@ -35,9 +35,9 @@ def rows_of_vectors(stage: Stage, leaf: str) -> bool:
 def guard_loads(
     stage: Stage, lane: Var, conditions: Sequence[Expr], body: Stmt, own: Collection[Buffer]
 ) -> Stmt | None:
-    """The body of a vectorized loop with the conditions on its loads; None where they must stand outside.
+    """The body of a vectorized loop with the conditions on its loads; None if they must be outside.
 
-    own: buffers that the stage writes.
+    own: the buffers that the stage writes.
     """
     concerned = frozenset[Var]().union(*(free_vars(c) for c in conditions))
     sums = {leaf_var(stage.name, a.name) for a in stage.leaves if a.kind is AxisKind.REDUCE}

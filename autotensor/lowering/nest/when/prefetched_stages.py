@@ -1,4 +1,4 @@
-"""ahead: stages that are computed turns before the loop that reads them gets there (`double_buffer`).
+"""ahead: computes stages some iterations before the loop reads them (`double_buffer`).
 
 for k:                         S[0] = f(0)
   S[k % 2] = f(k)     ──▶      for k:
@@ -21,7 +21,7 @@ from autotensor.schedule.state import Stage
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """One stage and the statement that computes its box for a turn of the loop over `var`."""
+    """One stage, and the statement that computes its box for an iteration of the loop over `var`."""
 
     stage: Stage
     body: Stmt
@@ -30,28 +30,28 @@ class Ahead:
     lets: tuple[tuple[Var, Expr], ...]  # variables that follow from `var`
 
     def of_turn(self, turn: Expr) -> Stmt:
-        """The box of another turn."""
+        """The box of another iteration."""
         values: dict[Var, Expr] = {self.var: turn}
         for name, value in self.lets:
             values[name] = substitute(value, values)
         return substitute(self.body, values)
 
     def box(self, turn: int) -> Stmt:
-        """The box of a turn that no turn before it can compute; nothing for most turns."""
+        """The box of an iteration that no earlier iteration can compute; nothing for most iterations."""
         return self.of_turn(const(turn)) if turn < min(self.stage.turns - 1, self.extent) else NOTHING
 
     def within(self) -> Stmt:
-        """The box that each turn computes for a later one."""
+        """The box that each iteration computes for a later one."""
         later = self.var + (self.stage.turns - 1)
         return If(compare(Cmp.LT, later, const(self.extent)), self.of_turn(later))
 
 
 def before(ahead: Sequence[Ahead], copies: bool) -> Stmt:
-    """The copies that have to be under way when the loop begins.
+    """The copies that must be under way when the loop begins.
 
-    copies: in groups, should the boxes be copied asynchronously. There is one group for each turn that
-    `within` leaves outstanding and one more, so that the box of turn n is in group n or an earlier one; boxes
-    that some stages fetch further ahead are in the last.
+    copies: makes groups of the boxes, in case they are copied asynchronously. There is one group for each
+    iteration that `within` leaves outstanding, and one more. So the box of iteration n is in group n or an
+    earlier group. Boxes that some stages fetch further ahead are in the last group.
     """
     boxes = max(a.stage.turns for a in ahead) - 1
     groups = _outstanding(ahead) + 1
@@ -64,13 +64,13 @@ def before(ahead: Sequence[Ahead], copies: bool) -> Stmt:
 
 
 def within(ahead: Sequence[Ahead], copies: bool) -> tuple[Stmt, Stmt]:
-    """The beginning of a turn of the loop: a wait for its own boxes, and the boxes of later turns."""
+    """The beginning of an iteration of the loop: a wait for its boxes, and the boxes of later iterations."""
     later = seq(*(a.within() for a in ahead))
     return (Await(_outstanding(ahead)), seq(later, Commit())) if copies else (NOTHING, later)
 
 
 def _outstanding(ahead: Sequence[Ahead]) -> int:
-    """Groups that may still be on their way while a turn computes."""
+    """The number of groups that may still be under way while an iteration computes."""
     return min(a.stage.turns for a in ahead) - 2
 
 
@@ -79,7 +79,7 @@ def is_ahead(stage: Stage) -> bool:
 
 
 def check_ahead(stage: Stage, host: Stage, leaf: Axis, beside: Sequence[Stage]) -> None:
-    """Raises ScheduleError when a stage cannot be computed ahead of the host's loop."""
+    """Raises ScheduleError if a stage cannot be computed ahead of the host's loop."""
     if leaf.mark is not Mark.SERIAL:
         raise ScheduleError(
             f"double_buffer: loop {leaf.name!r} of {host.name!r} is {leaf.mark.value}; its turns do not "

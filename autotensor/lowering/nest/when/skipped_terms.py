@@ -1,4 +1,4 @@
-"""skip: terms of a reduction that a Select makes neutral are left out instead of added.
+"""skip: leaves out the terms of a reduction that a Select makes neutral, instead of adding them.
 
     C += select(c, x, 0) * w            ──▶     if c: C += x * w
     C = max(C, select(c, x, -inf))      ──▶     if c: C = max(C, x)
@@ -6,12 +6,12 @@
     C[j*16 + l] += select(k <= j*16 + l, x, 0)
             ──▶     if k <= j*16 + 15: C[j*16 + l] += select(k <= j*16 + l, x, 0)    l: lanes
 
-Zero padding that was inlined into a convolution has this form. Guards on kernel axes then cost one test per
-row of the kernel, or nothing where loops are cut or written out. The multiplications by zero are saved. The
-terms `0 * w` are left out: where w is infinite or NaN the sum differs, as it does in every library that skips
-padding. The pragma `skip_zeros` turns it on: 1 takes conditions that are the same for all lanes, 2 all. With
-1, a condition on which lanes differ is tested for the whole tile at once: terms that no lane adds are left
-out, and the choice between lanes stays.
+Zero padding that was inlined into a convolution has this form. Guards on kernel axes then cost one test for
+each row of the kernel, or nothing if loops are cut or written out. The multiplications by zero are saved. The
+terms `0 * w` are left out: if w is infinite or NaN, the sum differs, as in every library that skips padding.
+The pragma `skip_zeros` turns this on: with 1, for conditions that are the same for all lanes; with 2, for all
+conditions. With 1, a condition that differs between lanes is tested for the whole tile at once: terms that no
+lane adds are left out, and the choice between lanes stays.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Exprs = tuple[Expr, ...]
 
 
 def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Interval]) -> tuple[Exprs, Exprs]:
-    """Conditions over loop variables without which a stage adds nothing, and its bodies where they hold.
+    """The conditions over loop variables without which a stage adds nothing, and its bodies under them.
 
-    values: the op's axes over loop variables. Points outside of the stage's domain, which are never read,
-    count as adding nothing. Without the pragma there are no conditions, and the bodies are the op's own.
+    values: the op's axes over loop variables. Points outside the stage's domain are never read, so they count
+    as adding nothing. Without the pragma, there are no conditions, and the bodies are the op's own.
     """
     op = stage.op
     asked = max((int(value) for _, key, value in stage.pragmas if key == "skip_zeros"), default=0)
@@ -76,15 +76,15 @@ def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Inte
 
 
 def neutral_terms(body: Expr, combiner: Combiner, usable: Callable[[Expr], bool]) -> tuple[Exprs, Expr]:
-    """Conditions without which the body changes nothing, and the body where they hold.
+    """The conditions without which the body changes nothing, and the body under them.
 
-    usable: whether a condition may become a guard; the others stay in their Selects.
+    usable: whether a condition may become a guard; other conditions stay in their Selects.
     """
     conditions: list[Expr] = []
     identity = combiner.identity[0]
 
     def under(e: Expr, neutral: Callable[[Expr], bool]) -> Expr:
-        """The expression under the conditions that were found. neutral: whether a value adds nothing."""
+        """The expression under the conditions found so far. neutral: whether a value adds nothing."""
         match e:
             case Select(cond, then, otherwise) if neutral(otherwise):
                 inner = under(then, neutral)
@@ -109,7 +109,7 @@ def neutral_terms(body: Expr, combiner: Combiner, usable: Callable[[Expr], bool]
 
 
 def _plain(cond: Expr) -> bool:
-    """Reads nothing from memory."""
+    """Whether the condition reads nothing from memory."""
     return not contains(cond, Load)
 
 

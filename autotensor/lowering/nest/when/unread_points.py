@@ -1,10 +1,10 @@
-"""needs: points of a stage that no reader lets through a Select need not be computed.
+"""needs: leaves out points of a stage if a Select in each reader hides them.
 
     C = max_j select(j <= i, S[j, i], -inf)      ──▶     if j <= i: S[j, i] = …
 
-The condition is over the stage's own axes. Every read of the stage is in a branch of a Select under it, or is
-at a point of the reader that is not needed itself. Points that are left out keep the previous contents of
-memory, and the Select drops them. The pragma `skip_unread` turns it on.
+The condition is over the stage's own axes. Every read of the stage is in a branch of a Select under this
+condition, or is at a point of the reader that is not needed itself. Points that are left out keep the
+previous contents of memory, and the Select drops these. The pragma `skip_unread` turns this on.
 
     C = select(harm[] == 0, P[i, j], E[i, j])            ──▶     if not harm[] == 0: E[i, j] = …
 
@@ -26,15 +26,15 @@ Exprs = tuple[Expr, ...]
 
 
 def needed(state: State, stage: Stage) -> Exprs:
-    """Conditions over a stage's axes: only where they hold are its values used. () without the pragma."""
+    """Conditions over a stage's axes; its values are used only where they hold. () without the pragma."""
     return tuple(c for c in _common(state, stage) if not is_data(c)) if _asked(stage) else ()
 
 
 def wanted_at_all(state: State, stage: Stage) -> Exprs:
-    """Conditions on data: only if they hold is the stage computed at all.
+    """Conditions on data; the stage is computed only if they hold.
 
-    () unless the stage, or one inside it, has the pragma. () also for a stage inside another one's loops,
-    where they would be tested in every iteration.
+    () unless the stage, or a stage inside it, has the pragma. () also for a stage inside another stage's
+    loops, where the conditions would be tested in every iteration.
     """
     if not isinstance(stage.place, Root) or not any(map(_asked, (stage, *state.attached(stage.name)))):
         return ()
@@ -47,7 +47,7 @@ def _asked(stage: Stage) -> bool:
 
 
 def _is_before(state: State, stage: Stage, cond: Expr) -> bool:
-    """Whether a condition is the same at all points, and of inputs or of stages that are computed before."""
+    """Whether a condition is the same at all points, and reads only inputs or earlier stages."""
     producers = [state.producer(load.buffer) for load in collect(cond, Load)]
     front = state.names[: state.names.index(stage.name)]
     there = (p is None or (isinstance(p.place, Root) and p.name in front) for p in producers)
@@ -75,11 +75,12 @@ def _common(state: State, stage: Stage) -> Exprs:
 
 
 def _implied(conditions: Iterable[Expr]) -> Exprs:
-    """The conditions, with comparisons as `<` or `<=`; after each `a < b` also the weaker `a <= b`."""
+    """The conditions, with comparisons as `<` or `<=`, and after each `a < b` also the weaker `a <= b`."""
     found: dict[Expr, None] = {}
     for c in conditions:
         match c:
-            case Unary(Neg.NOT, Compare(Cmp.LE | Cmp.LT as op, a, b)) if a.dtype.is_int:  # a NaN fails both
+            # with a NaN, neither comparison holds
+            case Unary(Neg.NOT, Compare(Cmp.LE | Cmp.LT as op, a, b)) if a.dtype.is_int:
                 c = Compare(Cmp.LT if op is Cmp.LE else Cmp.LE, b, a)
         found |= dict.fromkeys(e for e in (c, _or_equal(c)) if e is not None)
     return tuple(found)
@@ -90,9 +91,9 @@ def _or_equal(c: Expr) -> Expr | None:
 
 
 def _axes_read(stage: Stage, reader: Stage, read: Read) -> Mapping[Var, Expr] | None:
-    """The stage's axes by the reader's variables that index them.
+    """The reader's variables that index the stage → the stage's axes.
 
-    None where an index is not a plain variable, or where the value read is part of an address.
+    None if an index is not a plain variable, or if the value read is part of an address.
     """
     if any(any_node(i, lambda n: n is read.load) for load in reader.op.loads() for i in load.indices):
         return None
