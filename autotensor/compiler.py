@@ -88,8 +88,8 @@ def compile_state(
     """The artifact of a state; `trace` is only kept as text.
 
     program: the state's lowered program, if there is one already.
-    texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
-    build.
+    texts: keep every stage's text (nest, ir, asm), for people; the assembly takes about a quarter of the
+    build's time.
     """
     if program is None:
         program = lower(state, target, hook=_dump_hook(name))

@@ -1,12 +1,12 @@
-"""Workload and target → the best trace that is known, and where it comes from.
+"""Finds the best known trace for a workload and a target, and says where it comes from.
 
 Order: the tuning log (this machine's verified rows only), the schedules that come with the package for this
 class of machines (`schedules/shipped.py`), the rules' default. The log gives the winner of the task's last
-race, because the trial with the least of many noisy medians was lucky as well as fast. A challenger must be
-faster than the default by more than the noise of their race. On a tie the default stays, so that a tuned
-kernel is never slower than an untuned one. A row of another machine is never taken; `Resolved.note` says when
-the log has one. A workload with run-time extents takes the best trace for its greatest extents, if this trace
-can be lowered with symbols.
+race, not the trial with the smallest median: of many noisy medians, the smallest is partly luck. A challenger
+must be faster than the default by more than the noise of their race. On a tie the default stays, so that a
+tuned kernel is never slower than an untuned one. A row of another machine is never taken; `Resolved.note`
+says when the log has one. A workload with run-time extents takes the best trace for its greatest extents, if
+this trace can be lowered with symbols.
 
 Rows are compared by the median of their samples, or by another metric. The log keeps the samples, and the
 reader chooses the metric. Races inside a model are kept as ratios. Only the median of ratios is meaningful,
@@ -34,7 +34,7 @@ from tuning_db.records import Standing, TrialRecord, distinct_traces
 
 LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by so much
 LEAST_GAIN_APART = 0.03  # the same share for times that were not measured side by side
-IN_MODEL = "model"  # residency of samples of a race in a model: the other kernels leave the caches like this
+IN_MODEL = "model"  # residency of a race in a model: the caches hold what its other kernels left
 
 
 DEFAULT = "default"  # `made_by` of the trace that rules make without measuring
@@ -166,7 +166,7 @@ def _raced(
     standing = store.standing(*task) if order and metric is median_s else None
     if standing is None or standing.trial is None:
         return order
-    return sorted(order, key=lambda r: r.id != standing.trial)  # first the winner that was decided then
+    return sorted(order, key=lambda r: r.id != standing.trial)  # the recorded winner comes first
 
 
 def _default_of(rows: Iterable[TrialRecord]) -> str:
@@ -231,7 +231,7 @@ def relative_time(challenger: TrialRecord, default: TrialRecord, metric: Metric 
 
 
 def gain(default_s: float, tuned_s: float, default: str = "") -> str:
-    """Compares two times that were taken side by side, in words. `default` names the owner of the first time.
+    """Compares two times that were taken side by side, in words. default: a name for the first of the two.
 
     >>> gain(2.0, 1.0), gain(1.0, 0.998), gain(1.0, 1.1), gain(3.0, 2.0, "the default")
     ('2.00 times as fast', 'as fast, within the noise', '10.0 % slower', '1.50 times as fast as the default')

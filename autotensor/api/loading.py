@@ -1,4 +1,4 @@
-"""Saved kernels and models. NumPy and llvmlite are all that loading and running need."""
+"""Saved kernels and models. To load and run them, only NumPy and llvmlite are needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A comparison of two runs, commits or machines of a log, task by task, by all their samples.
 
-    a   the trial that run A came to   1.00 1.01 1.00 …  ┐
-    b   the trial that run B came to   1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
+    a   the final trial of run A       1.00 1.01 1.00 …  ┐
+    b   the final trial of run B       1.03 1.05 1.03 …  ┴▶ b / a: 1.030, surely 1.024 … 1.041 ──▶ slower
 
 The two trials were timed at different times. So each sample is divided by the time of the reference kernel
 that was timed next to it, and the machine's load, which affects both, cancels. Then every sample of one trial
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     FASTER = "faster"
     EVEN = "even"  # they surely differ by less than `at_least`
-    UNSURE = "unsure"  # the samples do not tell
+    UNSURE = "unsure"  # the samples do not decide
     SAME_CODE = "same code"  # object code of the same bytes
     UNLIKE = "unlike"  # the caches held different data while the two were timed
 
@@ -83,7 +83,7 @@ def compare(store: TrialStore, a: str, b: str, at_least: float = AT_LEAST) -> tu
 def regressions(
     store: TrialStore, a: str | None = None, b: str | None = None, at_least: float = AT_LEAST
 ) -> tuple[TaskComparison, ...]:
-    """The tasks of which `b` is surely slower than `a`, by more than `at_least` of the time.
+    """The tasks in which `b` is surely slower than `a`, by more than `at_least` of the time.
 
     Without names, compares the newest commit that measured anything with the commit before it; gives nothing
     if there is only one commit.

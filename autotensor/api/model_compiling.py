@@ -43,7 +43,7 @@ def compile_model(
 
     A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
     trials > 0) for all shapes that it takes. If its extents have no upper bound, it is compiled again when a
-    call needs a wider range, or else for each set of shapes that is called.
+    call needs a wider range; or, if one program cannot serve a range, for each set of shapes.
 
     trials: at most so many schedules are measured first; 0 takes the best schedules of the tuning log, and
     default schedules for the other tasks. effort: "quick", "normal" or "full", as in `tune`. target, db: as

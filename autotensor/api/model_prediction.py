@@ -1,7 +1,7 @@
 """Compares the sum of the tuner's times over all tasks with the time of one inference of the linked model.
 
 Σ weight × seconds of a task (tuner) ──▶ predicted      one inference ──▶ measured
-more than 10 % apart: the tasks whose kernels take another time inside the model than the tuner said
+If both differ by more than 10 %, `disagreement` names the tasks whose kernels take another time in the model.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ from autotensor.search.run import TuningRun
 from tuning_db import TrialStore
 
 SAVE_EVERY_S = 20.0  # least time between two writes while tuning: linking ResNet-50 takes a second
-SAVING_SHARE = 0.05  # greatest share of the search's time for writing such files
+SAVING_SHARE = 0.05  # greatest share of the search's time for these writes
 ROUNDS = (3, 15)  # least and greatest number of inferences of each model in the last race
 INSIDE_ROUNDS = (3, 7)  # inferences that are timed kernel by kernel: 3 before the search, 7 after it
 IN_MODEL_SHARE = 0.1  # share of the deadline for races of schedules inside the model
 LOCKED = "the lock has all choices"
-CAUTION = 1.3  # factor on the duration of the first link
+CAUTION = 1.3  # factor on estimated durations
 WAIT_SHARE = 0.1  # share of the deadline for waiting, before the search, while others time something
 KEPT_LINK_BYTES = 256 << 20  # the first link is kept up to this size; a larger model is linked a second time
 COMPILE_S = 0.1  # to compile a winner's kernel at the end; most were compiled for earlier files
@@ -74,7 +74,7 @@ COMPILE_S = 0.1  # to compile a winner's kernel at the end; most were compiled f
 
 @dataclass(frozen=True)
 class ModelReport(ShownInNotebooks):
-    """The result of tuning a model. Latencies are medians in seconds, measured interleaved at the end."""
+    """The result of tuning a model. Latencies are medians in seconds, measured alternately at the end."""
 
     tuning: TuneReport
     module: Function
@@ -319,7 +319,7 @@ class _TunedModel:
         """Seconds that the end needs: compiling the winners, linking, a short race, writing the file."""
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
-        files = 0 if self.path is None else 3  # one before each race, one for the defaults if they win
+        files = 0 if self.path is None else 3  # a file before each race, and one for the defaults if they win
         links = (1 if self.default_link else 2) + min(files, 1)
         steps = links * c.link + files * c.save + c.first + races
         return CAUTION * (steps + COMPILE_S * len(self.plan.tasks))
@@ -397,8 +397,8 @@ class _TunedModel:
         return chosen
 
     def _race(self, *contestants: Artifact) -> tuple[list[Function], list[float]]:
-        """Modules and median seconds of one inference of each, timed alternately, as long as there is
-        time."""
+        """The modules, and the median seconds of one inference of each. They are timed alternately, while
+        there is time."""
         modules = [open_artifact(a, threads=self.plan.target.num_cores) for a in contestants]
         arrays = sample_inputs(modules[0].args, contestants[0].index_range)
         left = self.until.less(CAUTION * (self.costs.save + self.costs.load + 8 * self.costs.run))

@@ -147,8 +147,8 @@ class OpenModel(ByShape):
 
     @property
     def _kept(self) -> Module:
-        """The modules to save or bind: the program with the widest range, or all programs for one set of
-        shapes."""
+        """The module to save or bind: the program with the widest range, or else all programs for one set of
+        shapes each."""
         return self._programs[-1] if self._programs else ByShape(tuple(self._members.values()))
 
     def bind(self, **constants: Array) -> Any:

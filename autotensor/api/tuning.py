@@ -55,7 +55,7 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
         seeds=run.seeds,
         residency=run.residency,
         peak_flops=None if target.is_gpu else rates.peak(target.num_cores),
-        asm=not target.is_gpu or target.kind == "cuda",  # CUDA: registers, spills, by ptxas
+        asm=not target.is_gpu or target.kind == "cuda",  # for CUDA, ptxas reports registers and spills
         build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
     )
     raced = until.less(loop.RACE_S + run.options.means.race_s)  # results that come later could not be raced

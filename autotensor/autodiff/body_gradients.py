@@ -8,7 +8,7 @@ merged, so derivatives share them); the operator's own result is the forward nod
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
 others     the result is a function of one term (reducer_gradients.py), so `prod` is right with terms of 0
-scans      a backward recurrence gives the adjoints of all steps (scan_gradients.py); then steps are stages
+scans      a backward recurrence gives the adjoints of all steps (scan_gradients.py), then as for stages
 """
 
 from __future__ import annotations

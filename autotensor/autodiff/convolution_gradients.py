@@ -4,9 +4,9 @@
     dw[kh, kw, ci, c]   = sum_{n, h, w} x[n, h*sh + kh*dh, w*sw + kw*dw, ci] * g[n, h, w, c]
     db[c]               = sum_{n, h, w} g[n, h, w, c]
 
-The gradient of the weights is summed with channels last, so that vectors run along the channels. Then it is
-transposed to the weights' own order [c, ci, kh, kw]; it is small. Other cases (groups, dilation, one or three
-dimensions) are derived from the operator's body.
+The gradient of the weights is summed with channels last, so that vectors run along the channels. The small
+result is then transposed to the weights' own order [c, ci, kh, kw]. Other cases (groups, dilation, one or
+three dimensions) are derived from the operator's body.
 """
 
 from __future__ import annotations

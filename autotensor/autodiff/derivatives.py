@@ -86,7 +86,7 @@ def _add(into: Guarded, conditions: Conditions, value: Expr) -> None:
 
 
 def _parents_first(body: Expr) -> list[Expr]:
-    """Nodes between the body and the elements it reads, every node after all that use it."""
+    """Nodes between the body and the elements it reads. Each node comes after all nodes that use it."""
     reaches: dict[Expr, bool] = {}
     order: list[Expr] = []
     stack: list[tuple[Expr, bool]] = [(body, False)]
@@ -215,7 +215,7 @@ def _slopes(name: str, args: tuple[Expr, ...], value: Expr) -> tuple[Expr | None
     zero = const(0, value.dtype)
     match name:
         case "pow":
-            # x**0 is 1 everywhere, also at 0; the slope in the exponent exists for positive bases only.
+            # x**0 is 1 everywhere, also at 0; the exponent has a slope for positive bases only.
             base = select(b.equal(zero), zero, b * call("pow", a, b - 1))
             return base, select(a > 0, value * call("log", a), zero)
         case "atan2":

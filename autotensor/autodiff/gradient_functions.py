@@ -46,11 +46,11 @@ class Placeholders:
         return self.made[buffer]
 
     def read(self, e: Expr) -> Expr:
-        """The expression over placeholders."""
+        """The expression with placeholders in place of buffers."""
         return transform(e, self.load)
 
     def load(self, node: object) -> Expr | None:
-        """A load of a buffer over its placeholder; None for anything else."""
+        """The same load of the buffer's placeholder; None for a node that does not load a buffer."""
         if isinstance(node, Load) and isinstance(node.buffer, Buffer):
             return Load(self.of(node.buffer), node.indices, node.mask)
         return None
@@ -88,7 +88,7 @@ def adjoint_function(name: str, stage: StageOp, load: Load, guarded: Guarded) ->
 def function_over(
     name: str, shape: Sequence[int], body: Callable[..., Expr], axes: Sequence[str] = ()
 ) -> Reading:
-    """A function whose body is written over buffers: `body(*indices)` may load from any."""
+    """A function whose body is written with buffers: `body(*indices)` may load from any buffer."""
     reads = Placeholders()
     names = tuple(axes) or tuple(f"i{n}" for n in range(len(shape)))
     return _made(name, reads, shape, lambda *i: reads.read(body(*i)), names)

@@ -77,7 +77,7 @@ def _bias_add(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 
 def unbroadcast(g: GraphNode, x: GraphNode) -> GraphNode:
-    """`g`, whose shape x was broadcast to, summed to the shape of x and cast to the type of x."""
+    """`g` summed to the shape of x and cast to the type of x; x was broadcast to the shape of `g`."""
     lead = g.ndim - x.ndim
     axes = (
         *range(lead),

@@ -5,11 +5,11 @@
         h  = (b0 - kh) // 2        where (b0 - kh) % 2 == 0 and 0 <= h < H
         kh remains: the adjoint of x[b0, b1] is a sum over kh
 
-Every dimension of the tensor gives one equation. If its axes are the digits of a number (4*i + j, j below 4),
-it is solved for all of them. Otherwise it is solved for the longest axis, because the axes that remain are
-summed over. An equation that cannot be solved (indices from memory, two equations for one axis) becomes a
-condition `index == b`. So any access can be inverted. If all axes of an affine access are solved, its inverse
-is a gather, without a sum.
+Every dimension of the tensor gives one equation. If the axes in an equation are the digits of a number
+(4*i + j, j below 4), the equation is solved for all of them. Otherwise it is solved for the longest axis,
+because the axes that remain are summed over. An equation that cannot be solved (indices from memory, two
+equations for one axis) becomes a condition `index == b`. So any access can be inverted. If all axes of an
+affine access are solved, its inverse is a gather, without a sum.
 """
 
 from __future__ import annotations

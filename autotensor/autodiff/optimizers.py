@@ -169,7 +169,7 @@ class Adam:
 
 
 def _elementwise(name: str, formula: Callable[..., Any], first: GraphNode, *others: GraphNode) -> GraphNode:
-    """A te function of one stage over the shape of `first`. Other scalars apply to all elements."""
+    """A te function of one stage over the shape of `first`. The others may be scalars, for all elements."""
 
     def compute(*xs: Tensor) -> Tensor:
         return stage(xs[0].shape, lambda *i: formula(*(x[i] if x.ndim else x[()] for x in xs)), name)

@@ -76,7 +76,7 @@ def _add(adjoint: dict[GraphNode, GraphNode], node: GraphNode, part: GraphNode) 
 
 
 def _depending(order: Sequence[GraphNode], wanted: Sequence[GraphNode]) -> set[GraphNode]:
-    """Float nodes that depend on one of `wanted`, itself included."""
+    """The nodes `wanted`, and the float nodes that depend on one of them."""
     live: set[GraphNode] = set(wanted)
     for node in order:
         if isinstance(node, Apply) and node.dtype.is_float and any(x in live for x in node.inputs):

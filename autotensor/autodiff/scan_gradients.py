@@ -65,7 +65,7 @@ class Scan:
 
     @property
     def distances(self) -> tuple[int, ...]:
-        """The numbers of steps that steps read back, sorted."""
+        """All numbers of steps that a step reads back, sorted."""
         found = {self.distance(x) for s in (*self.steps, *self.updates) for x in s.loads()}
         return tuple(sorted(d for d in found if d))
 

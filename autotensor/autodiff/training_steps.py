@@ -31,7 +31,7 @@ class TrainingGraph:
     updates: Mapping[str, str]  # output → input, by name
     start: Mapping[str, Array]  # first values of parameters and of the optimiser's state, by input
     parameters: Mapping[str, Parameter]  # by input
-    results: int  # outputs that are not updates
+    results: int  # number of outputs that are not updates
     trade_off: TradeOff | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(n: int, one: str, more: str = "") -> str:
-    """`one` for 1, else `more`: with an s, unless another plural is given.
+    """The number with `one` if it is 1, else with `more`. Without `more`, the plural is `one` with an s.
 
     >>> counted(1, "trial"), counted(12, "trial"), counted(0, "index", "indices")
     ('1 trial', '12 trials', '0 indices')

@@ -69,7 +69,7 @@ class DType:
         return self.with_lanes(1)
 
     def holds(self, other: DType) -> bool:
-        """Whether this type can hold every value of the other type. False for a float and an integer.
+        """Whether this type can hold every value of the other type; False between a float and an integer.
 
         >>> int32.holds(uint8), uint32.holds(int8), float32.holds(bfloat16)
         (True, False, True)
@@ -127,7 +127,7 @@ def dtype_of(x: DType | str | np.dtype[Any] | type) -> DType:
     >>> str(dtype_of("float32")), str(dtype_of(np.int8))
     ('float32', 'int8')
 
-    Raises TensorError for a type that is not supported, and for anything else.
+    Raises TensorError for a type that is not supported, and for an object that is not a type.
     """
     if isinstance(x, DType):
         return x

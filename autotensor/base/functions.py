@@ -148,7 +148,7 @@ FUNCTIONS = {
     "fmod": Function("Remainder of a / b with the sign of a.", np.fmod, arity=2),
     "floordiv": Function("Quotient of floats, rounded down.", np.floor_divide, arity=2),
     "floormod": Function("Remainder of floats with the sign of the divisor.", np.remainder, arity=2),
-    # the value as memory would hold it: no multiply-add contains its rounding
+    # rounds as a store to memory would: no multiply-add fuses a product in it with an addition outside
     "rounded": Function("x itself, rounded to its type: a product in it joins no multiply-add.", np.positive),
 }
 

@@ -29,7 +29,7 @@ class TargetPlugin:
     target: Callable[[Sequence[str]], Any]  # options ("-name=value", …) → Target
     compile: Callable[..., Any]  # (Program, Target, *, name, asm, cache) → Artifact: a `codegen.Backend`
     open: Callable[[Any, int | None], Any]  # (Artifact, threads) → runtime.Hosted, or a similar object
-    passes: frozenset[str] = frozenset({"simplify nest"})  # of lowering's table; what comes later is left out
+    passes: frozenset[str] = frozenset({"simplify nest"})  # names of the lowering passes that run
     # the primitives that it supports: "parallel", "vectorize", "unroll", "bind", "shared memory", "store_at"
     honours: frozenset[str] = frozenset()
     intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared_intrinsics.Declared

@@ -69,7 +69,7 @@ def find(name: str, store: TrialStore | None) -> Found:
 
 
 def no_trial(number: int) -> InputError:
-    """The error of a number that no trial has."""
+    """The error for a number that no trial has."""
     return InputError(
         f"the log has no trial {number}.", fix="`autotensor explain TASK` lists a task's fastest ones."
     )

@@ -218,7 +218,7 @@ class Log:
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the fields of each group in place of the group, in order, as Typer needs it."""
+    """The verb with options as Typer needs them: each group is replaced by its fields, in order."""
     hints = get_type_hints(verb, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     options: list[Parameter] = []

@@ -64,7 +64,7 @@ def _width(widths: Sequence[int]) -> int:
 def _least(is_text: bool, head: str, cells: Sequence[str]) -> int:
     """The least width of a column: heads are folded at spaces, texts anywhere, numbers never."""
     longest = max(map(len, cells), default=0)
-    texts = max(LEAST_TEXT, -(-longest // (MOST_LINES - 1)))  # lines end at spaces, so none is full
+    texts = max(LEAST_TEXT, -(-longest // (MOST_LINES - 1)))  # lines end at spaces, so they are not full
     return max(min(longest, texts) if is_text else longest, *map(len, head.split()), 1)
 
 

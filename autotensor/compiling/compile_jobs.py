@@ -1,4 +1,4 @@
-"""Jobs done on all cores: this process takes them from the front of the list, children from its end.
+"""Does jobs on all cores: this process takes them from the front of the list, children from the end.
 
     k0 k1 k2 …        … k17 k18        jobs whose results are cached are not in it
     └─▶ this process      child ◀─┘
@@ -33,7 +33,7 @@ from autotensor.te.workload import Workload
 
 WORKER = "autotensor.compiling.compile_worker"
 JOBS_EACH = 4  # least number of jobs for each process: a child starts in the time of three or four jobs
-MOST_CHILDREN = 15  # each takes 150 MB
+MOST_CHILDREN = 15  # each child takes 150 MB
 TIMEOUT_S = 600.0
 
 
@@ -115,7 +115,7 @@ class _Helpers:
         with self._changed:
             self._left.clear()
         for child in self._children:
-            child.stop()  # it may not have begun yet
+            child.stop()  # also ends a child that has not begun
         for thread in self._threads:
             thread.join()
 

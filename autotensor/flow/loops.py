@@ -3,10 +3,11 @@
     v0 ──body──▶ v1 ──body──▶ v2 = result         forward: the values at the beginning of every turn are kept
     a0 ◀─slope── a1 ◀─slope── a2 = dy/dresult     backward: each turn's body is differentiated at its values
 
-In the graph after a loop, the loop's results are leaves. So a derivative is made in three parts: first by
-these leaves, then through the loop with arrays, then by the loop's initial values, back to earlier loops. A
-value that a body reads from outside gets the sum over all turns. One program serves all turns of one shape.
-It computes the turn's forward pass again, so that a turn needs memory only for the loop's variables.
+In the graph after a loop, the loop's results are leaves. So a derivative is made in three parts. The first
+part goes back to these leaves, the second part goes through the loop with arrays, and the third part goes
+from the loop's initial values back to earlier loops. A value that a body reads from outside gets the sum over
+all turns. One program serves all turns of one shape. It computes the turn's forward pass again, so that a
+turn needs memory only for the loop's variables.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from autotensor.flow.nodes import Array, Node
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import GraphNode, Input, topological
 
-if TYPE_CHECKING:  # that module imports this one
+if TYPE_CHECKING:  # flow_to_graph imports this module
     from autotensor.flow.flow_to_graph import Lowering
 
 

@@ -152,7 +152,7 @@ class Operation(Node):
 
 
 class Effect(Node):
-    """An action of a run that is no computation. Its value is None, unless a subclass says otherwise."""
+    """An action of a run that computes nothing. Its value is None, unless a subclass says otherwise."""
 
 
 def inferred(what: str, lower: Lower, inputs: Sequence[Node]) -> Spec:

@@ -114,7 +114,7 @@ def square(x: Any) -> Node:
 
 
 def where(condition: Any, a: Any, b: Any) -> Node:
-    """a where the condition holds, else b. Both sides are computed."""
+    """a where the condition holds, else b. Both sides are in the program; `cond` computes only one."""
     return operation("where", condition, *alike(a, b))
 
 

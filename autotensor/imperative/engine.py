@@ -35,7 +35,7 @@ defined: weakref.WeakKeyDictionary[GraphNode, GraphNode] = weakref.WeakKeyDictio
 _owners: weakref.WeakKeyDictionary[GraphNode, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 # Dictionaries, because they keep an order: the order of a set would give each turn of a loop another program.
 _pending: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()
-_roots: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()  # their losses
+_roots: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()  # losses of pending ones
 
 _programs: dict[Target | None, Programs] = {}
 _target: ContextVar[Target | None] = ContextVar("autotensor_imperative_target", default=None)

@@ -26,7 +26,7 @@ mm = matmul
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where the condition holds, else b. Both are computed, so it can be traced."""
+    """a where the condition holds, else b. Both sides are in the program, so it can be traced."""
     return apply("where", condition, a, b)
 
 

@@ -35,7 +35,7 @@ class Trace:
     def __init__(self, name: str) -> None:
         self.name = name
         self.made: weakref.WeakSet[Tensor] = weakref.WeakSet()  # tensors made by the function
-        self.outside: dict[Tensor, GraphNode] = {}  # tensor from outside → its node then
+        self.outside: dict[Tensor, GraphNode] = {}  # tensor from outside → its node when it was read
 
     def read(self, t: Tensor) -> None:
         """Notes a tensor from outside."""

@@ -34,8 +34,8 @@ CHOICES = {"-overlap": ("no", "yes"), "-write-back": ("behind", "inside")}
 
 def target(options: Sequence[str]) -> Target:
     """The target of the options `-overlap=yes` (copies run while the matrix unit works), `-write-back=inside`
-    (results are copied back inside the loop before), `-inp-buffer=BYTES` and `-acc-buffer=BYTES`. Raises
-    TargetError for other options."""
+    (a copy of results to memory moves into the loop before it), `-inp-buffer=BYTES` and `-acc-buffer=BYTES`.
+    Raises TargetError for other options."""
     chosen = dict(DEFAULTS)
     for option in options:
         name, _, value = option.partition("=")

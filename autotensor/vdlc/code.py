@@ -39,7 +39,7 @@ def intrinsics() -> Mapping[str, Declared]:
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A box of a buffer: for each dimension a constant, loops by their steps, and an extent."""
+    """A box of a buffer: for each dimension a constant, the step of each loop, and an extent."""
 
     buffer: str
     box: tuple[tuple[int, dict[str, int], int], ...]

@@ -21,7 +21,7 @@ class Agreement:
     cosine: float  # NaN if a value is not finite; the same holds for the next two
     max_abs: float  # the largest difference
     snr_db: float  # 10 log10(Σ right² / Σ difference²); infinite if the tensors are equal
-    top1: float | None = None  # share of rows whose greatest elements have one index; None: no classes
+    top1: float | None = None  # share of rows whose greatest elements agree in index; None: no classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,20 +39,20 @@ class Compared:
     """One tensor of both models."""
 
     name: str  # name in the model in floats
-    op: str  # the operator that makes it there
+    op: str  # the operator that makes it in this model
     shape: tuple[int, ...]  # shape in one batch
     agreement: Agreement  # over all batches
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A quantised model against its model in floats."""
+    """The comparison of a quantised model with its model in floats."""
 
     layers: tuple[Compared, ...]  # in the order of the model in floats
     alone: tuple[str, ...]  # products of the model in floats without a counterpart in the quantised model
     results: tuple[Compared, ...]  # results of both models, each run as a whole
     batches: int
-    float_s: float  # median for one batch
+    float_s: float  # median time of one batch
     quantised_s: float
     speedup: float  # median ratio of the times in one turn, float / quantised
 

@@ -60,7 +60,7 @@ class Layers:
     products: tuple[Layer, ...]  # in the model's order
     quantised: Mapping[str, str]  # name ─▶ value in floats
     made: Mapping[str, str]  # name of every result of a node ─▶ the operator
-    clipped: Mapping[str, str]  # name ─▶ result of a Relu or Clip, its only reader
+    clipped: Mapping[str, str]  # name ─▶ result of the Relu or Clip that is its only reader
     model: Loaded  # a DequantizeLinear is added for every quantised tensor without one
 
     def value(self, name: str) -> str | None:
@@ -142,7 +142,7 @@ def by_name(floats: Layers, quantised: Layers) -> dict[Layer, str]:
 def by_order(
     floats: Sequence[Layer], quantised: Sequence[Layer], shapes: tuple[Shapes, Shapes]
 ) -> dict[Layer, str]:
-    """Pairs products whose names do not match: the longest runs of equal kinds and shapes.
+    """Pairs products whose names do not match, along the longest runs of equal kinds and shapes.
 
     shapes: the shapes of each file's values.
     """

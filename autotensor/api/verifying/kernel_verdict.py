@@ -26,7 +26,7 @@ def judged(
     outputs: Mapping[str, Array],
     exact: Mapping[str, Array],
 ) -> Verdict:
-    """The worst of a kernel's results, by the rules of the search."""
+    """The verdict on the worst of a kernel's results, by the rules of the search."""
     own = None if step.trace is None else _algorithm_tolerance(step)
     bounds = output_bounds(step.workload.dag, own)
     worst = Verdict(0.0, 0.0)
@@ -74,7 +74,7 @@ def _swing(dag: ComputeDAG, arrays: Mapping[str, Array], exact: Mapping[str, Arr
 
 
 def _nearest(got: Array, want: Array, far: Array) -> Array:
-    """The value nearest to a result within the allowed swing around the expected one."""
+    """The value that is nearest to the result and within the allowed swing around the expected value."""
     with np.errstate(all="ignore"):
         moved = want + np.clip(got.astype(np.float64) - want, -far, far)
     return np.where(np.isfinite(moved), moved, want)

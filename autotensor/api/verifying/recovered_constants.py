@@ -84,8 +84,8 @@ def _numbered(op: StageOp, name: str, numbers: Array) -> Array:
 
 
 def prepared_dag(state: State) -> ComputeDAG:
-    """The stages that the kernel computes from prepared arrays: the schedule's stages without the constant
-    ones."""
+    """The stages that the kernel computes from prepared arrays: the schedule's stages except the constant
+    stages."""
     constant = state.constant_stages()
     ops = [s.op for s in state.live() if s.name not in constant]
     made = {b for op in ops for b in op.buffers}

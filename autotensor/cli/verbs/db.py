@@ -1,4 +1,4 @@
-"""`autotensor db VERB`: read a tuning log, move trials between logs, check a log; shipped schedules."""
+"""`autotensor db VERB`: reads, merges and checks tuning logs; exports and lists the shipped schedules."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def _rates(db: str | None, threads: int | None, again: bool, told: Told) -> dict
 def _kept_rates(
     db: str | None, target: Target, again: bool, teams: Sequence[int] | None
 ) -> dict[str, dict[str, Any]]:
-    """The log's rates; measured first if the log has none, or only provisional ones."""
+    """The log's rates. They are measured first if the log has none, or only provisional ones."""
     from autotensor.api.log import open_log
     from autotensor.base.machine import host_machine
     from autotensor.search.machine.calibration import calibrated
