@@ -1,4 +1,4 @@
-"""The search's parts by name: ours, and those that other packages bring (docs/extend.md).
+"""The search's parts by name: our own parts, and parts of other packages (docs/extend.md).
 
 A part is imported when it is first used.
 """
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
     from autotensor.search.score.cost_model import CostModel
 
-# seed, and the target for which it may begin with the model that is shipped (None: it begins with nothing)
+# Arguments: the seed, and the target. The model may begin with the model that is shipped for this target
+# (None: it begins with nothing).
 ModelFactory = Callable[[int, Target | None], "CostModel"]
 
 

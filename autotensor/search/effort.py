@@ -1,12 +1,12 @@
-"""How long to search, in a person's words: what `quick`, `normal` and `full` stand for.
+"""How long to search, in words: the meaning of `quick`, `normal` and `full`.
 
     quick    the heaviest tasks, two batches each, a minute at most
-    normal   every task, until a batch promises too little of the whole
-    full     every task, until its space, the machine's limit or the search's confidence ends it
+    normal   every task, until a batch promises to save too little of the whole time
+    full     every task, until its space or the machine's limit is reached, or the search is confident
 
-One idea says when it is enough: the *expected gain* of a task's next batch, as a share of the whole time (of
-a model: of one inference). `--until-gain-below` sets that share directly. The number of trials is a ceiling
-above all of it.
+One number decides when to stop: the *expected gain* of a task's next batch, as a share of the whole time (for
+a model, the time of one inference). `--until-gain-below` sets this share directly. The number of trials is a
+ceiling for all efforts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from dataclasses import dataclass
 class Effort:
     """The limits of one effort."""
 
-    coverage: float  # share of the whole time; the lightest tasks beyond it are not tuned
-    batches: int | None  # most batches of one task
+    # share of the whole time that the tuned tasks cover; the lightest tasks beyond it are not tuned
+    coverage: float
+    batches: int | None  # most batches of one task; None: no limit
     least_gain: float  # share of the whole time that a batch must promise to save
     race_s: float  # seconds of timing in one final race; building and checking are extra
-    limit_s: float | None  # seconds of the whole run, if no deadline is given
+    limit_s: float | None  # seconds of the whole run, if no deadline is given; None: no limit
 
 
 EFFORTS = {
     "quick": Effort(coverage=0.9, batches=2, least_gain=0.01, race_s=0.5, limit_s=60.0),
-    # Each of ResNet-50's 24 tasks has about 4 % of the time: 0.05 % of the whole is about 1 % of a task's own
-    # time.
+    # ResNet-50 has 24 tasks, each with about 4 % of the time. So 0.05 % of the whole time is about 1 % of the
+    # time of one task.
     "normal": Effort(coverage=1.0, batches=None, least_gain=0.0005, race_s=1.0, limit_s=None),
     "full": Effort(coverage=1.0, batches=None, least_gain=0.0, race_s=3.0, limit_s=None),
 }

@@ -11,7 +11,7 @@ from autotensor.search.task import Candidate, Task
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
-    """A batch of one task was measured. `seconds` has None for failures, whose reasons are in `statuses`."""
+    """A batch of one task was measured. `seconds` has None for failures; `statuses` has their reasons."""
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -36,7 +36,7 @@ class Improved:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """A task gets no more trials, and why."""
+    """A task gets no more trials; `reason` says why."""
 
     task: Task
     reason: str
@@ -51,14 +51,14 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Another process works on the same run; this process continues when the other has ended."""
+    """Another process works on the same run. This process continues when the other one has ended."""
 
     other: str  # a readable name of the other process
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """A task's best candidates and its default were measured again together; the times are of that race."""
+    """A task's best candidates and its default were measured again together. The times are from this race."""
 
     task: Task
     seconds: float  # the winner's time

@@ -1,9 +1,9 @@
-"""A cost model's features of every trial, and the trial's outcome, as one table.
+"""A table with the outcome of every trial and the features that a cost model sees.
 
     rows of the log ──by workload and sketch──▶ populations ──prior, features──▶ Arrow batches
 
-The features are those of today's rules and prior: a trial whose sketch they do not make any more is left out.
-The prior uses the rates of the trial's machine in the log.
+The features come from today's rules and prior. A trial is left out if today's rules no longer make its
+sketch. The prior uses the rates that the log has for the trial's machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OUTCOME = (
 )
 NEEDED = ("sketch", "decisions")
 PRIOR = "prior_s"
-ROWS = 100_000  # rows that are read at once: describing a sketch costs as much for one row as for hundreds
+ROWS = 100_000  # rows that are read at once: describing a sketch takes as long for one row as for hundreds
 
 
 def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None = None) -> Frame:
@@ -83,7 +83,7 @@ def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.
 def _alike(
     trials: list[dict[str, Any]], space: _Space
 ) -> Iterator[tuple[tuple[str, str, str, str], list[dict[str, Any]]]]:
-    """Trials of one sketch on machines with equal rates, which are described together."""
+    """Trials of one sketch on machines with equal rates. They are described together."""
 
     def place(t: dict[str, Any]) -> tuple[str, str, str, str]:
         return t["workload"], t["target"], t["sketch"] or "", space.rates_of(t["machine"], t["target"])
@@ -105,7 +105,7 @@ class _Space:
         self.rates_of = lru_cache(maxsize=256)(self._rates_of)
 
     def _sketches(self, workload: str, target: str) -> Mapping[str, tuple[Sketch, Any, Target]]:
-        """Today's sketches of a task by their hashes; none of a task that this version cannot read."""
+        """Today's sketches of a task, by their hashes; empty for a task that this version cannot read."""
         try:
             known = self.texts[workload]
             task = Task(
@@ -118,7 +118,7 @@ class _Space:
         return {s.hash: (s, structure(s, dag), task.target) for s in made}
 
     def _rates_of(self, machine: str, target: str) -> str:
-        """Names the rates of a machine; "" for a target that this version cannot read."""
+        """A name for the rates of a machine; "" for a target that this version cannot read."""
         try:
             return repr(self.rates(machine, Target.from_json(self.targets[target])))
         except (AutotensorError, ValueError, KeyError, TypeError):
@@ -127,7 +127,7 @@ class _Space:
     def described(
         self, workload: str, target: str, machine: str, sketch: str, trials: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Columns of the trials of one sketch; {} if today's rules do not make it."""
+        """Columns of the trials of one sketch; {} if today's rules do not make the sketch."""
         known = self.sketches(workload, target).get(sketch)
         if known is None:
             return {}
@@ -144,7 +144,7 @@ class _Space:
 
 
 def _row(sketch: Sketch, decisions: Mapping[str, Sequence[int]]) -> Ints | None:
-    """Option numbers of decisions; None where an option is not there any more."""
+    """Decisions as indices of options; None if an option no longer exists."""
     found = []
     for hole in sketch.holes:
         numbers = _numbers(hole.options)

@@ -1,13 +1,13 @@
-"""The final race: a task's best candidates and its default, measured again together before anything is used.
+"""The final race: a task's best candidates and its default are measured again together before use.
 
     trials of this run ──top 5──┐
     the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ a session of the log
     the default ────────────────┘
 
-The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared. The
-winner is chosen where it is used (`resolve.race_order`), by the latest race, which may be one inside a model.
-Nothing is measured when every contestant has been in a race. A fleet repeats the race on another machine of
-its class; both are kept, and where they differ it is said.
+The smallest of a hundred noisy medians was lucky as well as fast. Only times of one race may be compared. The
+winner is chosen when it is needed (`resolve.race_order`), by the latest race, which may be a race inside a
+model. If every contestant has already been in a race, nothing is measured. A fleet repeats the race on
+another machine of its class. Both races are kept, and a warning says if their winners differ.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from autotensor.search.task import Task
 from tuning_db import RACES, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
-CHALLENGERS = 5  # contestants besides the default; of 200 trials a dozen are as fast as the best within noise
+# contestants besides the default: of 200 trials, about a dozen are as fast as the best within the noise
+CHALLENGERS = 5
 TIMING_S = 1.0  # seconds of timing in one race; building and checking take about as long
 LEAST_SAMPLE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The outcome of a race; the winner is the default unless a challenger was faster beyond the noise."""
+    """The outcome of a race. The winner is the default, unless a challenger was faster beyond the noise."""
 
     winner: TrialRecord
     seconds: float
@@ -50,8 +51,8 @@ def final_race(
     timing_s: float = TIMING_S,
     metric: Metric = median_s,
 ) -> Final | None:
-    """Races a task's best candidates, unless they were already raced. None if there is nothing to choose
-    from."""
+    """Races a task's best candidates, unless they have been raced before. Returns None if there is only one
+    candidate to choose."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
     mine = journal.store.trials(*place[:2], session=journal.session.id)
     known = known_best(journal.store, place, default_hash, metric)
@@ -84,18 +85,18 @@ def final_race(
 def repeated(
     task: Task, traces: Sequence[Trace], repeat: int, measurer: Measurer
 ) -> Sequence[MeasureResult] | None:
-    """The race held again by a measurer that has another machine for it; None without one."""
+    """The results of the same race on another machine, if the measurer has one; else None."""
     ask = getattr(measurer, "elsewhere", None)
     asked = None if ask is None else ask(task.workload, traces, repeat)
     try:
         return None if asked is None else asked.result()
-    except MeasureError as error:  # the first race stands
+    except MeasureError as error:  # the first race remains valid
         log.warn(f"the final race of {task.label} was not repeated: {error.what}")
         return None
 
 
 def warn_if_differing(task: Task, first: Sequence[TrialRecord], again: Sequence[TrialRecord]) -> None:
-    """Says so when two machines of a class disagree about who won."""
+    """Warns if two machines of a class have different winners."""
     if first and again and first[0].trace_hash != again[0].trace_hash:
         log.warn(
             f"two machines of a class disagree about {task.label}: trace {first[0].trace_hash[:8]} won on "
@@ -112,8 +113,9 @@ def met(
     store: TrialStore,
     metric: Metric,
 ) -> frozenset[str]:
-    """The traces, among these, that need not race again: those of the task's last race on a machine. With the
-    median as metric those of any race, because a trace that is missing from the last race had lost before."""
+    """The given traces that need not race again: those of the task's last race on a machine. If the
+    metric is the median, those of any race count, because a trace that is missing from the last race had lost
+    an earlier one."""
     if metric is not median_s:
         return frozenset(r.trace_hash for r in last)
     return store.met(workload_key, target_key, machine, asked, RACES)
@@ -122,8 +124,8 @@ def met(
 def known_best(
     store: TrialStore, place: tuple[str, str, str], default_hash: str, metric: Metric
 ) -> Sequence[TrialRecord]:
-    """The log's best trials. With a metric other than the median, also the winner of the last race, which is
-    best by medians."""
+    """The log's best trials. If the metric is not the median, the winner of the last race is added, because
+    that race was decided by medians."""
     best = best_by(metric, store, place)
     if metric is median_s:
         return best
@@ -136,8 +138,8 @@ def entrants(
     known: Sequence[TrialRecord],
     metric: Metric = median_s,
 ) -> tuple[TrialRecord, ...]:
-    """The verified trials that are raced: the best of a run's trials of a task, its default, the best of the
-    log."""
+    """The verified trials that are raced: the best of a run's trials of a task, the task's default, and the
+    best trials of the log."""
     mine = sorted((t for t in run if t.verified), key=lambda t: (metric(t), t.id or 0))
     return distinct_traces(
         (*contestants(mine, default_hash, CHALLENGERS + 1), *known), CHALLENGERS + 1 + len(known)

@@ -1,9 +1,9 @@
-"""The same command again: a run that the log holds whole is read, not repeated.
+"""The same command again: if the log has the complete run, it is read and not repeated.
 
-    tasks, options ──session of this run, ended for good──▶ rows and last races ──▶ TuneReport
-                   └─ anything is open, new or other than then ──▶ None: search
+    tasks, options ──session of this run, ended with nothing left to do──▶ rows and last races ──▶ TuneReport
+                   └─ anything is open, new or different ──▶ None: search
 
-The report is the same as the search would give after measuring nothing, but no tuner is built.
+The report is the same as the search would give if it measured nothing, but no tuner is built.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def known_run(
 ) -> TuneReport | None:
     """The report of a run with nothing left to do; None if something is left.
 
-    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
-    code: as in `TuningRun`.
+    defaults: the hash of the rules' default trace for each workload key. A task whose rules have changed
+    counts as new. code: as in `TuningRun`.
     """
     began = time.monotonic()
     merged = merge(tasks)
@@ -65,7 +65,7 @@ def known_run(
 def _ended(
     tasks: Sequence[Task], options: TuneOptions, store: TrialStore, residency: str, code: str
 ) -> Session | None:
-    """The session of this run if it ended for good."""
+    """The session of this run, if it ended with nothing left to do."""
     if options.fresh:
         return None
     target = tasks[0].target
@@ -84,7 +84,7 @@ def _report(
     reason: str,
     metric: Metric,
 ) -> TaskReport | None:
-    """The report of a task; None when something is left to do."""
+    """The report of a task; None if something is left to do."""
     if not rows:
         left = reason == EFFORT_SPENT
         return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
@@ -95,7 +95,7 @@ def _report(
     several = len(entered) > 1
     raced = last_race(metric, journal.store, place) if several else ()
     open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
-    if several and open_:  # the last race was among others
+    if several and open_:  # the last race had other contestants
         open_ -= met(raced, open_, *place, journal.store, metric)
     if default is None or (several and open_):
         return None

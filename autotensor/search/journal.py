@@ -1,6 +1,6 @@
-"""Between the search and the log: results become trial records, records become measured candidates.
+"""Between the search and the log: results become trial records, and records become measured candidates.
 
-A run is one session. Its races are in another (`races.py`).
+A run is one session. Its races are in another session (`races.py`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ from tuning_db.records import Sketch as SketchRecord
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
-MOST_LAUNCHES = 3  # launches of a candidate; after so many it is assumed to be the one that ends the run
-ALL_FINISHED = "all tasks are finished"  # reason for ending with trials left
+# launches of a candidate without a result; after so many, the candidate is assumed to end the run
+MOST_LAUNCHES = 3
+ALL_FINISHED = "all tasks are finished"  # reason for ending while trials are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,20 @@ class Proposed:
 
 @dataclass(slots=True)
 class Journal:
-    """Writes one session of one machine. Every verb is one transaction."""
+    """Writes one session of one machine. Every method is one transaction."""
 
     store: TrialStore
     session: Session
     environment: str
     seeds: tuple[int, ...]
     residency: str
-    ended_before: str = ""  # why the continued run ended, if it ended
-    witness: Witness = NOBODY  # this process
-    _texts: set[str] = field(default_factory=set)  # hashes of sketches that it wrote
-    _others: dict[Who, Witness] = field(default_factory=dict)  # that it wrote to the log
+    ended_before: str = ""  # why the continued run ended before, if it ended
+    witness: Witness = NOBODY  # the host and code of this process
+    _texts: set[str] = field(default_factory=set)  # hashes of the sketches that this journal has written
+    # other measuring processes that this journal has written to the log
+    _others: dict[Who, Witness] = field(default_factory=dict)
     races: Races = field(init=False)
-    repeats: Races = field(init=False)  # the same races, held once more on other machines of the class
+    repeats: Races = field(init=False)  # the same races, repeated on other machines of the class
 
     def __post_init__(self) -> None:
         s = self.session
@@ -119,7 +121,7 @@ class Journal:
     def finish(
         self, batches: Sequence[Proposed], results: Sequence[Sequence[MeasureResult]]
     ) -> list[list[TrialRecord]]:
-        """Stores measured batches; gives the trials of each."""
+        """Stores measured batches. Returns the trials of each batch."""
         rows = [
             [self._record(b.task, b.index, c, r) for c, r in zip(b.candidates, found, strict=True)]
             for b, found in zip(batches, results, strict=True)
@@ -132,8 +134,8 @@ class Journal:
         self.store.drop_intents(self.session.id, [c.trace_hash for c in candidates])
 
     def bury(self) -> int:
-        """Stores candidates that were launched MOST_LAUNCHES times and never finished as aborted, so that
-        they are not launched again. Gives their number."""
+        """Stores as aborted the candidates that were launched MOST_LAUNCHES times and never finished, so that
+        they are not launched again. Returns their number."""
         dead = [i for i in self.store.open_intents(self.session.id) if i.attempts >= MOST_LAUNCHES]
         return self.store.add_trials([self._buried(i) for i in dead])
 
@@ -157,9 +159,9 @@ class Journal:
     def race(
         self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult], repeated: bool = False
     ) -> tuple[TrialRecord, ...]:
-        """Stores the times of trials that were measured again, side by side; gives the stored records.
+        """Stores the times of trials that were measured again, side by side. Returns the stored records.
 
-        repeated: the race was held before, on another machine of the class.
+        repeated: this is the second time that the race is held, on another machine of the class.
         """
         return (self.repeats if repeated else self.races).add(
             replace(
@@ -186,7 +188,7 @@ class Journal:
         self.repeats.end(reason)
 
     def _witness(self, r: MeasureResult) -> Witness:
-        """The process that measured; if it is not this one, it is added to the log."""
+        """The host and code of the process that measured. Another process is added to the log."""
         if r.who is None:
             return self.witness
         if r.who not in self._others:
@@ -235,12 +237,12 @@ class Journal:
 
 @contextmanager
 def opened_journal(run: TuningRun, key: str, rates: Rates) -> Iterator[Journal]:
-    """The session of a run key, ours inside the block: the earlier one continued, or a new one.
+    """The session of a run key, leased inside the block: a new session, or the earlier one, continued.
 
-    Its options record whether the rates behind the prior were measured or guessed.
+    Its options record whether the rates of the prior were measured or guessed.
 
-    If another process works on the run, this one waits for it as long as there is time. Raises WorkedOn if
-    the other is still at work then.
+    If another process works on the run, this process waits for it as long as there is time. Raises WorkedOn
+    if the other process has not ended by then.
     """
     store, options = run.store, run.options
     environment = store.ensure_environment(environment_versions())
@@ -288,16 +290,16 @@ def what_is_asked(run: TuningRun, key: str) -> Run:
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
-    """A run's key, from tasks, target, options and seed; the number of trials is not part of it."""
+    """The key of a run, from tasks, target, options and seed. The number of trials is not part of it."""
     weights = sorted((t.workload.key, t.weight) for t in tasks)
     text = json.dumps([weights, target_key, sorted(options.items()), seed])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s) -> int:
-    """Hands earlier trials to a tuner, as one round; gives the number of trials that it could use.
+    """Gives earlier trials to a tuner as one round. Returns the number of trials that the tuner could use.
 
-    Rows of sketches that this version's rules do not generate are skipped.
+    Rows are skipped if this version's rules do not make their sketches.
     """
     candidates = [tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by) for row in rows]
     told = [(c, figure_of(row, metric)) for c, row in zip(candidates, rows, strict=True) if c is not None]

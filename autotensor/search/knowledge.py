@@ -1,10 +1,10 @@
-"""The knowledge of a run: the log's trials of this machine and target when the run began.
+"""The knowledge of a run: the trials of this machine and target that the log had when the run began.
 
     log ──▶ Knowledge ──teach──▶ cost model           every row: the error of the prior
                       └─seeds──▶ first candidates     the best rows of the nearest workloads (`transfer.py`)
 
 Only trials measured before the run began count. So a run that was killed and continues has the same
-knowledge, whatever else was measured in between, and proposes the same candidates.
+knowledge, whatever was measured in between, and proposes the same candidates.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from schedules.prior.rates import Rates, as_timed
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-MOST_ROWS = 4000  # at most so many rows, the newest
+MOST_ROWS = 4000  # the newest rows are used, at most so many
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Workloads with verified trials of them."""
+    """Workloads with their verified trials."""
 
     found: Sequence[tuple[Workload, Sequence[TrialRecord]]]
 
@@ -49,7 +49,7 @@ class Knowledge:
         known: Sequence[Policy] = (),
         metric: Metric = median_s,
     ) -> int:
-        """Teaches the model all rows; gives the number of usable rows. known: tuners with sketches."""
+        """Teaches the model all rows. Returns the number of usable rows. known: tuners with sketches."""
         mine = {t.task.workload.key: t for t in known}
         taught = 0
         for workload, rows in self.found:
@@ -59,7 +59,7 @@ class Knowledge:
 
 
 def recall(journal: Journal, target: Target) -> Knowledge:
-    """The log's trials of this machine and target when the journal's run began."""
+    """The trials of this machine and target that the log had when the journal's run began."""
     mine = journal.session
     return known_trials(journal.store, target, mine.machine, before=mine.started, without=mine.id)
 

@@ -1,11 +1,11 @@
-"""A cost model's rows of one workload from the log, kept on disk: describing thousands of trials takes long.
+"""A cost model's rows of one workload, kept on disk: describing thousands of trials of the log takes long.
 
     rows of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
           └─ the same rows, rates and sources as before ──────────────────▲ read
 
-A lesson holds the rows that the model would have been given; the model is fitted as if there were no lesson.
-Its key holds the trials and their times: a new trial of the workload makes a new lesson, those of other
-workloads leave it as it is.
+A lesson holds the rows that the model would get without it, so the model is fitted in the same way. The
+lesson's key contains the trials and their times. So a new trial of the workload makes a new lesson, and
+trials of other workloads do not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class Lesson:
-    """A cost model that only remembers what it was taught: features, prior and seconds of trials."""
+    """A cost model that only records the rows that it gets: features, prior and seconds of trials."""
 
     learns = True
     parts: list[tuple[Floats, Floats, Floats]] = field(default_factory=list)
@@ -68,7 +68,7 @@ def teach(
     metric: Metric,
     known: Policy | None = None,
 ) -> int:
-    """Teaches a model the trials of a workload; gives the number of usable trials. known: the tuners whose
+    """Teaches a model the trials of a workload. Returns the number of usable trials. known: a tuner whose
     sketches are used."""
     cache = default_cache()
     sketches = None if known is None else known.sketches
@@ -95,5 +95,5 @@ def teach(
 
 
 def _facts(rows: Sequence[TrialRecord], metric: Metric) -> str:
-    """The facts of the trials on which a lesson depends."""
+    """The facts of the trials that a lesson depends on."""
     return " ".join(f"{r.session} {r.trace_hash} {figure_of(r, metric)!r}" for r in rows)

@@ -1,15 +1,15 @@
-"""A tuning run: tasks in, best schedules out. The only place that ties proposer, measurer and log together.
+"""A tuning run: tasks in, best schedules out. Only this module connects proposer, measurer and log.
 
     choose task ─▶ tuner.ask ─▶ journal.begin ─▶ submit ─▶ journal.finish ─▶ tuner.tell ─▶ …
          └─ no more trials for this task ─▶ final race: its best and its default, side by side
 
 A measurer may work on batches of several tasks at once (`flights`). Their results reach the tuners in the
-order in which the batches were submitted, whichever is ready first. So the next batch depends on results
-only, never on clocks.
+order in which the batches were submitted, in whatever order they are ready. So the next batch depends only on
+results, never on clocks.
 
 The log stores every trial before the search learns from it. A run that was killed reads its rounds back from
-the log, in their order, and then continues as if it had not been killed. The last rounds, which may have been
-in flight together, are put in flight again, with their answers ready.
+the log, in their order, and then continues as if it had not been killed. The last rounds may have been in
+flight together. They are put in flight again, with their answers ready.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ from schedules.generate import generate
 from schedules.prior.rates import Rates
 from tuning_db.records import TrialRecord
 
-RACE_S = 0.8  # rough seconds of a final race besides its timing
-RACES_SHARE = 0.2  # greatest share of the deadline that is kept for the final races
-# in a fleet: batches of a task that are proposed at once, at most; and rounds of a task that remain, at least
+RACE_S = 0.8  # rough seconds of a final race without its timing
+RACES_SHARE = 0.2  # largest share of the deadline that is kept for the final races
+# in a fleet: the most batches of a task that are proposed at once; and the fewest rounds that a task keeps
 MOST_TOGETHER, LEAST_ROUNDS = 4, 8
-LEAST_RACE_S = 0.2  # least seconds of timing: a shorter race decides nothing
+LEAST_RACE_S = 0.2  # least seconds of timing, because a shorter race decides nothing
 
 
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
-    If another process works on the same run, this one waits and continues where the other ended. A task whose
-    reference cannot be built or run is left out, and its report says why. Raises MeasureError when all tasks
-    are left out, InputError for an unusable cost model or policy.
+    If another process works on the same run, this one waits, and continues where the other ended. A task
+    whose reference cannot be built or run is left out, and its report says why. Raises MeasureError when all
+    tasks are left out, and InputError for an unusable cost model or policy.
     """
     rates = replace(rates, warm_weights=run.residency == "hot")
     loop = _Loop(run, measurer, rates)
@@ -115,14 +115,14 @@ class _Loop:
         self.model = made_model(options.model, options.seed, target if self.warm else None)
         identity = key_options(options, target, asked.residency, asked.code)
         self.key = run_key(merged, target.key(), identity, options.seed)
-        self.journal: Journal  # while it runs
+        self.journal: Journal  # exists while the loop runs
         self.runs = [self._course(t) for t in merged]
         self.trials = 0
-        self.late = False  # the deadline is too near for another batch
+        self.late = False  # whether the deadline is too near for another batch
         self.depth = batches_at_once(measurer)
         if hasattr(self.model, "rows_in_flight"):
             self.model.rows_in_flight = options.batch * min(self.depth, len(merged) * self._together())
-        self.flights: Flights  # while it runs
+        self.flights: Flights  # exists while the loop runs
         self.landed = 0.0  # time.perf_counter when the last results reached their tuner
         self.pace = Pace()
         self._leave_light()
@@ -136,7 +136,7 @@ class _Loop:
         return Course(task, tuner, bound_s, bound_s if holds else 0.0)
 
     def _tuner(self, task: Task) -> Policy:
-        """The proposer of a task; it begins with the tuned records that come with the package."""
+        """The proposer of a task. It begins with the tuned records that are shipped with the package."""
         sketches: tuple[Sketch, ...] = generate(task.workload.dag, task.target)
         seeds: tuple[Candidate, ...] = ()
         if self.warm:
@@ -146,7 +146,7 @@ class _Loop:
         return tuner
 
     def _leave_light(self) -> None:
-        """Ends the tasks that the effort leaves out: together they take a small share of the model's time."""
+        """Ends the tasks that the effort leaves out. Together they take a small share of the model's time."""
         expected = [(r.expected_s(), r) for r in self.runs]
         left_s = (1.0 - self.options.means.coverage) * sum(s for s, _ in expected)
         for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest task is never left out
@@ -183,7 +183,7 @@ class _Loop:
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
 
     def _recall(self) -> None:
-        """Teaches the model the log's trials; each task begins with candidates that were fast elsewhere."""
+        """Teaches the model the log's trials. Tasks begin with candidates that were fast elsewhere."""
         target = self.runs[0].task.target
         known = recall(self.journal, target)
         known.teach(self.model, target, self.rates, [r.tuner for r in self.runs], self.metric)
@@ -205,7 +205,7 @@ class _Loop:
         return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
 
     def _reason(self, run: Course) -> str:
-        """The reason why a task gets no more trials; "" while it may have some."""
+        """The reason why a task gets no more trials; "" while it may get some."""
         batches = self.options.means.batches
         if not run.ended and batches is not None and run.batches >= batches:
             return BATCHES_SPENT
@@ -214,14 +214,14 @@ class _Loop:
     def _why_finished(self) -> str:
         """The reason why no task is left."""
         reasons = {self._reason(r) for r in self.runs}
-        if FINISHED_BEFORE in reasons:  # finished by this effort only: a greater effort continues
+        if FINISHED_BEFORE in reasons:  # this effort has finished the task; a greater effort would continue
             return self.journal.ended_before
         if reasons & {COVERED, BATCHES_SPENT}:
             return EFFORT_SPENT
         return too_little(self.options.least_gain) if TOO_LITTLE in reasons else ALL_FINISHED
 
     def _least_s(self) -> float:
-        """The least seconds that the next batch must be expected to save; negative: no task ends for this
+        """The least seconds that the next batch must be expected to save. If negative, no task ends for this
         reason."""
         if not self.options.patience:
             return -1.0
@@ -237,7 +237,7 @@ class _Loop:
             self._launch(run)
 
     def _next(self) -> Course | None:
-        """The task whose batch is submitted next; None while enough are in flight, or no task is open."""
+        """The task whose batch is submitted next; None if enough are in flight, or no task is open."""
         if self.late or len(self.flights) >= self.depth or self._trials_left() <= 0:
             return None
         open_ = [r for r in self.runs if not self._flies(r) and not self._reason(r)]
@@ -265,9 +265,9 @@ class _Loop:
     # -- one batch ------------------------------------------------------------------------------------------
 
     def _batch_size(self, run: Course) -> int:
-        """The batch size of the options; fewer when the deadline is near, 0 when it is too near.
+        """The batch size of the options; a smaller one when the deadline is near, and 0 when it is too near.
 
-        The first batch is at most an equal share of the budget, so that every task times its default.
+        The first batch gets at most an equal share of the budget, so that every task can time its default.
         """
         most = self.options.batch * self._together()
         if not run.batches:
@@ -277,7 +277,8 @@ class _Loop:
         return self.pace.fitting(first=not run.batches, left_s=left_s, wanted=wanted)
 
     def _together(self) -> int:
-        """Batches of a task that are proposed at once, so that a fleet of many workers has enough of them."""
+        """The number of a task's batches that are proposed at once, so that all workers of a fleet have
+        one."""
         if workers_of(self.measurer) == 1:
             return 1
         each = self.options.trials // len(self.runs)  # trials
@@ -285,7 +286,7 @@ class _Loop:
         return max(1, min(self.depth // open_, each // (LEAST_ROUNDS * self.options.batch), MOST_TOGETHER))
 
     def _ahead_s(self) -> float:
-        """Seconds of work that the measurer has before a batch that is submitted now."""
+        """Seconds of work that the measurer must do before it begins a batch submitted now."""
         ahead = [(not f.course.batches, f.size) for f in self.flights.ahead()]
         return sum(self.pace.seconds(first=first, trials=n) for first, n in ahead)
 
@@ -319,7 +320,7 @@ class _Loop:
             self._learn(run, before, rows)
             run.outlook = run.tuner.outlook(self.options.batch)
         now = time.perf_counter()
-        took = now - max(flight.began, self.landed)  # before that the measurer had another batch
+        took = now - max(flight.began, self.landed)  # before `landed`, the measurer worked on another batch
         self.landed = now
         self.pace.count(first=run.batches == 1, trials=len(batch), seconds=took)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
@@ -340,7 +341,7 @@ class _Loop:
         )
 
     def _failed(self, flight: Flight) -> None:
-        """Takes a batch that could not be measured out of the log."""
+        """Removes a batch that could not be measured from the log."""
         run = flight.course
         try:
             flight.results()
@@ -355,20 +356,21 @@ class _Loop:
                 raise
 
     def _learn(self, run: Course, before: float, rows: Sequence[TrialRecord]) -> None:
-        """Counts a batch whose results the tuner has; `before` is the best time before it."""
+        """Counts a batch whose results the tuner has. `before` is the best time before the batch."""
         if rows[0].made_by == "default":
             run.default_s = figure_of(rows[0], self.metric)
         run.count(before, rows)
         self.trials = sum(r.trials for r in self.runs)
 
     def _race(self, run: Course) -> None:
-        """The final race of a task, once; shorter when the deadline is near, none when it is too near."""
+        """The final race of a task, held once: shorter when the deadline is near, none when it is too
+        near."""
         left_s = self.deadline.left_s() - self._ahead_s() - RACE_S
         timing_s = min(self.options.means.race_s, left_s)
         if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return
         run.raced = True
-        self.flights.depart()  # other batches are measured meanwhile
+        self.flights.depart()  # other batches are measured during the race
         default = run.tuner.default().trace.hash
         try:
             with self.watch("race"):
@@ -384,7 +386,7 @@ class _Loop:
     # -- rounds that are in the log already -----------------------------------------------------------------
 
     def _resume(self) -> int:
-        """Hands this session's earlier rounds to the tuners, in their order; gives the number of trials."""
+        """Gives this session's earlier rounds to the tuners, in their order. Returns the number of trials."""
         self.journal.bury()
         by_task = {(r.task.workload.key, r.task.target.key()): r for r in self.runs}
         found: dict[tuple[str, str, int], list[TrialRecord]] = {}
@@ -399,7 +401,7 @@ class _Loop:
         for run, rows in told:
             self._retell(run, rows)
             if not run.ended and last.get(id(run)) is rows:
-                # at this point, as in the run that was killed: the model goes on learning
+                # computed here, as in the run that was killed, because the model learns further rows later
                 run.outlook = run.tuner.outlook(self.options.batch)
         self.flights.add_known(Known(run, rows) for run, rows in rounds[len(told) :])
         return ran
@@ -414,7 +416,7 @@ class _Loop:
         return len(tasks)
 
     def _retell(self, run: Course, rows: Sequence[TrialRecord]) -> None:
-        """Hands the trials of one round, read from the log, to the task's tuner."""
+        """Gives the trials of one round, read from the log, to the task's tuner."""
         before = run.tuner.best_seconds
         retell(run.tuner, rows, self.metric)
         run.tuner.skip_round()
@@ -424,7 +426,7 @@ class _Loop:
             and rows[0].trace_hash == run.tuner.default().trace.hash
             and self.journal.ended_before in final_reasons(self.options)
         ):
-            run.ended = FINISHED_BEFORE  # finished by the same rules; new rates do not reopen it
+            run.ended = FINISHED_BEFORE  # the same rules have finished the task; new rates do not reopen it
 
     def _report(self, run: Course) -> TaskReport:
         best = run.tuner.best_seconds
@@ -444,9 +446,9 @@ class _Loop:
 
 
 def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> CostModel:
-    """A cost model by name or factory. Raises InputError for a model that cannot predict and learn.
+    """A cost model by name, or from a factory. Raises InputError for a model that cannot predict and learn.
 
-    target: the model may begin with the ensemble that is shipped for it; None: it begins empty.
+    target: the model may begin with the ensemble that is shipped for this target. None: it begins empty.
     """
     made = MODELS.get(model)(seed, target)
     if not isinstance(made, CostModel):

@@ -1,2 +1,1 @@
-"""A compiled function as a C library: header, object, weights, example. No compiler is needed. See
-`write.py`."""
+"""Compiled functions as a C library: header, object, weights, example. No compiler needed. See `write.py`."""

@@ -1,1 +1,1 @@
-"""Measuring on many machines: classes, workers, their health; dask as engine. See `fleet_measurer.py`."""
+"""Measuring on many machines: classes, workers, their health, and dask as engine. See `fleet_measurer.py`."""

@@ -1,7 +1,7 @@
-"""The schedulers that may be used: those that identify their callers by certificates, and this machine's own.
+"""The schedulers that may be used: those that check certificates of callers, and those on this machine.
 
-Anybody who reaches a scheduler can run Python on all its workers, so a plain scheduler may only be on the
-loopback.
+Anybody who can reach a scheduler can run Python on all its workers. So a scheduler without certificates may
+only be at a loopback address.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from autotensor.base.errors import InputError
 
 
 def checked_address(address: str) -> str:
-    """The address as dask takes it, with its scheme.
+    """The address in the form that dask takes, with its scheme.
 
     >>> checked_address("localhost:8786"), checked_address("tls://scheduler:8786")
     ('tcp://localhost:8786', 'tls://scheduler:8786')
 
-    Raises InputError for text that is not an address, and for a plain scheduler that is not on the loopback.
+    Raises InputError for text that is not an address, and for a scheduler without certificates that is not at
+    a loopback address.
     """
     full = address if "://" in address else f"tcp://{address}"
     try:
@@ -38,7 +39,7 @@ def checked_address(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host of an address is this machine, and cannot be reached from any other.
+    """Whether the host of an address is this machine, at an address that no other machine can reach.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("10.0.0.4")
     (True, True, True, False)

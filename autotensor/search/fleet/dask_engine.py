@@ -1,6 +1,6 @@
 """dask.distributed as the engine of a fleet (`pip install 'autotensor[cluster]'`).
 
-Certificates are dask's business: it reads them from its configuration (`distributed.comm.tls`).
+dask itself handles certificates: it reads them from its configuration (`distributed.comm.tls`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def require_dask() -> None:
 
 
 class DaskEngine:
-    """A scheduler's client; `close` leaves the scheduler and its workers as they are."""
+    """A client of a scheduler. `close` does not change the scheduler and its workers."""
 
     def __init__(self, address: str) -> None:
-        """Raises InputError for a plain scheduler elsewhere, for lack of certificates or of dask,
-        MeasureError if none answers."""
+        """Raises InputError for a scheduler without certificates on another machine, and if certificates or
+        dask are missing. Raises MeasureError if no scheduler answers."""
         checked = checked_address(address)
         require_dask()
         from distributed import Client
@@ -84,7 +84,7 @@ class DaskEngine:
 
 
 def named(function: Callable[..., Any], *args: Any) -> tuple[str, Any]:
-    """Runs on a worker: gives its name, and the function's result."""
+    """Runs on a worker. Returns the worker's name and the function's result."""
     from distributed import get_worker
 
     return str(get_worker().name), function(*args)
@@ -95,7 +95,7 @@ async def _offer_no_longer(tag: str, dask_worker: Any) -> None:
 
 
 def _hand_on(done: Any, answer: Future[tuple[str, Any]]) -> None:
-    """Passes the result of dask's future to Python's, with errors that contain advice."""
+    """Passes the result of dask's future to Python's future. Its errors contain advice."""
     from distributed import KilledWorker
 
     if not answer.set_running_or_notify_cancel():
@@ -104,7 +104,7 @@ def _hand_on(done: Any, answer: Future[tuple[str, Any]]) -> None:
         answer.set_result(done.result())
     except KilledWorker as error:
         answer.set_exception(WorkerLost(str(error)))
-    except Exception as error:  # whatever the worker raised, or the connection
+    except Exception as error:  # an error of the worker, or of the connection
         answer.set_exception(MeasureError(f"the fleet lost a batch: {type(error).__name__}: {error}"))
 
 

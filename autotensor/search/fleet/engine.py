@@ -1,4 +1,4 @@
-"""The interface of an engine that runs functions on a fleet's machines, as `dask_engine.py` implements it."""
+"""The interface of an engine that runs functions on a fleet's machines. `dask_engine.py` implements it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from autotensor.search.measuring.measure_request import Who
 
 
 class WorkerLost(MeasureError):
-    """The workers that had a batch were killed, one after the other; the batch may be sent to other
-    workers."""
+    """The workers that had a batch were killed, one after another. The batch may be sent to other workers."""
 
 
 class Engine(Protocol):
     """Runs functions on workers, one at a time on each."""
 
     def submit(self, function: Callable[..., Any], *args: Any, tag: str) -> Future[tuple[str, Any]]:
-        """Runs the function on a worker that offers the tag; gives the worker's name, and the function's
-        result. The future raises WorkerLost, the function's error, or MeasureError for a lost scheduler.
+        """Runs the function on a worker that offers the tag. The future has the worker's name and the
+        function's result. It raises WorkerLost, the function's error, or MeasureError if the scheduler is
+        lost.
         """
         ...
 
     def workers(self) -> Mapping[str, frozenset[str]]:
-        """The tags that each worker offers now, by the worker's name, which stays the same after a
+        """The tags that each worker offers now, by the worker's name. The name stays the same after a
         restart."""
         ...
 
@@ -42,7 +42,7 @@ class Engine(Protocol):
 
 
 def own_tag(worker: str) -> str:
-    """The tag that only one worker offers."""
+    """The tag that only this worker offers."""
     return f"worker-{worker}"
 
 

@@ -1,10 +1,10 @@
-"""The Measurer of one class of machines: batches go to whichever worker of it is free.
+"""The Measurer of one class of machines: a batch goes to any free worker of the class.
 
-    submit ──Batch──▶ engine ──▶ a worker of the class ──Answer──▶ of the class, in health? ──▶ results
+    submit ──Batch──▶ engine ──▶ a worker of the class ──Answer──▶ of the class, and healthy? ──▶ results
                ▲                                                        │
-               └────── its workers were killed, mistagged or off ◀──────┘
+               └────── its workers were killed, of another class, or not as fast as the class ◀──────┘
 
-A batch is measured whole on one worker, since its times are compared; its answer is passed on once or never.
+A batch is measured on one worker, because its times are compared. Its answer is passed on at most once.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from autotensor.search.measuring.measure_request import MeasureOptions, MeasureR
 from autotensor.te.workload import Workload
 
 BATCH = 8  # traces in a batch
-MOST_SENDS = 10  # times that a batch is sent, if its workers were killed, mistagged or off
-PATIENCE_S = 120.0  # seconds without any worker that could take a batch
+# a batch is sent at most so many times, if its workers were killed, of another class, or not healthy
+MOST_SENDS = 10
+PATIENCE_S = 120.0  # seconds that a batch waits while no worker could take it
 LOOK_EVERY_S = 2.0
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A batch on its way."""
+    """A batch without an answer."""
 
     batch: Batch
     tag: str
     answer: Future[list[MeasureResult]]
     sends: int = 0
-    alone_since: float | None = None  # time.monotonic when no worker offered its tag
+    alone_since: float | None = None  # time.monotonic since which no worker has offered the tag
     sent: Future[tuple[str, Answer]] | None = None
 
 
@@ -60,9 +61,10 @@ class FleetMeasurer:
         batch: int = BATCH,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """modules: imported by workers' children first. batch: traces for one worker; more are divided.
+        """modules: the workers' children import these first. batch: number of traces for one worker; more
+        traces are divided.
 
-        Two batches a worker: one waits while one runs.
+        Each worker has two batches: one waits while the other runs.
         """
         self.engine, self.machine_class, self.health = engine, machine_class, Health()
         self.workers = max(1, len(self._members(machine_class.tag)))
@@ -72,7 +74,7 @@ class FleetMeasurer:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._open: set[_Asked] = set()
-        self._raced_by: dict[str, str] = {}  # workload → worker of its latest race
+        self._raced_by: dict[str, str] = {}  # workload → worker of the workload's latest race
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look_after, name="autotensor fleet", daemon=True)
         self._watch.start()
@@ -84,7 +86,7 @@ class FleetMeasurer:
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> Future[list[MeasureResult]]:
-        """A race, which has a `repeat`, is never divided."""
+        """Submits the traces. A race (with a `repeat`) is never divided."""
         size = len(traces) if repeat is not None else self._size
         parts = [
             self._batch(
@@ -97,7 +99,7 @@ class FleetMeasurer:
     def elsewhere(
         self, workload: Workload, traces: Sequence[Trace], repeat: int
     ) -> Future[list[MeasureResult]] | None:
-        """The latest race of a workload once more, on another worker of the class; None if there is none."""
+        """Repeats the latest race of a workload on another worker of the class; None if there is none."""
         first = self._raced_by.get(workload.key)
         others = [w for w in self._members(self.machine_class.tag) if w != first]
         if first is None or not others:
@@ -167,7 +169,7 @@ class FleetMeasurer:
             asked.answer.set_result([replace(r, who=answer.who) for r in answer.results])
 
     def _refused(self, worker: str, answer: Answer) -> str:
-        """The reason why an answer is not from the class; "" if it is."""
+        """The reason to refuse an answer: the worker is of another class or not healthy. "" if it is good."""
         if answer.tag != self.machine_class.tag:
             return f"is of class {answer.tag}, not of {self.machine_class.tag} as it says"
         if answer.sentinel_s is None:
@@ -189,7 +191,7 @@ class FleetMeasurer:
         return [w for w, tags in self.engine.workers().items() if tag in tags]
 
     def _look_after(self) -> None:
-        """Gives up batches that no worker can take any more."""
+        """Gives up the batches that no worker has been able to take for too long."""
         while not self._over.wait(LOOK_EVERY_S):
             with self._lock:
                 waiting = list(self._open)
@@ -206,7 +208,7 @@ class FleetMeasurer:
 
 
 def joined(parts: Sequence[Future[list[MeasureResult]]]) -> Future[list[MeasureResult]]:
-    """The results of all parts, in order, or the first error of one. Cancelling it cancels the parts."""
+    """The results of all parts, in order, or the first error. Cancelling this future cancels the parts."""
     if len(parts) == 1:
         return parts[0]
     whole: Future[list[MeasureResult]] = Future()

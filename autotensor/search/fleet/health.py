@@ -1,8 +1,8 @@
 """Finds workers that are not as fast as their class, by the times of their sentinel kernels.
 
-    each worker's latest sentinel ──against the middle of the others'──▶ off by 3 % or more: named
+    each worker's latest sentinel ──compared with the median of the others'──▶ 3 % apart or more: reported
 
-Two workers that differ do not show which of them is off: a judgement needs three.
+If only two workers differ, it is not known which of them is wrong, so a judgement needs three.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ JUDGES = 2  # least number of others with which a worker is compared
 
 @dataclass(slots=True)
 class Health:
-    """The latest sentinels of one class, in seconds by worker; those in quarantine are not among them."""
+    """The latest sentinels of one class, in seconds by worker. Workers in quarantine are left out."""
 
     latest: dict[str, float] = field(default_factory=dict)
 
     def hear(self, worker: str, seconds: float) -> float | None:
-        """Notes a sentinel. None if the worker is as fast as its class, or too few others are known; else its
-        difference as a share (negative: faster), and the worker is forgotten.
+        """Records a sentinel. Returns None if the worker is as fast as its class, or if too few others are
+        known. Otherwise returns its difference as a share (negative: faster), and forgets the worker.
 
         >>> health = Health()
         >>> [health.hear(w, s) for w, s in (("a", 1.0), ("b", 1.01), ("c", 1.05))]

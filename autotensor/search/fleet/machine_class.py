@@ -1,6 +1,7 @@
-"""The facts that machines must share so that their times may be compared, and a tag made of them.
+"""The facts that machines must share so that their times may be compared, and a tag made from these facts.
 
-A worker offers the tag as a resource of dask; an address would not do: a restarted worker has another.
+A worker offers the tag as a resource of dask. An address would not work, because a restarted worker has
+another one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from autotensor.runtime.place import Place
 from autotensor.search.measuring.measure_request import Who
 from autotensor.search.measuring.provenance import code_here, host_here
 
-EXCLUSIVE = "exclusive"  # the resource of which each worker has one, and each batch takes one
+EXCLUSIVE = "exclusive"  # each worker has one unit of this resource, and each batch takes one
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class MachineClass:
     """Machines with one processor model, one number of threads and one version of the code."""
 
     machine: HostMachine
-    target: Target  # the processor, with the number of threads that workers of the class use
-    code: str  # key of the sources: other sources compile other kernels
+    target: Target  # the processor, with the number of threads that the workers use
+    code: str  # key of the sources, because other sources compile other kernels
 
     @property
     def tag(self) -> str:

@@ -1,7 +1,7 @@
 """The functions that run on a worker. Arguments and results are text, numbers and frozen data.
 
-measure(batch)     one batch, with the children and references of earlier ones; now and then the sentinel
-calibrate(target)  what this machine can do
+measure(batch)     one batch, with the children and references of earlier batches; now and then the sentinel
+calibrate(target)  the rates of this machine
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.te.workload import Workload
 
-THREADS = "AUTOTENSOR_FLEET_THREADS"  # variable of a worker's environment: threads of a kernel
-SENTINEL_EVERY = 20  # batches of a worker between two sentinels; the first batch has one
-SENTINEL = 1  # index in `sample_kernels`: arithmetic, some hundred us
+THREADS = "AUTOTENSOR_FLEET_THREADS"  # variable in a worker's environment: number of threads of a kernel
+SENTINEL_EVERY = 20  # number of a worker's batches from one sentinel to the next; the first batch has one
+SENTINEL = 1  # index in `sample_kernels`: a kernel with much arithmetic, some hundred us
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A worker's answer; `error` and no results when nothing could be measured."""
+    """A worker's answer. If nothing could be measured, it has an `error` and no results."""
 
-    tag: str  # the tag of the worker's real class, whatever tags it offered
+    tag: str  # the tag of the worker's true class, whatever tags the worker offered
     who: Who
     results: tuple[MeasureResult, ...] = ()
     error: str = ""
-    late: bool = False  # whether the reference was given up
+    late: bool = False  # whether the error was that the reference ran out of time
     sentinel_s: float | None = None  # seconds of one call of the sentinel
 
 
 class _Bench:
-    """A worker's measurer; another target or other options take its place."""
+    """The measurer of a worker. A batch with another target or other options replaces it."""
 
     def __init__(self) -> None:
         self.measurer: LocalMeasurer | None = None
@@ -91,7 +91,7 @@ def own_class() -> MachineClass:
 
 
 def measure(batch: Batch) -> Answer:
-    """One batch on this machine; a failure to measure is returned, not raised."""
+    """Measures one batch on this machine. A failure to measure is returned, not raised."""
     tag, who = own_class().tag, who_here()
     workload = Workload.from_text(batch.workload, batch.name)
     traces = [Trace.from_json(t) for t in batch.traces]
@@ -107,7 +107,7 @@ def measure(batch: Batch) -> Answer:
 
 
 def sentinel_s(measurer: LocalMeasurer) -> float:
-    """Seconds of a kernel that never changes. Raises MeasureError where it does not work."""
+    """Seconds of a kernel that never changes. Raises MeasureError if the kernel does not work."""
     kernel = sample_kernels()[SENTINEL]
     (result,) = measurer.measure(kernel, [safe_default(kernel, measurer.target)], FINAL_SAMPLES[0])
     if not result.ok:
@@ -121,7 +121,7 @@ def calibrate(target: str) -> calibration.Values:
 
 
 def check_equal_kernels(target: Target, budget_s: float) -> tuple[int, int, float]:
-    """A/A: pairs raced, pairs of which a difference was claimed, the smallest difference that would show."""
+    """A/A races. Returns the number of pairs, of claimed differences, and the smallest visible difference."""
     from autotensor.search.machine.selfcheck import self_check
 
     found = self_check(target, budget_s)

@@ -1,1 +1,1 @@
-"""The abilities of this machine: calibration, probes, micro-kernels; how well it can be measured."""
+"""The abilities of this machine: calibration, probes, micro-kernels, and the quality of its measurements."""

@@ -1,17 +1,17 @@
-"""Calibration: the rates of this machine, measured once and kept in the log by fingerprint.
+"""Calibration: the rates of this machine. They are measured once and kept in the log by fingerprint.
 
-    rates = calibrated(store, target)      measures in a few seconds if the log does not know it yet
+    rates = calibrated(store, target)      measures in a few seconds if the log does not have the rates
     measure(target, (1, 2, 4))             names → (value, unit), for several teams
 
     clock                    cycles a second, of one core
     flops.core flops.t2      fused multiply-adds on registers: one core, a team of two threads
-    bandwidth.L2 …L2.t2      reading data that fits into L2; L1, L3 and memory (.core) likewise
-    copying.L2 …L2.t2        bytes read and written per second, one as many as the other; L3 likewise
+    bandwidth.L2 …L2.t2      reading data that fits into L2; the same for L1, L3, memory (.core)
+    copying.L2 …L2.t2        bytes read plus written per second, equally many; the same for L3
     region.t2                seconds of a fork and join
-    kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
+    kernel.v64.6x4.L2        a step of a register tile (microkernels.py); only on request
 
-`probes.py` says how other programs on the machine are tolerated; `disturbed` is the share of runs that they
-disturbed. A team's figure that they spoilt is left out, and measured on a later occasion.
+`probes.py` explains how other programs on the machine are tolerated. `disturbed` is the share of runs that
+they disturbed. If they disturbed a team's figure too much, it is left out and measured at a later time.
 """
 
 from __future__ import annotations
@@ -53,22 +53,23 @@ from tuning_db.records import Calibration
 from tuning_db.values import now
 
 Values = dict[str, tuple[float, str]]  # name → (value, unit)
-Said = Callable[[int, int], None]  # called with the numbers of measured and of all micro-kernels
+Said = Callable[[int, int], None]  # called with two counts of micro-kernels: measured so far, and all
 
-BEYOND = 4  # multiple of the last cache's size: an array that only memory can hold
+BEYOND = 4  # an array of so many times the last cache's size fits only into memory
 MOST_BYTES = 1 << 30
-WINDOW = 8 << 20  # bytes of that array in one run, for all threads together; the next run reads on
-BUSY = 0.25  # others' mean use of cores, from which on it is reported
-CROWDED = 0.5  # share of the cores in use by others, from which on a short look measures one core only
-RETRY_S = 900.0  # least time before a figure that a busy machine prevented is tried again
-SPOILT = 0.25  # share of disturbed runs from which on rates are provisional: reported, measured again
+# bytes of that array that one run reads, for all threads together; the next run continues behind them
+WINDOW = 8 << 20
+BUSY = 0.25  # mean number of cores used by others from which on a warning is printed
+CROWDED = 0.5  # if others use this share of the cores, a short look measures one core only
+RETRY_S = 900.0  # least time before a figure is tried again that a busy machine prevented
+SPOILT = 0.25  # from this share of disturbed runs on, rates are provisional: reported, and measured again
 FMA_STEPS = 5_000
-BRIEF_ROUNDS = 4  # rounds of a short look; three calm ones make a rate
+BRIEF_ROUNDS = 4  # rounds of a short look; three undisturbed rounds are enough for a rate
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A yardstick whose rate, or whose seconds a run, are known by a name."""
+    """A yardstick with a name. Its result is a rate, or the seconds of one run."""
 
     name: str
     unit: str
@@ -78,19 +79,19 @@ class Probe:
         return 1.0 / measured.value if self.unit == "s" else measured.value
 
 
-DOT = "dot."  # beginning of the names of dot instructions' rates
+DOT = "dot."  # the names of dot instructions' rates begin with this
 
 
 def team_sizes(cores: int) -> tuple[int, ...]:
-    """Numbers of threads: 1, 2, 4, … and all."""
+    """Numbers of threads: 1, 2, 4, … and all threads."""
     sizes = [1]
     while sizes[-1] * 2 < cores:
         sizes.append(sizes[-1] * 2)
     return tuple(dict.fromkeys((*sizes, cores)))
 
 
-# Seconds: a line of a cache goes to another core and back. A shorter time means that the caller computed
-# alone, because others had the cores of its workers.
+# In seconds: a cache line moves to another core and back. A shorter time means that the caller computed
+# alone, because its workers did not get their cores.
 LEAST_REGION_S = 5e-8
 
 
@@ -99,10 +100,10 @@ def measure(
 ) -> Values:
     """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
 
-    teams: numbers of threads; the figures of one core are always measured. Takes about two seconds for two
-    teams, up to `probes.BUDGET_S` more where others keep the cores busy. It does not wait for others, but
-    reports them. brief: a short look, for callers without such time; disturbed samples are not retaken.
-    patience: the time until which others may time first.
+    teams: numbers of threads. The figures of one core are always measured. This takes about two seconds for
+    two teams, and up to `probes.BUDGET_S` more if other programs keep the cores busy. It does not wait for
+    them, but reports them. brief: a short look, for callers without that much time; disturbed samples are not
+    measured again. patience: a deadline up to which other processes may time first.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
@@ -113,7 +114,8 @@ def measure(
         others = others_cores(began, cpu_times())
     found: Values = {}
     for p, m in zip(probes, measured, strict=True):
-        if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
+        # the rate of a team that shares its cores with others says nothing about the machine
+        if m.trusted or p.stick.threads == 1:
             found[p.name] = (p.value(m), p.unit)
     runs = sum(len(m.samples) for m in measured)
     found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
@@ -127,7 +129,7 @@ def measure(
 
 
 def rate_probes(target: Target, threads: int) -> list[Probe]:
-    """The probes of a team in `measure`: peak and bandwidths; for one thread the clock, else the region."""
+    """The probes of a team in `measure`: peak, bandwidths, and the clock (one thread) or the region."""
     caches = target.cache_bytes
     end = "" if threads == 1 else f".t{threads}"
     core = ".core" if threads == 1 else end
@@ -141,7 +143,7 @@ def rate_probes(target: Target, threads: int) -> list[Probe]:
         each = _footprint(level, size, caches, threads)
         part = arena[: threads * each // 4]
         out.append(Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
-        if level:  # small kernels start in L2, larger ones in L3: nothing that is called starts in L1
+        if level:  # small kernels begin in L2 and larger ones in L3; nothing that is called begins in L1
             out.append(Probe(f"copying.L{level + 1}{end}", "B/s", copying_yardstick(threads, each, part)))
     far = reading_yardstick(threads, max(1 << 20, WINDOW // threads), arena)
     out.append(Probe(f"bandwidth.memory{core}", "B/s", far))
@@ -153,8 +155,8 @@ def rate_probes(target: Target, threads: int) -> list[Probe]:
 
 
 def _footprint(level: int, size: int, caches: Sequence[int], threads: int) -> int:
-    """Bytes per thread that are in this cache and not in the one before. The last cache is shared, maybe with
-    other programs."""
+    """Bytes per thread of an array that is in this cache and not in the one before. The last cache is shared
+    by all threads, and may be shared with other programs."""
     if level == 0 or level < len(caches) - 1:
         return size // 2
     before = caches[level - 1]
@@ -162,7 +164,7 @@ def _footprint(level: int, size: int, caches: Sequence[int], threads: int) -> in
 
 
 def _arena(last_cache: int) -> Array:
-    """Written memory: pages that never were written share one page of zeros."""
+    """Memory that has been written: pages that were never written all share one page of zeros."""
     free = psutil.virtual_memory().available // 4
     size = max(min(BEYOND * last_cache, MOST_BYTES, free), 4 * WINDOW)
     arena = aligned_empty((size // 4,), "float32")
@@ -171,8 +173,8 @@ def _arena(last_cache: int) -> Array:
 
 
 def _consistent(found: Values) -> Values:
-    """The values without errors of a busy machine: a team is never slower than one thread, and its region
-    takes time."""
+    """The values without errors that come from a busy machine: a team is never slower than one thread, and a
+    team's region takes some time."""
     out = {n: v for n, v in found.items() if not n.startswith("region.") or v[0] >= LEAST_REGION_S}
     for name, (value, unit) in out.items():
         base, _, last = name.rpartition(".")
@@ -196,20 +198,22 @@ def calibrated(
     patience: Deadline = NEVER,
     listener: Said = lambda done, all_: None,
 ) -> Rates:
-    """Rates from the log for the target's number of threads, measured first when they are missing.
+    """Rates for the target's number of threads, from the log. If they are missing, they are measured first.
 
-    again: measure everything anew. Disturbed figures are measured again later, and replaced if that is
-    disturbed less. teams: further numbers of threads. kernels: also the micro-kernels, which take about ten
-    seconds once; without them the prior has its formula. brief: missing rates are taken from a short look,
-    which is not kept; of one core only where others use half of them, because teams wait long there and would
-    not be trusted. patience: the time until which others on the machine may time first.
+    again: measure everything again. Disturbed figures are measured again at a later call, and replaced if the
+    new ones are less disturbed. teams: further numbers of threads. kernels: also measure the micro-kernels,
+    which takes about ten seconds once; without them the prior uses its formula. brief: missing rates come
+    from a short look, and are not kept. If other programs use half of the cores, the short look measures one
+    core only, because teams would wait long and their rates would not be trusted. patience: a deadline up to
+    which other processes on the machine may time first.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
     values, missing, open_ = _known(store, target, wanted)
     if not (again or missing or (kernels and open_)):
-        return rates_of(values, target)  # nothing is measured, so no lock is needed
+        return rates_of(values, target)  # nothing must be measured, so no lock is needed
     with timing_by(patience):
-        values, missing, open_ = _known(store, target, wanted)  # the last holder may have measured the same
+        # the last holder of the lock may have measured the same
+        values, missing, open_ = _known(store, target, wanted)
         if again or missing:
             crowded = brief and busy_cores() > CROWDED * usable_cores()
             found = measure(target, (1,) if crowded else wanted, brief, patience)
@@ -222,15 +226,15 @@ def calibrated(
 def _known(
     store: TrialStore | None, target: Target, teams: Sequence[int]
 ) -> tuple[dict[str, float], bool, bool]:
-    """The log's values by name; whether rates are missing; whether micro-kernels are missing."""
+    """The log's values by name; whether rates are missing; and whether micro-kernels are missing."""
     known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
     values = {name: c.value for name, c in known.items()}
     return values, _missing(known, teams), not kernels_of(values, target).steps
 
 
 def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
-    """Whether figures must be measured: always if one core's are missing; a team's are not tried again and
-    again."""
+    """Whether figures must be measured. They must if one core's are missing. A team's figures are not tried
+    again and again."""
     if any(n not in known for n in ("clock", "flops.core", "bandwidth.memory.core")):
         return True
     names = [f"{n}.t{t}" for t in teams if t > 1 for n in ("flops", "bandwidth.memory", "region")]
@@ -241,7 +245,7 @@ def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
 
 
 def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
-    """Steps of the micro-kernels, by name."""
+    """The times of the micro-kernels' steps, by name."""
     with timing_by(NEVER):
         found = measure_microkernels(target, listener=listener)
     return {
@@ -252,7 +256,7 @@ def measure_kernels(target: Target, listener: Said = lambda done, all_: None) ->
 
 
 def kernels_of(values: Mapping[str, float], target: Target) -> MicroKernels:
-    """The measured micro-kernels of the target's vector width."""
+    """The measured micro-kernels for the target's vector width."""
     found: dict[tuple[int, int], dict[str, float]] = {}
     start = f"kernel.v{target.vector_bytes}."
     for name, value in values.items():
@@ -265,7 +269,7 @@ def kernels_of(values: Mapping[str, float], target: Target) -> MicroKernels:
 
 
 def rates_of(values: Mapping[str, float], target: Target) -> Rates:
-    """Rates of the target's threads from measured values by name."""
+    """Rates for the target's threads, from measured values by name."""
     threads = target.num_cores
     core = values["bandwidth.memory.core"]
     levels, team = [core], [max(core, values.get(f"bandwidth.memory.t{threads}", core))]
@@ -294,7 +298,7 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
 
 
 def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
-    """Writes the values to the log, if there is a log and its values are not better; gives plain values."""
+    """Writes the values to the log, if there is one and its values are not better. Returns plain values."""
     values = {name: value for name, (value, _) in measured.items()}
     if store is None:
         return values
@@ -314,7 +318,7 @@ NEEDED_RATES = ("flops.core", "bandwidth.memory.core")
 
 
 def known_rates(store: TrialStore | None, machine: str, target: Target) -> Rates:
-    """Rates of a machine from the log; guessed without them."""
+    """Rates of a machine from the log; guessed rates if the log has none."""
     values = {} if store is None else {n: c.value for n, c in store.calibration(machine).items()}
     if all(name in values for name in NEEDED_RATES):
         return rates_of(values, target)

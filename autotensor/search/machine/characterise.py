@@ -1,12 +1,12 @@
-"""A record of this processor from measurements: what `autotensor doctor --characterise` prints.
+"""A record of this processor, made from measurements: `autotensor doctor --characterise` prints it.
 
-    found = characterise(target, measured_passes(target))    per field of `Cpu`: value, noise, the nearest's
+    found = characterise(target, measured_passes(target))    per field of `Cpu`: value, noise, nearest
     print(found.python("Zen 9, 2027-01"))                    NEW = replace(XEON, name=…, l2_rate=41.0, …)
 
-A field is written where it differs from the nearest record's by more than its `tolerance`, the share from
-which decisions distinguish values. Where passes disagree by more than that it is not written: it keeps the
-nearest record's value. Every field that takes whole kernels to find out, not probes of milliseconds, keeps it
-too.
+A field is written if it differs from the nearest record's field by more than the field's `tolerance`. This is
+the smallest share that changes decisions. If the passes disagree by more than that, the field is not written,
+and the nearest record's value stays. Fields that need whole kernels instead of probes of milliseconds also
+keep that value.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autotensor.search.machine.cpu_probes import LADDER, TEAM, Pass, product_til
 from schedules import cpu as records
 from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
 
-REACHED = 0.9  # of the most that accumulators reach: so many keep a core busy
-HALVED = 1.5  # times as many halves a cycle as whole registers: then whole ones are run as two halves
-LEAST_PASSES = 2  # the error of a single pass is unknown
+REACHED = 0.9  # a core is busy with so many accumulators if they reach this share of the largest rate
+HALVED = 1.5  # a whole register is run as two halves if halves are so many times as fast per cycle
+LEAST_PASSES = 2  # with a single pass, the error is not known
 
 
 class Certainty(StrEnum):
@@ -42,32 +42,32 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One field: what was measured, and what the nearest record says."""
+    """One field: the measured value, and the value of the nearest record."""
 
     field: str
     standing: Certainty
     nearest: Any
     value: Any = None
-    noise: float = 0.0  # the largest difference of two passes, as a share
+    noise: float = 0.0  # the largest difference between two passes, as a share
     figure: str = ""  # the value in words
 
 
 @dataclass(frozen=True, slots=True)
 class Characterised:
-    """A processor compared with the record that is nearest to it."""
+    """A processor, compared with the record that is nearest to it."""
 
     nearest: Cpu
     name: str
     arch: str
     findings: tuple[Finding, ...]
-    others: float = 0.0  # cores that other programs used meanwhile
+    others: float = 0.0  # average number of cores that other programs used during the measurement
 
     def of(self, standing: Certainty) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.standing is standing)
 
     @property
     def record(self) -> Cpu:
-        """The nearest record with the fields that differ."""
+        """The nearest record, with the fields that differ replaced."""
         changed = {f.field: f.value for f in self.of(Certainty.DIFFERS)}
         return replace(self.nearest, name=self.name, archs=(self.arch,), **changed)
 
@@ -97,7 +97,7 @@ class Characterised:
 
 
 def _spelled(value: Any) -> str:
-    """As Python.
+    """The value in Python's spelling.
 
     >>> _spelled((1.69e11, 5e9)), _spelled(65536), _spelled(48.0)
     ('(1.69e11, 5e9)', '65536', '48.0')
@@ -108,7 +108,7 @@ def _spelled(value: Any) -> str:
 
 
 def _short(x: Any) -> str:
-    """Three digits; all digits of counts; names as they are.
+    """A value in three digits; counts with all digits, names unchanged.
 
     >>> _short(43.38), _short(6012.5), _short(3.67e9), _short(65536)
     ('43.4', '6012', '3.67e9', '65536')
@@ -127,7 +127,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 
 def _listed(standing: Certainty, base: str, findings: Sequence[Finding]) -> list[str]:
-    """Fields of one standing in lines of 108 columns; none where there is no such field."""
+    """The fields with one outcome, in lines of 108 columns. No lines if there are no such fields."""
     if not findings:
         return []
 
@@ -139,7 +139,7 @@ def _listed(standing: Certainty, base: str, findings: Sequence[Finding]) -> list
 
 
 def characterise(target: Target, passes: Sequence[Pass]) -> Characterised:
-    """The conclusions from passes of `measured_passes` about the target's processor."""
+    """The conclusions about the target's processor, from passes of `measured_passes`."""
     measurable = {f.name: f for f in _fields(target)}
     whole = measurable["multiplies"].values(passes)
     nearest = cpu_of(target, median(whole) if whole else None)
@@ -164,14 +164,14 @@ class _Field:
     """A field of `Cpu` that probes can measure."""
 
     name: str
-    of: Callable[[Pass], Any]  # KeyError: others disturbed one of its probes
-    tolerance: float  # share by which it may differ before decisions do
+    of: Callable[[Pass], Any]  # raises KeyError if other programs disturbed one of its probes
+    tolerance: float  # smallest share by which it must differ to change decisions
     unit: str
-    digits: int = 2  # significant ones that are written
-    least: float = 0.0  # smaller values differ as if they were as large as this
+    digits: int = 2  # number of significant digits that are written
+    least: float = 0.0  # smaller values are compared as if they had this size
 
     def values(self, passes: Sequence[Pass]) -> list[Any]:
-        """Its value by each pass that has all of its probes."""
+        """The field's values, from each pass that has all of its probes."""
         out = []
         for p in passes:
             try:
@@ -203,7 +203,7 @@ class _Field:
         return Finding(self.name, standing, nearest, self.rounded(value, nearest), noise, figure)
 
     def apart(self, a: Any, b: Any) -> float:
-        """How much two values differ, as a share of the second; of tuples the parts that both have."""
+        """The difference of two values as a share of the second. For tuples, the common parts count."""
         if isinstance(a, tuple):
             return max(self.apart(x, y) for x, y in zip(a, b, strict=False))
         if a == b:
@@ -211,7 +211,7 @@ class _Field:
         return abs(a - b) / max(abs(b), self.least) if isfinite(a) and isfinite(b) else inf
 
     def rounded(self, value: Any, like: Any) -> Any:
-        """With the digits that mean something, of the type of another value."""
+        """The value with its significant digits, in the type of another value."""
         if isinstance(value, tuple):
             kinds = like if len(like) == len(value) else like[:1] * len(value)
             return tuple(self.rounded(x, kind) for x, kind in zip(value, kinds, strict=True))
@@ -222,7 +222,7 @@ class _Field:
 
 
 def _fields(target: Target) -> tuple[_Field, ...]:
-    """All measurable fields. The system's own figures are not measurements, and may not differ at all."""
+    """All measurable fields. The system's figures are not measurements, and may not differ at all."""
     cores = target.num_cores
     most = f"bandwidth.memory.t{cores}" if cores > 1 else "bandwidth.memory.core"
     handed, joined = (f"{name}.t{TEAM}" for name in ("handing", "joining"))
@@ -231,21 +231,22 @@ def _fields(target: Target) -> tuple[_Field, ...]:
         _Field("vector_registers", lambda p: target.vector_registers, 0.0, "as LLVM says", 9),
         _Field("cache_bytes", lambda p: target.cache_bytes, 0.0, "as the system says", 12),
         _Field("ways", lambda p: p["ways"], 0.0, "as the system says", 9),
-        # processors have halves of units at the finest; by this the nearest record is found
+        # processors have whole or half units; this value decides which record is the nearest
         _Field("multiplies", lambda p: round(2 * p["fma"]) / 2, 0.1, "FMAs of whole registers a cycle"),
-        # guesses for where nothing is calibrated
+        # these guesses are used if nothing is calibrated
         _Field("clock", lambda p: p["clock"], 0.15, "cycles a second"),
         _Field("bandwidths", _levels, 0.3, "B/s of a core from L2, L3, memory"),
         _Field("memory", lambda p: p[most], 0.3, f"B/s of {cores} threads from memory"),
         _Field("latency", lambda p: 1 / p["chains.1"], 0.15, "cycles from one FMA to the next", 1),
         _Field("accumulators", _busy, 0.2, f"vectors that reach {REACHED:.0%} of peak"),
         _Field("l2_rate", lambda p: p["bandwidth.L2"] / p["clock"], 0.2, "bytes a cycle from L2"),
-        # weights come from either: the geometric mean
+        # weights come from L3 or from memory, so this is the geometric mean
         _Field("l3_rate", _beyond_l2, 0.25, "bytes a cycle, between L3's and memory's"),
-        # kernels are divided from twice as many cycles on: of one with half as many it decides wrongly
+        # a kernel is divided among threads from twice as many cycles on, so an error of a factor of 2 decides
+        # wrongly
         _Field("region", _cycles(handed, "handing"), 0.3, "cycles of a region that hands 1 KiB on"),
         _Field("join", _cycles(joined, f"parts.t{TEAM}"), 0.3, "cycles to add up 24 lines of sums"),
-        # of a step of 12 to 28 FMAs: a tile gains no less on another
+        # measured on steps of 12 to 28 FMAs: in these, another tile is no faster
         _Field("panel_wait", _beside("L2", target), 0.15, "FMAs more for a vector from L2", least=1.0),
         _Field("stream_cost", _beside("L3", target), 0.25, "FMAs more for a vector from L3", least=1.0),
         _Field("tile_stream", lambda p: p["kernel.1x4.L3"] / 4, 0.25, "FMAs' time a vector from L3 alone"),
@@ -255,8 +256,8 @@ def _fields(target: Target) -> tuple[_Field, ...]:
 
 
 def _dots(target: Target) -> Callable[[Pass], tuple[tuple[str, float], ...]]:
-    """Operations of dot instructions over those of FMAs; those that this processor lacks as the nearest has
-    them."""
+    """The rate of dot instructions as a multiple of the rate of FMAs. For instructions that this processor
+    lacks, the nearest record's value is used."""
 
     def measured(p: Pass) -> tuple[tuple[str, float], ...]:
         if not any(f"{DOT}{d.name}" in p for d in whole(target)):
@@ -272,7 +273,7 @@ def _dots(target: Target) -> Callable[[Pass], tuple[tuple[str, float], ...]]:
 
 
 def _levels(p: Pass) -> tuple[float, float, float]:
-    """B/s of a core from L2, L3 (memory where there is none), memory."""
+    """Bytes per second of a core from L2, from L3 (or memory if there is no L3), and from memory."""
     memory = p["bandwidth.memory.core"]
     return p["bandwidth.L2"], p.get("bandwidth.L3", memory), memory
 
@@ -283,18 +284,18 @@ def _beyond_l2(p: Pass) -> float:
 
 
 def _busy(p: Pass) -> int:
-    """The fewest accumulators with which a core is busy."""
+    """The smallest number of accumulators that keeps a core busy."""
     rates = {n: p[f"chains.{n}"] for n in LADDER}
     return min(n for n, rate in rates.items() if rate >= REACHED * max(rates.values()))
 
 
 def _halves(p: Pass) -> float:
-    """inf, or how empty registers may be where two halves are as fast as a whole one."""
+    """How empty a register may be until two halves are as fast; inf if halves are never faster."""
     return ZEN4.halves if p["half"] >= HALVED * p["fma"] else inf
 
 
 def _beside(level: str, target: Target) -> Callable[[Pass], float]:
-    """FMAs that a vector from a level costs besides those that it is for: the median of tiles."""
+    """Extra FMAs' time of a vector that comes from a level instead of L1: the median over tiles."""
     shapes = [(f"kernel.{t.rows}x{t.vectors}.", t.vectors) for t in product_tiles(target)[1:]]
 
     def cost(p: Pass) -> float:
@@ -304,5 +305,5 @@ def _beside(level: str, target: Target) -> Callable[[Pass], float]:
 
 
 def _cycles(longer: str, shorter: str) -> Callable[[Pass], float]:
-    """By how many cycles one thing takes longer than another."""
+    """The number of cycles by which one probe takes longer than another."""
     return lambda p: max(0.0, p[longer] - p[shorter]) * p["clock"]

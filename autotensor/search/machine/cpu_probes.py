@@ -1,15 +1,15 @@
-"""Passes of probes from which a record of this processor is made (`characterise.py`).
+"""Probes whose passes give a record of this processor (`characterise.py`).
 
     measured_passes(target) ──▶ three times {"clock": 3.7e9, "fma": 1.9, "chains.4": 0.96, …}
 
-    fma half chains.4         FMAs a cycle: whole registers, halves of them, in 4 accumulators
-    handing handing.t2        seconds of a region whose threads read what their neighbour wrote; of one thread
-    parts.t2 joining.t2       seconds of a region that writes sums; with adding them up
+    fma half chains.4         FMAs per cycle: whole registers, halves of registers, 4 accumulators
+    handing handing.t2        seconds of a region whose threads read their neighbour's data; with one thread
+    parts.t2 joining.t2       seconds of a region that writes sums; the same, with adding the sums up
     kernel.6x4.L2             a step of a register tile, in FMAs
     ways                      lines of a set of L1
-    others                    cores that other programs used meanwhile
+    others                    cores that other programs used during the pass
 
-and what the calibration has: clock, bandwidths, copying. A pass leaves out disturbed probes.
+A pass also has the figures of the calibration: clock, bandwidths, copying. It leaves out disturbed probes.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from autotensor.search.machine.probes import cpu_times, measure_rates, others_co
 from schedules.cpu import PAGE
 from schedules.prior.rates import LEVELS
 
-Pass = Mapping[str, float]  # one figure by the name of each probe
+Pass = Mapping[str, float]  # a figure for the name of each probe
 
 PASSES = 3
-PASS_S = 5.0  # for more rounds of one pass, where others disturb
-LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12)  # accumulators side by side
-TEAM = 2  # threads of the teams with which records were measured
-HANDED = 16  # cache lines that a thread of a small kernel takes over from another: 1 KiB
-SUMMED = 24  # cache lines of sums that are joined: 6 rows of 64 columns
-INDEX = Path("/sys/devices/system/cpu/cpu0/cache/index0")  # of L1 for data
+PASS_S = 5.0  # a pass may take so many seconds for more rounds, if other programs disturb it
+LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12)  # numbers of accumulators side by side
+TEAM = 2  # number of threads in the teams that the known records were measured with
+HANDED = 16  # cache lines that a thread of a small kernel gets from another thread: 1 KiB
+SUMMED = 24  # cache lines of sums that are added up: 6 rows of 64 columns
+INDEX = Path("/sys/devices/system/cpu/cpu0/cache/index0")  # the data cache L1
 
 
 def measured_passes(target: Target, said: Callable[[int], None] = lambda done: None) -> list[Pass]:
-    """The passes, in about half a minute. said: called with the number that are done.
+    """The passes, in about half a minute. said: called with the number of finished passes.
 
-    Raises MeasureError where LLVM has no name for this processor, by which schedules would find the record.
+    Raises MeasureError if LLVM has no name for this processor, because schedules find a record by this name.
     """
     if target.arch in ("", "generic"):
         raise MeasureError(
@@ -71,14 +71,14 @@ def measured_passes(target: Target, said: Callable[[int], None] = lambda done: N
 
 
 def product_tiles(target: Target) -> tuple[MicroTile, ...]:
-    """Register tiles as products have them: the tallest of two, three and four vectors; and one row."""
+    """Register tiles as products use them: the tallest ones of two, three and four vectors, and one row."""
     fitting = tiles(target)
     tallest = (max((t for t in fitting if t.vectors == v), key=lambda t: t.rows) for v in (2, 3, 4))
     return (MicroTile(1, 4), *tallest)
 
 
 def l1_ways(target: Target) -> int:
-    """Lines of a set of L1: as the system says, or as many pages as it has."""
+    """Lines of a set of L1: as the system says, else the number of pages in L1."""
     try:
         return int((INDEX / "ways_of_associativity").read_text())
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def l1_ways(target: Target) -> int:
 
 
 def _probes(target: Target) -> list[Probe]:
-    """All sticks of a pass, compiled once."""
+    """All yardsticks of a pass, compiled once."""
     half = replace(target, vector_bytes=target.vector_bytes // 2)
     out = [
         *rate_probes(target, 1),
@@ -105,7 +105,7 @@ def _probes(target: Target) -> list[Probe]:
 
 
 def _per_cycle(rates: Mapping[str, float], target: Target) -> dict[str, float]:
-    """Peaks as FMAs of registers a cycle; the rest as it is. Empty where the clock was disturbed."""
+    """Peaks in FMAs of registers per cycle; other rates unchanged. Empty if the clock was disturbed."""
     if "clock" not in rates:
         return {}
     one = 2 * target.lanes(32) * rates["clock"]

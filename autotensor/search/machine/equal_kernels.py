@@ -1,9 +1,9 @@
-"""A/A: the same kernel entered twice. What does the measurer say of two things that are equal?
+"""A/A: the same kernel is raced against itself. What does the measurer say about two equal things?
 
-    kernel ──▶ two copies that differ in their name ──race──▶ AAPair(ratio=0.998, 0.991 … 1.004)
+    kernel ──▶ two copies with different names ──race──▶ AAPair(ratio=0.998, 0.991 … 1.004)
 
-A correct measurer claims no difference, and its bounds are narrow enough to see one where there is one. The
-largest difference that a pair could not have distinguished from none is its `resolution`.
+A correct measurer claims no difference, and its bounds are narrow enough to show a difference where there is
+one. The `resolution` of a pair is the largest difference that the pair's bounds do not exclude.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
-SURE = 0.95  # the share of pairs whose resolution counts
+SURE = 0.95  # share of the pairs that must have this resolution or a better one
 
 
 @dataclass(frozen=True, slots=True)
 class AAPair:
-    """One kernel against itself."""
+    """One kernel, raced against itself."""
 
     kernel: str
-    seconds: float  # of one call, median
+    seconds: float  # median of one call
     ratio: Paired
     samples: tuple[tuple[float, ...], tuple[float, ...]]
-    references: tuple[float, ...]  # of the reference kernel, next to each sample
+    references: tuple[float, ...]  # times of the reference kernel, next to each sample
 
     @property
     def claimed(self) -> bool:
@@ -47,13 +47,13 @@ class AAPair:
 
     @property
     def beside_reference(self) -> float:
-        """Its time in units of the reference kernel's, which has the machine's drift, too."""
+        """The kernel's time in units of the reference kernel's time, which drifts with the machine, too."""
         pairs = zip(self.samples[0], self.references, strict=False)
         return median(s / r for s, r in pairs)
 
     @property
     def resolution(self) -> float:
-        """The largest difference that its bounds do not exclude, though there is none."""
+        """The largest difference that the bounds do not exclude, though there is none."""
         return max(self.ratio.upper, 1 / max(self.ratio.lower, 1e-3)) - 1
 
 
@@ -63,7 +63,7 @@ def aa_pair(
     trace: Trace,
     repeat: int = FINAL_SAMPLES[1],
 ) -> AAPair:
-    """Races two copies of a schedule as a final race would. Raises MeasureError where it does not work."""
+    """Races two copies of a schedule as a final race would. Raises MeasureError if that fails."""
     copies = [
         compile_trace(workload.dag, trace, measurer.target, name) for name in ("kernel", "kernel_again")
     ]
@@ -81,9 +81,9 @@ def aa_pair(
 
 
 def told_from(pairs: Sequence[AAPair]) -> float:
-    """The smallest difference that SURE of the pairs would have shown.
+    """The smallest difference that a share SURE of the pairs would have shown.
 
-    Raises ValueError where there are none.
+    Raises ValueError if there are no pairs.
     """
     known = sorted(p.resolution for p in pairs)
     if not known:
@@ -92,7 +92,7 @@ def told_from(pairs: Sequence[AAPair]) -> float:
 
 
 def variation(values: Sequence[float]) -> float:
-    """Standard deviation as a share of the mean.
+    """The standard deviation as a share of the mean.
 
     >>> variation([1.0, 1.0, 1.0])
     0.0
@@ -101,9 +101,9 @@ def variation(values: Sequence[float]) -> float:
 
 
 def sample_kernels() -> list[Workload]:
-    """Kernels of some 10 to 3,000 us with different bounds: arithmetic, the caches, memory.
+    """Kernels of some 10 to 3,000 us that are limited by different things: arithmetic, the caches, memory.
 
-    They are fixed, so that figures of two days can be compared.
+    They never change, so that figures of different days can be compared.
     """
     return [
         _dense(32, 128, 128),

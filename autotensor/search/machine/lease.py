@@ -1,10 +1,11 @@
-"""The lease of a run: one of several processes that start the same run works on it; the others wait.
+"""The lease of a run: if several processes start the same run, one works on it, and the others wait.
 
     claim ──mine──▶ prolonged by a thread while the run goes on ──▶ given up at its end
           └─another's──▶ message, then retries ──▶ the other ended or died: its work is continued
 
-The death of a process on this machine is noticed at once, because its number is free or belongs to another
-process. A process elsewhere counts as dead when its lease ends (`tuning_db.contract.LEASE_S`).
+If a process on this machine dies, this is noticed at once, because its process id is free or belongs to
+another process. A process on another machine counts as dead when its lease ends
+(`tuning_db.contract.LEASE_S`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from autotensor.base.errors import MeasureError
 from autotensor.search.machine.machine_entry import boot_id
 from tuning_db import Claim, StoreError, TrialStore
 
-BEAT_S = 15.0  # seconds between two renewals; a lease lasts four of them
+BEAT_S = 15.0  # seconds between two renewals; a lease lasts four times as long
 ASK_AGAIN_S = 0.25
 
 
@@ -31,12 +32,12 @@ class WorkedOn(MeasureError):
     """Another process works on a run, and there was no time to wait for its end."""
 
 
-_held: set[str] = set()  # owners in this process whose run goes on
+_held: set[str] = set()  # owners in this process whose run has not ended
 
 
 def new_owner() -> str:
-    """A unique name for one run of the search: host, boot, process namespace, number and start of the
-    process, and a random part."""
+    """A unique name for one run of the search: host, boot, process namespace, id and start of the process,
+    and a random part."""
     pid = os.getpid()
     return " ".join(
         (platform.node() or "host", boot_id(), _process_space(), f"{pid}", _born(pid), uuid4().hex)
@@ -74,10 +75,10 @@ def leased(
     stopped: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda other: None,
 ) -> Iterator[Claim]:
-    """Leases a session for the block: a thread renews the lease, and the end of the block gives it up.
+    """Leases a session for the block. A thread renews the lease, and the end of the block gives it up.
 
     claim: requests the session for an owner. wait_s: seconds that this may wait for another process. say:
-    called once with the process that it waits for. Raises WorkedOn if that one is still at work then.
+    called once with the name of that process. Raises WorkedOn if that process is still at work afterwards.
     """
     owner = new_owner()
     _held.add(owner)
@@ -116,7 +117,7 @@ def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
         while not over.wait(BEAT_S):
             try:
                 store.renew(session, owner)
-            except StoreError as error:  # the search meets the same error and reports it in full
+            except StoreError as error:  # the search gets the same error and reports it in full
                 log.warn(f"the tuning log could not record that this run goes on: {error.what}")
 
     thread = threading.Thread(target=beat, name="autotensor lease", daemon=True)
@@ -126,12 +127,12 @@ def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        with suppress(StoreError):  # then the lease ends by itself
+        with suppress(StoreError):  # if this fails, the lease ends by itself
             store.renew(session, owner, 0.0)
 
 
 def _process_space() -> str:
-    """The namespace of process numbers; a container has its own."""
+    """The namespace of process ids; a container has its own."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -139,10 +140,10 @@ def _process_space() -> str:
 
 
 def _born(pid: int) -> str:
-    """When a process started, in ticks since the machine did; "" if there is none."""
+    """When a process started, in ticks since the machine started; "" if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
     fields = text[text.rindex(")") + 2 :].split()
-    return "" if fields[0] == "Z" else fields[19]  # a zombie works on nothing
+    return "" if fields[0] == "Z" else fields[19]  # a zombie does no work

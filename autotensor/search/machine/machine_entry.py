@@ -23,17 +23,17 @@ from tuning_db import Code, Host, Machine, Opening, Session, SessionKind, TrialS
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The source of a time; None: not known."""
+    """Where a time comes from: host and code. None means not known."""
 
-    host: str | None = None  # uuid
-    code: str | None = None  # key
+    host: str | None = None  # the host's uuid
+    code: str | None = None  # the key of the code
 
 
 NOBODY = Witness()
 
 
 def know_machine(store: TrialStore, place: Place | None = None) -> str:
-    """Makes a machine known to the log, this one without a card if none is named; gives its fingerprint."""
+    """Adds a machine to the log: the given place, or this machine without a card. Returns its fingerprint."""
     m, device = host_machine() if place is None else place.machine, place and place.device
     fingerprint = m.fingerprint if place is None else place.fingerprint
     name, driver, memory = (device.name, device.driver, device.memory) if device else ("cpu", "", 0)
@@ -43,7 +43,7 @@ def know_machine(store: TrialStore, place: Place | None = None) -> str:
 
 
 def work_here(store: TrialStore, session: str) -> Witness:
-    """Notes that this process works on a session; gives who measures, with which code. Raises StoreError."""
+    """Records that this process works on a session. Returns its host and code. Raises StoreError."""
     host, code = host_here(), code_here()
     known = introduce(store, know_machine(store), host, code)
     store.put_opening(
@@ -60,7 +60,7 @@ def introduce(store: TrialStore, machine: str, host: HostHere, code: CodeHere) -
 
 
 def boot_id() -> str:
-    """Changes with every start of the machine, so that a process id means something."""
+    """An id that changes at every start of the machine. Only with it, a process id is unique."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

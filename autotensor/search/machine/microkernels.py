@@ -1,13 +1,14 @@
-"""Micro-kernels: how long one step of each register tile takes, from kernels of our own code generator.
+"""Micro-kernels: the time of one step of each register tile, measured on kernels of our code generator.
 
     C[rows, panels, vectors·lanes] += A[rows, k] · B[panels, k, vectors·lanes]
 
-    panels → for k: broadcast A[r, k] × the vectors of B[panel, k, :]        all rows and vectors unrolled
+    panels → for k: broadcast A[r, k] × the vectors of B[panel, k, :]        rows and vectors are unrolled
 
-One panel whose k-steps all find B in L1; panels that fill half of L2, and some of L3, so that every step
-brings its vectors from there. The first is run at two lengths, whose difference is a step without its loop's
-beginning and end. Times are in fused multiply-adds at peak, so that they outlive a change of the clock: a
-tile of 6 rows and 4 vectors at 24.0 is perfect.
+In the near kernel, one panel is in L1, so its k-steps find B there. In the far kernels, the panels fill half
+of L2, or a part of L3, so every step loads its vectors from there. The near kernel runs with two lengths: the
+difference of their times is the time of the steps without the loop's beginning and end. Times are in fused
+multiply-adds at peak, so that they stay right when the clock changes: a tile of 6 rows and 4 vectors with
+24.0 is perfect.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from autotensor.te.dag import ComputeDAG
 from schedules.prior.rates import LEVELS, MicroKernels
 
 MOST_VECTORS = 6
-ROWS = {  # with so many vectors the rows that are measured; the others lie between
+ROWS = {  # number of vectors → the measured numbers of rows; the others are interpolated
     1: (1, 2, 4, 8, 12, 16, 20, 24, 28, 30),
     2: (1, 2, 3, 4, 6, 7, 8, 10, 12, 13, 14),
     3: (1, 2, 3, 4, 6, 7, 8, 9),
 }
 FAR_STEPS = (
-    250  # of the reduction where vectors come from afar; rows of A then fall into different cache sets
+    250  # steps of the reduction if vectors come from L2 or L3; then rows of A are in different cache sets
 )
-GROUP = 8  # tiles that are timed alternately
+GROUP = 8  # number of tiles that are timed alternately
 ROUNDS = 5
-GROUP_S = 1.5  # for more rounds where others disturb
-NEAR_SHARE = 0.75  # of L1 for the operands of the near kernel
-FAR_TIMES = 4  # times the cache before: what is brought in from L3
+GROUP_S = 1.5  # seconds for more rounds if other programs disturb
+NEAR_SHARE = 0.75  # share of L1 that the operands of the near kernel take
+FAR_TIMES = 4  # the data in L3 is so many times as large as the cache before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class MicroTile:
 
 
 def tiles(target: Target) -> tuple[MicroTile, ...]:
-    """Those that fit into the registers, about forty."""
+    """The tiles that fit into the registers, about forty."""
     out: list[MicroTile] = []
     for vectors in range(1, MOST_VECTORS + 1):
         spare = 1 if vectors == 1 else vectors + 1
@@ -69,9 +70,9 @@ def measure_microkernels(
     chosen: Sequence[MicroTile] | None = None,
     listener: Callable[[int, int], None] = lambda done, all_: None,
 ) -> MicroKernels:
-    """Steps of all tiles. Takes about twenty seconds; the caller holds the timing lock.
+    """The steps of all tiles. This takes about twenty seconds. The caller holds the timing lock.
 
-    listener: called with the numbers of done tiles and of all.
+    listener: called with the number of finished tiles and the number of all tiles.
     """
     target = target.with_threads(1)
     wanted = tiles(target) if chosen is None else tuple(chosen)
@@ -89,11 +90,11 @@ def measure_microkernels(
 def _measure_group(
     group: Sequence[MicroTile], target: Target, far: Sequence[int], arena: Array
 ) -> dict[tuple[int, int], tuple[float, ...]]:
-    """The peak and these tiles, timed alternately."""
+    """Measures the peak and these tiles, alternately."""
     kernels = [_kernels(t, target, far, arena) for t in group]
     sticks = [fma_yardstick(1, target=target), *(k for tile in kernels for k in tile)]
     rates = iter(m.value for m in measure_rates(sticks, rounds=ROUNDS, budget_s=GROUP_S))
-    one = 2.0 * target.lanes(32) / next(rates)  # seconds of a fused multiply-add
+    one = 2.0 * target.lanes(32) / next(rates)  # seconds of one fused multiply-add
     return {
         (t.rows, t.vectors): _steps([k.amount for k in tile], [next(rates) * one for _ in tile])
         for t, tile in zip(group, kernels, strict=True)
@@ -101,10 +102,10 @@ def _measure_group(
 
 
 def _steps(amounts: Sequence[float], rates: Sequence[float]) -> tuple[float, ...]:
-    """Times of a step near and far from steps per run and steps per unit of time; the first two are near."""
+    """Times of near and far steps, from steps per run and steps per unit of time. The first two are near."""
     short, long = (a / r for a, r in zip(amounts[:2], rates[:2], strict=True))
     near = (long - short) / (amounts[1] - amounts[0])
-    rest = max(0.0, short - near * amounts[0])  # beginning and end of a reduction
+    rest = max(0.0, short - near * amounts[0])  # time for the beginning and end of a reduction
     times = [near]
     for rate in rates[2:]:
         times.append(max(times[-1], 1.0 / rate - rest / FAR_STEPS))
@@ -112,7 +113,7 @@ def _steps(amounts: Sequence[float], rates: Sequence[float]) -> tuple[float, ...
 
 
 def _far_bytes(target: Target) -> tuple[int, ...]:
-    """Bytes of vectors that must come from L2, from L3."""
+    """Bytes of the vectors that must come from L2, and from L3."""
     caches = target.cache_bytes
     return tuple(
         caches[level] // 2 if level == 1 else min(caches[level] // 2, FAR_TIMES * caches[level - 1])
@@ -121,7 +122,7 @@ def _far_bytes(target: Target) -> tuple[int, ...]:
 
 
 def _kernels(t: MicroTile, target: Target, far: Sequence[int], arena: Array) -> tuple[Yardstick, ...]:
-    """A short and a long near one, then those with vectors from afar; amounts are steps."""
+    """A short and a long near kernel, then kernels whose vectors come from L2 and L3. Amounts are steps."""
     width = t.vectors * target.lanes(32)
     most = int(NEAR_SHARE * target.cache_bytes[0]) // (4 * (width + t.rows))
     shapes = [(1, most // 2), (1, most // 2 * 2)]
@@ -142,7 +143,7 @@ def _kernel(t: MicroTile, panels: int, steps: int, target: Target, arena: Array)
 
 
 def tile_trace(lanes: int) -> Trace:
-    """The schedule of the module's docstring, for stage c[i, p, j] with reduction k."""
+    """The schedule in the module's docstring, for stage c[i, p, j] with reduction k."""
     near = "c.local"
     return Trace(
         (

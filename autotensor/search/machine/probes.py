@@ -1,10 +1,10 @@
-"""Probes: rates of a machine that may not be quiet.
+"""Probes: rates of a machine that may be busy.
 
     rounds ─▶  A B C D │ B C D A │ C D A B │ …        every probe once a round, some milliseconds each
-                 ✗                                     this one lost its core for a while: not counted
+                 ✗                                     this sample lost its core for a while: not counted
 
-A run during which its threads got less CPU time than the clock showed was disturbed. The rate is the upper
-quartile of the others: the fastest may be luck, and the median of a busy machine is too slow.
+A run was disturbed if its threads got less CPU time than the clock showed. The rate is the upper quartile of
+the other runs: the fastest one may be luck, and the median on a busy machine is too slow.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-ROUNDS = 10  # at least
-ENOUGH = 6  # undisturbed samples of a probe; when all have them, it is done
-LEAST_CALM = 3  # with fewer, all samples count
-BUDGET_S = 4.0  # for more rounds on a machine that is busy
+ROUNDS = 10  # least number of rounds
+ENOUGH = 6  # a probe is done when it has so many undisturbed samples
+LEAST_CALM = 3  # with fewer undisturbed samples, all samples count
+BUDGET_S = 4.0  # seconds for more rounds on a busy machine
 QUARTILE = 0.75
-LUCKY = 0.98  # the quantile that counts when all were disturbed
-GOT_ITS_CORES = 0.97  # of the time: less, and another program ran there
-LOOK_S = 0.15  # for the load of others: the kernel counts in hundredths of a second
-LEAST_S = 0.001  # of one run; time slices of the scheduler are longer, so some runs go undisturbed
+LUCKY = 0.98  # this quantile counts if all samples were disturbed
+GOT_ITS_CORES = 0.97  # share of the clock's time: with less CPU time, another program ran on the core
+LOOK_S = 0.15  # seconds for measuring others' load: the kernel counts in hundredths of a second
+# least seconds of one run; time slices of the scheduler are longer, so some runs are not disturbed
+LEAST_S = 0.001
 
 
 class Measurable(Protocol):
-    """A kernel that a probe runs; a `codegen.yardstick.Yardstick` is one."""
+    """A kernel that a probe runs, such as `codegen.yardstick.Yardstick`."""
 
     @property
     def amount(self) -> float:
@@ -39,7 +40,7 @@ class Measurable(Protocol):
 
     @property
     def run(self) -> Callable[[int], None]:
-        """Runs it so many times."""
+        """Runs the kernel this many times."""
         ...
 
 
@@ -48,22 +49,22 @@ class Measured:
     """One rate: amount per second."""
 
     value: float
-    samples: tuple[float, ...]  # of all rounds, in order
-    disturbed: int  # rounds in which somebody else used the cores
+    samples: tuple[float, ...]  # the samples of all rounds, in order
+    disturbed: int  # number of rounds in which another program used the cores
 
     @property
     def trusted(self) -> bool:
-        """Whether enough rounds had their cores for themselves."""
+        """Whether enough rounds were undisturbed."""
         return len(self.samples) - self.disturbed >= LEAST_CALM
 
 
 @dataclass(slots=True)
 class Clocks:
-    """Where time is read; tests have their own."""
+    """The clocks that are read; tests replace them."""
 
     wall: Callable[[], float] = time.perf_counter
     thread: Callable[[], float] = time.thread_time  # CPU seconds of this thread
-    process: Callable[[], float] = time.process_time  # of all threads
+    process: Callable[[], float] = time.process_time  # CPU seconds of all threads
 
 
 def measure_rates(
@@ -76,7 +77,8 @@ def measure_rates(
 ) -> list[Measured]:
     """The rate of every probe, in order. The caller holds the timing lock.
 
-    `rounds` rounds, and more, up to `budget_s`, while probes have too few undisturbed samples.
+    There are `rounds` rounds. There are more, for up to `budget_s` seconds, while probes have too few
+    undisturbed samples.
     """
     counts = [_count(p, least_s, clocks) for p in probes]
     samples: list[list[tuple[float, bool]]] = [[] for _ in probes]
@@ -92,12 +94,12 @@ def measure_rates(
 
 
 def _count(probe: Measurable, least_s: float, clocks: Clocks) -> int:
-    """Runs that take about `least_s`; the first one warms up and is forgotten."""
+    """The number of runs that take about `least_s`. The first run is only a warm-up."""
     probe.run(1)
     count = 1
     while True:
         seconds = float("inf")
-        for _ in range(3):  # the quickest: others may have run in between
+        for _ in range(3):  # the fastest counts, because other programs may have run meanwhile
             began = clocks.wall()
             probe.run(count)
             seconds = min(seconds, clocks.wall() - began)
@@ -107,10 +109,11 @@ def _count(probe: Measurable, least_s: float, clocks: Clocks) -> int:
 
 
 def _sample(probe: Measurable, count: int, clocks: Clocks) -> tuple[float, bool]:
-    """Amount per second of one sample, and whether it had its cores for itself."""
-    # A team's threads may spin for a while after their work: what one thread does is its own time only.
+    """Amount per second of one sample, and whether it was undisturbed."""
+    # A team's threads may spin for a while after their work. For one thread, only the thread's own time
+    # counts.
     cpu = clocks.thread if probe.threads == 1 else clocks.process
-    probe.run(1)  # threads that sleep are woken
+    probe.run(1)  # wakes threads that sleep
     began, used = clocks.wall(), cpu()
     probe.run(count)
     used, seconds = cpu() - used, clocks.wall() - began
@@ -118,7 +121,7 @@ def _sample(probe: Measurable, count: int, clocks: Clocks) -> tuple[float, bool]
 
 
 def _judged(samples: Sequence[tuple[float, bool]]) -> Measured:
-    """Where every run was disturbed the least disturbed ones are the best guess."""
+    """The rate from all samples. If too many were disturbed, the least disturbed ones count."""
     calm = [rate for rate, quiet in samples if quiet]
     enough = len(calm) >= LEAST_CALM
     chosen = sorted(calm if enough else [rate for rate, _ in samples])
@@ -127,20 +130,20 @@ def _judged(samples: Sequence[tuple[float, bool]]) -> Measured:
 
 
 def busy_cores(seconds: float = LOOK_S) -> float:
-    """Cores that other programs use just now; this one rests meanwhile."""
+    """The number of cores that other programs use now. This program sleeps meanwhile."""
     began = cpu_times()
     time.sleep(seconds)
     return others_cores(began, cpu_times())
 
 
 def others_cores(began: tuple[float, float, float], ended: tuple[float, float, float]) -> float:
-    """Cores that other programs used between two `cpu_times()`, on average."""
+    """The average number of cores that other programs used between two `cpu_times()`."""
     seconds = max(ended[0] - began[0], 1e-9)
     return max(0.0, (ended[1] - began[1]) - (ended[2] - began[2])) / seconds
 
 
 def cpu_times() -> tuple[float, float, float]:
-    """Now; busy seconds of all cores since the start; of these, of this process and its children."""
+    """The present time; busy seconds of all cores; busy seconds of this process and its children."""
     import psutil
 
     t = psutil.cpu_times()

@@ -1,7 +1,7 @@
-"""The build phase, seen from the parent: traces go to children, one at a time each, and artifacts come back.
+"""The parent's side of building: each child gets one trace at a time, and sends an artifact back.
 
 pool = BuildPool(target, options)
-pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
+pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a MeasureResult is a failure
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tuning_db.records import Status
 
 WORKER = "autotensor.search.measuring.worker"
 KEPT_BYTES = 64 << 20  # bytes of code that are kept; a candidate has 20 to 200 KB
-_BUILDS_PER_CHILD = 2000  # then a new child starts, whatever memory the old one has piled up
+# after so many builds a new child starts, because the old one may have collected memory
+_BUILDS_PER_CHILD = 2000
 _NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
 
 
@@ -46,7 +47,7 @@ class Built:
 
     @property
     def bytes(self) -> int:
-        """Size in memory, roughly: nearly all of it is code."""
+        """The approximate size in memory: nearly all of it is code."""
         return sum(len(code) for code in self.artifact["objects"])
 
 
@@ -64,7 +65,7 @@ class _Builder:
         if self.child.pid is None:
             self._told.clear()
             self._builds = 0
-            self.child.start()  # not within the time of a candidate
+            self.child.start()  # started here, so that its start does not count as a candidate's time
         text = "" if workload.key in self._told else workload.text
         self._told.add(workload.key)
         self._builds += 1
@@ -72,12 +73,12 @@ class _Builder:
 
 
 class BuildPool:
-    """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time.
+    """Children that compile. LLVM has one lock per process, so each child compiles one candidate at a time.
 
-    Results for the pool's target are kept: a task's final race compiles its best again.
+    Results for the pool's target are kept, because a task's final race compiles its best candidates again.
 
-    Where cores are to spare, the children run on all of them until this process times something (`aside`);
-    from then on, those that still compile stay on the spare ones.
+    If there are spare cores, the children run on all cores until this process times something (`aside`). From
+    then on, children that still compile stay on the spare cores.
     """
 
     def __init__(
@@ -89,15 +90,15 @@ class BuildPool:
         turns: Turns | None = None,
         cores: Cores | None = None,
     ) -> None:
-        """turns: the run's waits for others that time something. cores: the cores on which this process
-        times, and those that may compile meanwhile; None: none may."""
+        """turns: the run's waits for other processes that time. cores: the cores on which this process times,
+        and the spare cores for compiling meanwhile; None: there are no spare cores."""
         self.target, self.options = target, options
         self._turns = turns or Turns()
         self._cores = cores
-        self._guard = threading.Lock()  # guards the next three
-        self._timing = False  # this process times something
-        self._machine = ExitStack()  # has the lock of the whole machine, while all cores compile
-        count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
+        self._guard = threading.Lock()  # protects the next three attributes
+        self._timing = False  # whether this process times something now
+        self._machine = ExitStack()  # holds the lock of the whole machine while all cores compile
+        count = options.workers or usable_cores()  # OMP_NUM_THREADS is about kernels, not about building them
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
             _Builder(Child(WORKER, ["build", *modules], path=path, memory_bytes=memory)) for _ in range(count)
@@ -106,12 +107,12 @@ class BuildPool:
         for builder in self._builders:
             self._idle.put(builder)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
-        self._kept: dict[tuple[str, str], Built] = {}  # by workload and trace, the latest last
+        self._kept: dict[tuple[str, str], Built] = {}  # by workload and trace; the latest comes last
         self._kept_bytes = 0
 
     def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
-        """One result per trace, in order. Raises MeasureError when no child can be started, OutOfTime when
-        the deadline passes while others time something."""
+        """One result per trace, in order. Raises MeasureError when no child can be started, and OutOfTime
+        when the deadline passes while another process times."""
         known = {t.hash: b for t in traces if (b := self._recalled(workload, t))}
         new = [t for t in traces if t.hash not in known]
         built = dict(
@@ -124,12 +125,12 @@ class BuildPool:
     def build_for(
         self, jobs: Sequence[tuple[Workload, Trace]], target: Target
     ) -> list[Built | MeasureResult]:
-        """The same for any computations and target; nothing is kept."""
+        """The same for any computations and any target. Nothing is kept."""
         if not jobs:
             return []
         text = target.to_json()
         for workload, _ in jobs:
-            workload.text, workload.key  # noqa: B018  # cached properties: made before threads read them
+            workload.text, workload.key  # noqa: B018  # cached properties: computed before threads read them
 
         def one(job: tuple[Workload, Trace]) -> Built | MeasureResult:
             workload, trace = job
@@ -140,12 +141,12 @@ class BuildPool:
             finally:
                 self._idle.put(builder)
 
-        with self._turn():  # not while another times
+        with self._turn():  # not while another process times
             return list(self._threads.map(one, jobs))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside the block this process times, and children compile on spare cores, if there are any."""
+        """Inside the block, this process times, and children compile on the spare cores, if there are any."""
         with self._guard:
             self._timing = True
             self._stay_aside()
@@ -157,7 +158,7 @@ class BuildPool:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Inside the block all may compile: on all cores if no process times anything, else on spare ones."""
+        """Inside the block, children may compile: on all cores if no process times, else on spare cores."""
         with self._turns.compiling(spare=self._cores is not None):
             if self._cores is None:
                 yield
@@ -188,14 +189,14 @@ class BuildPool:
             builder.child.stay_on(cores)
 
     def _recalled(self, workload: Workload, trace: Trace) -> Built | None:
-        """The earlier result of compiling a trace; it is the latest now."""
+        """The earlier result of compiling a trace. It becomes the latest one."""
         found = self._kept.pop((workload.key, trace.hash), None)
         if found is not None:
             self._kept[workload.key, trace.hash] = found
         return found
 
     def _keep(self, place: tuple[str, str], built: Built | MeasureResult) -> None:
-        """Keeps a result, and drops those that were unused for longest."""
+        """Keeps a result, and drops the least recently used ones."""
         if isinstance(built, Built) and place not in self._kept:
             self._kept[place] = built
             self._kept_bytes += built.bytes
@@ -233,7 +234,7 @@ def _outcome(reply: Reply) -> Built | MeasureResult:
 
 
 def failure(reply: Reply) -> tuple[Status, str]:
-    """Status and full text of a request whose child did not survive."""
+    """Status and full text for a request whose child did not survive."""
     text = (
         reply.detail if not reply.output.strip() else f"{reply.detail}\nIt printed:\n{reply.output.strip()}"
     )
@@ -246,7 +247,7 @@ def failure(reply: Reply) -> tuple[Status, str]:
         case _ if starved:
             return Status.OUT_OF_MEMORY, text
         case children.Status.CRASHED if "SIGKILL" in reply.detail:
-            return Status.OUT_OF_MEMORY, text  # not killed by us: the system was short of memory
+            return Status.OUT_OF_MEMORY, text  # we did not kill it: the system was short of memory
         case children.Status.CRASHED if candidate_time_limit.SIGNAL in reply.detail:
             return Status.RUN_TIMEOUT, text
         case children.Status.CRASHED if "SIGABRT" in reply.detail:

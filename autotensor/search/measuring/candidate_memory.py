@@ -1,9 +1,9 @@
-"""Memory for candidates: arrays between fences that notice stray writes and poison stray reads.
+"""Memory for candidates: arrays between fences, which detect stray writes and make stray reads visible.
 
-    slab.place([Need("t0", …), …])         ▒ t0 ▒ ▒ workspace ▒      one allocation, used again and again
+    slab.place([Need("t0", …), …])         ▒ t0 ▒ ▒ workspace ▒      one allocation, used for all candidates
 
-Fences of arrays that a kernel writes hold 0xA5: a stray write changes them. Fences of arrays that it reads
-hold 0xFF, which is NaN, or -1: a stray read spoils the answer, where harmless bytes would let it pass.
+Fences of arrays that a kernel writes hold 0xA5, so a stray write changes them. Fences of arrays that a kernel
+reads hold 0xFF, which is NaN or -1. So a stray read makes the answer wrong; harmless bytes would hide it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 FENCE_BYTES = 256
-STRETCH = 1 << 16  # elements that are compared at once: their results stay in a core's own cache
+# number of elements that are compared at once, so that the results stay in a core's own cache
+STRETCH = 1 << 16
 _WRITTEN, _READ = 0xA5, 0xFF
-_TRAP_INT = 0xA5  # also for bools, which are then neither True nor False
+_TRAP_INT = 0xA5  # also used for bools, which are then neither True nor False
 _BYTE = np.dtype(np.uint8)
 
 
@@ -43,7 +44,7 @@ class Fenced:
 
     name: str
     array: Array
-    before: Array  # the fences' bytes
+    before: Array  # bytes of the fences
     after: Array
     byte: int  # the value of these bytes
 
@@ -52,7 +53,7 @@ class Fenced:
         return address(self.array)
 
     def trap(self) -> None:
-        """Fill with bits that no right answer contains: NaN, or an unlikely bit pattern."""
+        """Fills the array with bits that no right answer contains: NaN, or an unlikely bit pattern."""
         raw = self.array.reshape(-1).view(np.uint8)
         raw[...] = _TRAP_INT if self.array.dtype.kind in "biu" else 0xFF
 
@@ -61,7 +62,7 @@ class Fenced:
         self.after[...] = self.byte
 
     def complaint(self) -> str:
-        """The place of a write outside the array, as text; empty when the fences are intact."""
+        """The position of a write outside the array, as text; empty when the fences are intact."""
         if (hit := np.flatnonzero(self.before != self.byte)).size:
             return f"it wrote up to {len(self.before) - int(hit[0])} bytes before the start of {self.name!r}"
         if (hit := np.flatnonzero(self.after != self.byte)).size:
@@ -70,15 +71,15 @@ class Fenced:
 
 
 class Slab:
-    """Memory that grows to the size needed and is then used again: no candidate pays for page faults."""
+    """Memory that grows to the size needed and is then used again, so candidates cause no page faults."""
 
     def __init__(self) -> None:
         self._raw = aligned_empty((0,), _BYTE)
 
     def place(self, needs: Sequence[Need], shift: int = 0) -> list[Fenced]:
-        """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined.
+        """Fenced arrays, at multiples of 64 bytes plus `shift` elements. Their contents are undefined.
 
-        The arrays placed before become invalid.
+        Arrays that were placed before become invalid.
         """
         room = [room_of(n, shift) for n in needs]
         self.reserve(sum(room))
@@ -90,7 +91,7 @@ class Slab:
 
     def reserve(self, size: int) -> None:
         if self._raw.nbytes < size:
-            self._raw = aligned_empty((0,), _BYTE)  # free first
+            self._raw = aligned_empty((0,), _BYTE)  # releases the old memory first
             self._raw = aligned_empty((size,), _BYTE)
 
     @property
@@ -99,7 +100,7 @@ class Slab:
 
 
 def lay(need: Need, raw: Array, at: int, shift: int = 0) -> Fenced:
-    """A fenced array in bytes `at` to the end of `raw`, `shift` elements off alignment."""
+    """A fenced array in the bytes of `raw` from `at` on, `shift` elements after an aligned address."""
     start = at + FENCE_BYTES + shift * need.dtype.itemsize
     stop = start + need.bytes
     array: Array = np.ndarray(need.shape, need.dtype, raw.data, start)
@@ -109,15 +110,15 @@ def lay(need: Need, raw: Array, at: int, shift: int = 0) -> Fenced:
 
 
 def room_of(need: Need, shift: int = 0) -> int:
-    """Bytes that a fenced array takes."""
+    """The bytes that a fenced array takes."""
     size = need.bytes + shift * need.dtype.itemsize
     return -(-size // ALIGNMENT) * ALIGNMENT + 2 * FENCE_BYTES
 
 
 def stretches(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """The same part of every flat array, STRETCH elements at a time: large arrays need no large temporaries.
+    """The same part of every flat array, STRETCH elements at a time, so no large temporaries are needed.
 
-    Raises ValueError when they are not of one length.
+    Raises ValueError if the arrays have different lengths.
     """
     sizes = {a.size for a in arrays}
     if len(sizes) > 1:
@@ -132,13 +133,13 @@ def raw(array: Array) -> Array:
 
 
 def same_bytes(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same bytes, NaNs and signs of zero included."""
+    """Whether two arrays hold the same bytes. NaNs and signs of zero count."""
     x, y = raw(a), raw(b)
     return x.size == y.size and all(np.array_equal(part, other) for part, other in stretches(x, y))
 
 
 def repeat(block: Array, into: Array) -> None:
-    """Fills bytes with the bytes of a block, again and again."""
+    """Fills `into` with the bytes of `block`, repeated."""
     whole = into.nbytes // block.nbytes * block.nbytes
     into[:whole].reshape(-1, block.nbytes)[...] = block
     into[whole:] = block[: into.nbytes - whole]

@@ -1,8 +1,8 @@
-"""A time limit for native code: the kernel ends the process in which a candidate runs for too long.
+"""A time limit for native code: if a candidate runs for too long, the system kernel ends its process.
 
 with within(1.0): launch(…)          the process dies of SIGALRM when the block takes longer
 
-Nothing in Python can stop a native loop, and the parent, which could, does not see when it began.
+Nothing in Python can stop a native loop. The parent could, but does not see when the loop began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIGNAL = "SIGALRM"
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Ends this process if the block takes longer than `seconds`. For the main thread."""
+    """Ends this process if the block takes longer than `seconds`. Only for the main thread."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:

@@ -1,11 +1,11 @@
-"""Is an answer right? Inputs to ask with, how far answers may differ, and where nothing may differ at all.
+"""Checks of answers: the inputs to test with, how far answers may differ, and when they must be equal.
 
-    make_inputs(dag, "normal", seed=0)         random inputs; those that serve as indices stay in bounds
+    make_inputs(dag, "normal", seed=0)         random inputs; inputs used as indices stay in range
     exact_on_integers(dag)                     whether correct programs agree bit for bit on integers
     compare(got, want, bound)                  Verdict(error, allowed, complaint)
-    compare_wide(got, exact, allowed)          the same against float64, for algorithms that round differently
+    compare_wide(got, exact, allowed)          against float64 answers, for algorithms that round differently
 
-The oracle is the unscheduled program; where its answers come from does not matter here.
+The oracle is the unscheduled program. It does not matter here where its answers come from.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = ("normal", "positive", "integer")
 LEAST_POSITIVE = 0.1
 LARGE_BYTES = 64 << 20
-PERIOD = 1_000_003  # elements after which large constants repeat: a prime, so that no two rows are equal
-MISMATCHES = 1e-3  # share of results of an argmax, a rounding … of floats that may differ
+PERIOD = 1_000_003  # large constants repeat after so many elements: a prime, so that no two rows are equal
+MISMATCHES = 1e-3  # share of results that may differ, for an argmax, a rounding … of floats
 
 
 def make_inputs(
     dag: ComputeDAG, kind: str, seed: int, known: Mapping[str, Array] = MappingProxyType({})
 ) -> dict[str, Array]:
-    """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms.
+    """Inputs by name. For the kind "positive", they are |x| + 0.1 of the normal ones, for roots and
+    logarithms.
 
     known: inputs that exist already.
     """
@@ -67,7 +68,8 @@ def make_inputs(
         if b.name in limits:
             rng = np.random.default_rng([seed, n, 1])
             low, high = ranges.get(b.name, (0, max(0, limits[b.name] - 1)))
-            low = max(0, low) if high >= 0 else low  # negative ones, which count from the end, only if needed
+            # negative indices, which count from the end, only if they are needed
+            low = max(0, low) if high >= 0 else low
             arrays[b.name] = rng.integers(low, high + 1, b.shape).astype(b.dtype.numpy)
         elif kind == "positive" and b.dtype.is_float:
             arrays[b.name] = (np.abs(arrays[b.name]) + LEAST_POSITIVE).astype(b.dtype.numpy)
@@ -75,15 +77,15 @@ def make_inputs(
 
 
 def large_constants(dag: ComputeDAG) -> tuple[Buffer, ...]:
-    """Constants that are the same in every question: making and preparing 400 MB takes a second each time."""
+    """Constants that are the same in all sets of inputs: making and preparing 400 MB takes a second."""
     return tuple(
         b for b in dag.inputs if b.name in dag.constants and b.dtype.is_float and b.bytes >= LARGE_BYTES
     )
 
 
 def fill_large(array: Array, kind: str) -> None:
-    """Small whole numbers, above zero for "positive" questions. Sums of products with whole numbers are exact
-    with them; any others serve as well as random ones."""
+    """Fills an array with small whole numbers, which are above zero for "positive". Sums of their products
+    with whole numbers are exact. For other sums, they are as good as random numbers."""
     rng = np.random.default_rng(PERIOD)
     most = 2 if array.dtype.itemsize > 2 else 1
     low = 1 if kind == "positive" else -most
@@ -92,7 +94,7 @@ def fill_large(array: Array, kind: str) -> None:
 
 
 def index_limits(dag: ComputeDAG) -> dict[str, int]:
-    """Inputs whose values are used as indices, with the least extent that they index."""
+    """Inputs whose values are used as indices, with the smallest extent that they index."""
     limits: dict[str, int] = {}
     names = {b.name for b in dag.inputs}
     for stage in dag.stages:
@@ -109,20 +111,20 @@ def index_limits(dag: ComputeDAG) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one output compares; `error` and `allowed` are in one unit."""
+    """The result of comparing one output. `error` and `allowed` have the same unit."""
 
     error: float
     allowed: float
-    complaint: str = ""  # empty: it is right
+    complaint: str = ""  # empty if the output is right
 
     @property
     def ratio(self) -> float:
-        """The error as a multiple of the allowed one, comparable between outputs."""
+        """The error as a multiple of the allowed error, so that outputs can be compared."""
         return self.error / self.allowed if self.allowed else 0.0 if self.error == 0.0 else math.inf
 
 
 def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, float]:
-    """Allowed error of each output; `tolerance` is that of floats, for algorithms with other numerics."""
+    """The allowed error of each output. `tolerance`: for floats of algorithms that round differently."""
     bounds = error_bound(dag)
     return {
         b.name: tolerance if tolerance is not None and b.dtype.is_float else bounds[b.name]
@@ -130,29 +132,29 @@ def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, 
     }
 
 
-MOST_POINTS = 1 << 22  # most points that NumPy evaluates for the sizes of terms: a second at most
+MOST_POINTS = 1 << 22  # most points for which NumPy computes the sizes of terms: a second at most
 
 
 def sizes_of_terms(dag: ComputeDAG, inputs: Mapping[str, Array]) -> dict[str, float]:
-    """`term_sizes` where they matter and can be had: none for large computations.
+    """`term_sizes`, but empty for large computations.
 
-    Results of these have so many elements that some do not cancel.
+    Large computations have so many results that the terms of some do not cancel.
     """
     return {} if sum(s.points() for s in dag.stages) > MOST_POINTS else term_sizes(dag, inputs)
 
 
 def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdict:
-    """`got` against the oracle's `want`.
+    """Compares `got` with the oracle's `want`.
 
-    Error of floats: the largest |got - want| / (|want| + scale), the unit of te/tolerance.py, whose `terms`
-    count where they cancel. A value that is not finite is wrong where the oracle's is. bound 0: every element
-    must be equal, and the error is the largest difference. bound inf (integers decided by floats): the error
-    is the share of elements that differ.
+    The error of floats is the largest |got - want| / (|want| + scale), in the unit of te/tolerance.py, where
+    `terms` matter if they cancel. A value that is not finite is wrong if the oracle's value is finite, and
+    the other way round. bound 0: every element must be equal, and the error is the largest difference. bound
+    inf (integers decided by floats): the error is the share of elements that differ.
     """
     got, want = got.reshape(-1), want.reshape(-1)
     if bound == 0.0 or want.dtype.kind in "biu":
         return _compare_equal(got, want, MISMATCHES if math.isinf(bound) else 0.0)
-    if math.isinf(bound):  # floats computed from such integers
+    if math.isinf(bound):  # floats computed from integers that floats decide
         return _share(_tally(~_close(g, w, 1e-3) for g, w in stretches(got, want)), got, want, MISMATCHES)
     wide = np.dtype(np.float64 if want.dtype.itemsize > 4 else np.float32)
     odd, largest = _Tally(), terms
@@ -166,7 +168,7 @@ def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdic
         g, w = _where(finite, g), _where(finite, w)
         error = np.subtract(g, w)
         np.abs(error, out=error)
-        if largest == 0.0:  # all answers of the oracle
+        if largest == 0.0:  # all answers of the oracle are 0
             error = np.where(error == 0, 0.0, np.inf)
         else:
             size = np.abs(w)
@@ -184,10 +186,11 @@ def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdic
 
 
 def compare_wide(got: Array, exact: Array, allowed: float) -> Verdict:
-    """Floats `got` against the float64 program's answers, or others that are exact.
+    """Compares floats `got` with the float64 program's answers, or with other exact answers.
 
-    The error is the largest |got - exact|, relative to the largest |exact|: what an Algorithm's tolerance is
-    measured in. A value that is not finite is wrong where `exact` is, unless got's type cannot hold it.
+    The error is the largest |got - exact|, relative to the largest |exact|. An algorithm's tolerance has the
+    same unit. If only one of two values is finite, this is an error, unless `got`'s type cannot hold the
+    exact value.
     """
     got, exact = got.reshape(-1), exact.reshape(-1)
     odd, largest = _Tally(), 0.0
@@ -214,7 +217,7 @@ def compare_wide(got: Array, exact: Array, allowed: float) -> Verdict:
 
 @dataclass(slots=True)
 class _Tally:
-    """Elements that differ, stretch by stretch."""
+    """Counts elements that differ, stretch by stretch."""
 
     seen: int = 0
     count: int = 0
@@ -237,12 +240,12 @@ def _tally(differ: Iterable[Array]) -> _Tally:
 
 @dataclass(slots=True)
 class _Worst:
-    """The first of the largest errors, stretch by stretch; NaN counts as larger than all."""
+    """The first of the largest errors, stretch by stretch. NaN counts as the largest error."""
 
     error: float = 0.0
     got: Any = None
     want: Any = None
-    count: int = 0  # elements above the limit
+    count: int = 0  # number of elements above the limit
 
     def add(self, errors: Array, got: Array, want: Array, limit: float) -> None:
         if not errors.size:
@@ -255,7 +258,7 @@ class _Worst:
 
 
 def _widened(got: Array, want: Array, wide: np.dtype[Any]) -> Iterator[tuple[Array, Array, Array]]:
-    """Stretches: where `want` is finite in got's type, and both in type `wide`."""
+    """Stretches: where `want` is finite in `got`'s type, and both arrays in the type `wide`."""
     for g, w in stretches(got, want):
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = w.astype(g.dtype, copy=False)
@@ -264,7 +267,7 @@ def _widened(got: Array, want: Array, wide: np.dtype[Any]) -> Iterator[tuple[Arr
 
 
 def _where(chosen: Array, values: Array) -> Array:
-    """The chosen values; without a copy if all are chosen."""
+    """The chosen values. If all are chosen, nothing is copied."""
     return values if chosen.all() else values[chosen]
 
 
@@ -273,7 +276,7 @@ def _instead(odd: _Tally, got: Array, want: Array) -> str:
 
 
 def _compare_equal(got: Array, want: Array, share: float) -> Verdict:
-    if want.dtype.kind == "b":  # bytes: what was never written is neither 0 nor 1
+    if want.dtype.kind == "b":  # compared as bytes, because a bool that was never written is neither 0 nor 1
         got, want = got.view(np.uint8), want.view(np.uint8)
     odd, worst = _Tally(), 0.0
     for g, w in stretches(got, want):
@@ -339,14 +342,14 @@ class _Grid:
 
 
 class _Inexact(Exception):
-    """Some operation may round."""
+    """An operation may round."""
 
 
 def exact_on_integers(dag: ComputeDAG) -> bool:
     """Whether every float operation on "integer" inputs is exact, in any order and fused or not.
 
-    True only when it can be shown: sums, products, minima, choices, whose values stay multiples of a unit
-    within the mantissa. Divisions and transcendental functions round.
+    The answer is True only if this can be shown: sums, products, minima and choices whose values stay
+    multiples of a unit and fit into the mantissa. Divisions and transcendental functions round.
     """
     if dag.carried:  # numbers may grow from step to step
         return False
@@ -375,7 +378,7 @@ def _stage_grids(stage: StageOp, buffers: Mapping[str, _Grid]) -> list[_Grid]:
 
 
 def _joined(combiner: Combiner, n: int, sources: list[_Grid], length: int) -> _Grid:
-    """Component `n` of a reduction: a sum grows with its length; minima and choices do not grow."""
+    """Component `n` of a reduction. A sum grows with its length; minima and choices do not grow."""
     left, right = combiner.lhs[n], combiner.rhs[n]
     identity = _grid(combiner.identity[n], {}, {})
     start = sources[n].join(identity)
@@ -406,7 +409,7 @@ def _grid(e: Expr, env: Mapping[Var, _Grid], buffers: Mapping[str, _Grid]) -> _G
 def _grid_of(
     e: Expr, env: Mapping[Var, _Grid], buffers: Mapping[str, _Grid], of: Callable[[Expr], _Grid]
 ) -> _Grid:
-    """`of` gives the grids of the parts."""
+    """The grid of an expression. `of` gives the grids of its parts."""
     match e:
         case Var():
             return env[e]
@@ -442,7 +445,7 @@ def _grid_of(
 
 def _constant(value: Any) -> _Grid:
     number = abs(float(value))
-    if number == 0.0 or math.isinf(number):  # infinities are identities of minima, exact in any order
+    if number == 0.0 or math.isinf(number):  # infinities are identities of minima, and exact in any order
         return _Grid(0.0)
     unit = 1.0
     while number % unit and unit > _SMALLEST_UNIT:
@@ -475,7 +478,7 @@ def _wrapping(dtype: DType) -> _Grid:
 
 
 def _fitting(dtype: DType, grid: _Grid) -> _Grid:
-    """The grid, if the type holds all of it; integers wrap around in the same way in any order."""
+    """The grid, if the type holds all its values. Integers wrap around in the same way in any order."""
     if not dtype.is_float:
         return grid if dtype.is_bool or grid.most < 2.0 ** (dtype.bits - 1) else _wrapping(dtype)
     mantissa = _BFLOAT_MANTISSA if dtype.kind == "bfloat" else _MANTISSA[dtype.bits]

@@ -1,12 +1,12 @@
-"""The cores on which a kernel is timed, and the cores that may compile meanwhile, if the machine has cores to
-spare.
+"""The cores on which a kernel is timed, and the spare cores that may compile meanwhile, if the machine has
+any.
 
     divide(range(8), {0: {0, 4}, …}, threads=2, usable=8) ──▶ Cores(timed={2, 3}, spare={0, 1, 4, 5})
 
-A core that shares its units with one that is timed on stays unused: its load would disturb. The first cores
-are spare: systems serve interrupts there. The system's figures are incomplete: a virtual machine hides which
-cores share units, and a processor with more cores at work runs slower. So it is measured: cores that slow
-down the timed ones are not spare.
+Some cores share units with a core that is timed. They stay unused, because their load would disturb. The
+first cores are spare, because systems handle interrupts there. The system's figures are not enough: a virtual
+machine hides which cores share units, and a processor runs slower if more of its cores work. So this is
+measured: if work on the spare cores slows down the timed ones, there are no spare cores.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from autotensor.runtime.timing_lock import timing_by
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-MOST_SLOWED = 1.02  # factor on its time alone: samples of one kernel differ by so much anyway
-_WAIT_S = 10.0  # longest wait until no process times
-_PAIRS = 11  # pairs of samples, alone and next to work on the spare cores
+MOST_SLOWED = 1.02  # largest factor on the time: samples of one kernel differ by so much in any case
+_WAIT_S = 10.0  # longest wait, in seconds, until no other process times
+_PAIRS = 11  # number of pairs of samples: alone, and next to work on the spare cores
 _WORK_BYTES = 1 << 18  # bytes that are compressed in one sample; some milliseconds
-_MOST_WORKERS = 16  # more threads would wait for the interpreter
+_MOST_WORKERS = 16  # more threads than this would wait for the interpreter
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Numbers of logical processors, as the system counts them."""
+    """Sets of logical processors, by the system's numbers."""
 
     timed: frozenset[int]
     spare: frozenset[int]
 
 
 def cores_for(target: Target) -> Cores | None:
-    """How this process's cores are divided while code of a target is timed; None: no core is to spare, or the
-    system does not let us choose where a process runs."""
+    """How this process's cores are divided while code for a target is timed. None if no core is to spare, or
+    if the system does not let us choose the cores of a process."""
     if not hasattr(os, "sched_setaffinity") or target.kind not in ("llvm", "cuda"):
-        return None  # OpenCL's devices may be these cores
+        return None  # the device of OpenCL may be these cores
     allowed = os.sched_getaffinity(0)
     threads = 1 if target.is_gpu else target.num_cores
     found = divide(allowed, {core: _siblings(core) for core in allowed}, threads, usable_cores())
@@ -58,8 +58,9 @@ def cores_for(target: Target) -> Cores | None:
 def divide(
     allowed: Collection[int], siblings: Mapping[int, Collection[int]], threads: int, usable: int
 ) -> Cores | None:
-    """One core for each thread, and what is left. siblings: of each core, those that share its units, itself
-    among them. usable: so many cores' time is ours (a control group may give less than it shows)."""
+    """One core for each thread, and the spare cores. siblings: for each core, the cores that share its units,
+    including itself. usable: the number of cores that we may use (a control group may allow fewer than it
+    shows)."""
     units = sorted({tuple(sorted(siblings[core])) for core in allowed})
     if threads >= len(units):
         return None
@@ -71,22 +72,23 @@ def divide(
 
 @lru_cache(maxsize=8)
 def _quiet(cores: Cores) -> bool:
-    """Whether work on the spare cores leaves the timed ones alone; not, if others time for so long that it
-    cannot be tried."""
+    """Whether work on the spare cores does not disturb the timed ones. False if other processes time for so
+    long that it cannot be tried."""
     with timing_by(Deadline.after(_WAIT_S)) as alone:
         return alone and slowed(cores) <= MOST_SLOWED
 
 
 def slowed(cores: Cores) -> float:
-    """How many times as long work takes on a timed core while the spare ones work, too: tried for half a
-    second. Compressing stands for compiling: it branches, reads tables, and leaves the interpreter free."""
+    """The factor by which work on a timed core takes longer while the spare cores work, too. This is tried
+    for half a second. Compressing stands for compiling: it branches, reads tables, and does not block the
+    interpreter."""
     work = random.Random(0).randbytes(_WORK_BYTES)
     busy, over = threading.Event(), threading.Event()
     idle = threading.Semaphore(0)
     workers = sorted(cores.spare)[:_MOST_WORKERS]
 
     def beside(core: int) -> None:
-        os.sched_setaffinity(0, {core})  # for this thread only
+        os.sched_setaffinity(0, {core})  # only for this thread
         while not over.is_set():
             busy.wait()
             while busy.is_set() and not over.is_set():
@@ -111,7 +113,7 @@ def slowed(cores: Cores) -> float:
         thread.start()
     measuring.join()
     over.set()
-    busy.set()  # wakes them to see it
+    busy.set()  # wakes the threads, so that they see it
     return median(ratios)
 
 

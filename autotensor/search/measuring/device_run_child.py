@@ -1,10 +1,10 @@
-"""The run child for devices: the same questions and verdicts as `Bench`, answered by kernels on a device.
+"""The run child for devices: the same questions and verdicts as `Bench`, but kernels run on a device.
 
     fences, arrays, fences in host memory ──copied──▶ the device runs ──copied back──▶ the same checks
 
-The oracle stays the processor's: naive loops compiled by LLVM. Writes of a kernel outside of its arrays land
-in the fences that were copied with them. Only launches are timed, by the device's clock, with inputs and
-constants where they are in a whole model: on the device.
+The oracle runs on the processor: naive loops compiled by LLVM. If a kernel writes outside of its arrays, it
+writes into the fences that were copied with the arrays. Only launches are timed, by the device's clock.
+Inputs and constants are on the device, as they are in a whole model.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from autotensor.search.measuring.run_child import Bench
 from autotensor.search.measuring.running_mark import Mark
 
 LEAST_PREPARE_S = 10.0  # seconds that `prepare` may take in addition to the limit of a run
-_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls warm up by themselves
-_LONG_ENOUGH = 0.75  # share of min_seconds
-_MOST_GROWTH = 100.0  # of the calls in a sample: one near the clock's resolution is not trusted further
-_TAKES = 4.0  # times the calls themselves, with the work before each
+_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls need no warm-up
+_LONG_ENOUGH = 0.75  # a sample is long enough if it takes this share of min_seconds
+# a sample near the clock's resolution is not exact, so the number of calls grows at most by this factor
+_MOST_GROWTH = 100.0
+_TAKES = 4.0  # a sample takes so many times as long as its calls, because of the work before each call
 
 
 @dataclass(slots=True, eq=False)
 class DeviceCandidate:
-    """An artifact of a device and, once it is timed, its memory and plan."""
+    """An artifact for a device, and, once it is timed, its memory and plan."""
 
     artifact: Artifact
     bounds: dict[str, float]
@@ -48,17 +49,17 @@ class DeviceCandidate:
 
 
 class DeviceBench(Bench):
-    """One run child whose candidates run on a device."""
+    """A run child whose candidates run on a device."""
 
     def __init__(self, mark: Mark) -> None:
         super().__init__(mark)
-        self._device: Device | None = None  # opened by the first candidate
+        self._device: Device | None = None  # the first candidate opens it
         self._on_device: dict[int, DeviceCandidate] = {}
 
     def load(self, number: int, artifact: Artifact, tolerance: float | None) -> int:
-        """Take a candidate; gives the bytes of constants that its calls read."""
+        """Takes a candidate. Returns the bytes of constants that its calls read."""
         self._device = device_of(artifact.target)
-        launches(artifact, "run")  # complains now rather than later
+        launches(artifact, "run")  # raises errors now rather than later
         bounds = output_bounds(self.task.workload.dag, tolerance)
         self._on_device[number] = DeviceCandidate(artifact, bounds)
         return sum(a.bytes for a in artifact.weights())
@@ -70,7 +71,7 @@ class DeviceBench(Bench):
     # -- checking -----------------------------------------------------------------------------------------
 
     def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
-        """Run once, between fences and traps; gives the verdict, and the seconds that the run took.
+        """Runs once, between fences and traps. Returns the verdict, and the seconds that the run took.
 
         limit_s: this process ends if the run takes longer. inexact: as in `Bench.check`.
         """
@@ -112,8 +113,8 @@ class DeviceBench(Bench):
         limit_s: float,
         calm_s: float | None,
     ) -> dict[str, Any]:
-        """One sample of each candidate, in the order given, and the time of the processor's reference; see
-        `Sampler.sample`."""
+        """One sample of each candidate, in the order given, and the time of the processor's reference kernel.
+        See `Sampler.sample`."""
         reference = native_loop().reference_seconds(self._threads)
         samples: dict[str, tuple[float, int]] = {}
         if calm_s is not None and reference > calm_s:
@@ -139,7 +140,7 @@ class DeviceBench(Bench):
         return {"reference": reference, "samples": samples}
 
     def _timed(self, candidate: DeviceCandidate) -> Run:
-        """The candidate's plan over memory of its own, with the inputs of the first question."""
+        """The candidate's plan with memory of its own, and with the inputs of the first question."""
         if candidate.run is None:
             device, artifact = self._opened(), candidate.artifact
             values = next(iter(self.task.questions.values())).inputs
@@ -162,7 +163,7 @@ class DeviceBench(Bench):
 def calls_that_last(
     seconds_of: Callable[[int], float], expected: float, min_seconds: float
 ) -> tuple[float, int]:
-    """Seconds of so many calls that they last long enough, and their number; expected: seconds of one."""
+    """Seconds of a sample that is long enough, and its number of calls. expected: seconds of one call."""
     calls = max(1, math.ceil(min_seconds / max(expected, 1e-9)))
     while True:
         seconds = seconds_of(calls)
@@ -173,7 +174,7 @@ def calls_that_last(
 
 
 def plan_of(device: Device, artifact: Artifact, part: str, memory: Mapping[str, Memory]) -> Run:
-    """The launches of a kernel's artifact over memory by argument."""
+    """The launches of a kernel's artifact, with the memory for each argument."""
     names = [a.name for a in artifact.args]
     calls = [
         DeviceCall(
@@ -190,7 +191,7 @@ def plan_of(device: Device, artifact: Artifact, part: str, memory: Mapping[str, 
 
 
 class _Mirror:
-    """A fenced array of the host and its image on the device: fence, array, fence."""
+    """A fenced array of the host, and its image on the device: fence, array, fence."""
 
     def __init__(self, device: Device, fenced: Fenced) -> None:
         self._device, self._fenced = device, fenced
@@ -208,7 +209,7 @@ class _Mirror:
         self._device.write(self._whole, self._bytes)
 
     def is_kept(self) -> bool:
-        """Whether the device still holds what was last sent or fetched, fences included."""
+        """Whether the device still holds the bytes (with fences) that were last copied to or from it."""
         now = np.empty_like(self._bytes)
         self._device.read(self._whole, now)
         return same_bytes(now, self._bytes)

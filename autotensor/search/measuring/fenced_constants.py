@@ -1,12 +1,12 @@
-"""Held: arrays that candidates only read, kept between fences for as long as a task lasts.
+"""Held: arrays that candidates only read, kept between fences as long as a task lasts.
 
     held = Held([Need("w", …), …])      ▒ w ▒        the caller fills held.arrays["w"]
     held.seal()                                      from now on they are read-only
     held.complaint() ──▶ "" or the name of a changed array, which is restored
 
-Small arrays are compared with a copy after every run. Large ones lie in pages of their own, which are write
-protected: a kernel that writes there ends its process. That takes no time however large they are;
-comparing the 400 MB of VGG-16's largest weights takes longer than the kernel.
+Small arrays are compared with a copy after every run. Large arrays are in pages of their own, which are write
+protected: a kernel that writes there ends its process. This takes no time, however large the arrays are.
+Comparing the 400 MB of VGG-16's largest weights would take longer than the kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from autotensor.runtime.arrays import Array, address
 from autotensor.search.measuring.candidate_memory import Fenced, Need, Slab, lay, room_of, same_bytes
 
-PROTECTED_BYTES = 1 << 20  # least bytes of a protected array; smaller ones are compared in less than 0.1 ms
+PROTECTED_BYTES = 1 << 20  # least size of a protected array; comparing smaller ones takes less than 0.1 ms
 _READ_ONLY = 1  # PROT_READ
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -31,9 +31,9 @@ class Held:
     """Arrays by name; the caller fills them before `seal`."""
 
     def __init__(self, needs: Sequence[Need], shift: int = 0, changed: str = "it changed its input") -> None:
-        """shift: elements by which they are off alignment. changed: the complaint, before an array's name."""
+        """shift: elements after an aligned address. changed: the complaint's text before an array's name."""
         self._changed = changed
-        self._pages: list[Array] = []  # of large arrays, each with its fences
+        self._pages: list[Array] = []  # pages of the large arrays, each with its fences
         self._copies: dict[str, Array] = {}
         small = [n for n in needs if n.bytes < PROTECTED_BYTES]
         self.fenced: dict[str, Fenced] = {f.name: f for f in Slab().place(small, shift)}
@@ -53,16 +53,16 @@ class Held:
         return sum(f.array.nbytes for f in self.fenced.values())
 
     def trap(self) -> None:
-        """Fill with bits that no right answer contains."""
+        """Fills the arrays with bits that no right answer contains."""
         for f in self.fenced.values():
             f.trap()
 
     def broken(self) -> str:
-        """The first fence that was written to; "" when all are intact."""
+        """A complaint about the first fence that was written to; "" when all are intact."""
         return next((c for f in self.fenced.values() if (c := f.complaint())), "")
 
     def seal(self) -> None:
-        """Makes their present contents permanent."""
+        """Makes the present contents of the arrays permanent."""
         self._copies = {
             name: f.array.copy() for name, f in self.fenced.items() if f.array.nbytes < PROTECTED_BYTES
         }
@@ -72,7 +72,7 @@ class Held:
                 raise OSError(error, f"large inputs cannot be protected: {os.strerror(error)}")
 
     def complaint(self) -> str:
-        """The first change of sealed arrays or their fences; all changes are undone."""
+        """A complaint about the first change of sealed arrays or their fences. All changes are undone."""
         found = ""
         for name, copy in self._copies.items():
             fenced = self.fenced[name]
@@ -86,8 +86,8 @@ class Held:
 
 
 def _pages(size: int) -> Array:
-    """Whole pages that hold so many bytes; they are given back with the last array in them."""
+    """Whole pages for this many bytes. They are released with the last array in them."""
     block = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        block.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does for arrays of this size
+        block.madvise(mmap.MADV_HUGEPAGE)  # NumPy does the same for arrays of this size
     return np.frombuffer(block, np.uint8)

@@ -1,4 +1,4 @@
-"""A candidate in the run child: loaded code, the memory it needs, and its argument array."""
+"""A candidate in the run child: its loaded code, the memory that it needs, and its argument array."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(slots=True, eq=False)
 class LoadedCandidate:
-    """Loaded code and how it is called when timed."""
+    """Loaded code, and the arguments for timed calls."""
 
     artifact: Artifact
     loaded: loader.Loaded
     bounds: dict[str, float]  # allowed errors of the outputs
-    frames: Addresses | None = None  # argument arrays, one per copy of the constants; None until made
-    keep: tuple[Array | None, ...] = ()  # arrays that the argument arrays point into
-    turn: int = 0  # the copy that the next timed call uses
+    # argument arrays, one per copy of the constants; None until they are made
+    frames: Addresses | None = None
+    keep: tuple[Array | None, ...] = ()  # arrays that the argument arrays point to
+    turn: int = 0  # index of the copy that the next timed call uses
 
     @staticmethod
     def of(artifact: Artifact, bounds: dict[str, float]) -> LoadedCandidate:
@@ -41,7 +42,7 @@ class LoadedCandidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Memory for the results of candidates. One candidate after the other uses it."""
+    """Memory for the results of candidates, which use it one after another."""
 
     outputs: Slab
     own: Slab  # workspaces
@@ -64,7 +65,7 @@ class Room:
 
 
 def frame(artifact: Artifact, arrays: Mapping[str, Array]) -> Any:
-    """The argument array: plain addresses in the artifact's order, null for arguments not in `arrays`.
+    """The argument array: plain addresses in the artifact's order, null for arguments that `arrays` lacks.
 
     The caller keeps `arrays` alive.
     """
@@ -80,7 +81,7 @@ def workspace(a: ArgSpec, nthreads: int) -> tuple[tuple[int, ...], np.dtype[Any]
 
 
 def offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Starts of arrays of these sizes, each at a multiple of 64 bytes, and the bytes of all.
+    """The starts of arrays of these sizes, each at a multiple of 64 bytes, and the total number of bytes.
 
     >>> offsets([10, 64, 65])
     ([0, 64, 128], 256)

@@ -1,4 +1,4 @@
-"""Requests to a measurer and its results; compiled code as JSON, to be passed between child processes.
+"""Requests to a measurer, and its results. Compiled code as JSON, which child processes pass on.
 
 measurer.submit(workload, traces) ──▶ Future of [MeasureResult, …]      one per trace, in order
 """
@@ -29,31 +29,32 @@ Residency = Literal["graph", "hot"]
 
 
 class OutOfTime(MeasureError):
-    """The deadline came before the work was done; the workload itself is not at fault."""
+    """The deadline came before the work was done. The workload itself is not at fault."""
 
 
-LEAST_SAMPLES = 3  # with fewer samples it is not a trial
+LEAST_SAMPLES = 3  # with fewer samples, a result is not a trial
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
     """How candidates are built, checked and timed."""
 
-    repeat: int = 4  # samples of each candidate that is not slower than another: race_rule.py
+    repeat: int = 4  # samples of each candidate that is not slower than another one: race_rule.py
     min_seconds: float = 0.002  # least duration of a sample
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0  # limit of one sample, or of one run while checking
     oracle_timeout_s: float = 300.0  # limit of the unscheduled program on one set of inputs
-    # of the random inputs; one of small integers is added where that is exact
+    # seeds of the random inputs; inputs of small integers are added if results are exact on these
     seeds: tuple[int, ...] = (0, 1)
     memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
-    # weights from memory as in a whole model, or everything as the last call left it
+    # weights come from memory as in a whole model, or everything stays as the last call left it
     residency: Residency = "graph"
-    workers: int | None = None  # children that build; None: one per core
-    # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
+    workers: int | None = None  # number of children that build; None: one per core
+    # measured FLOP/s of all threads; a candidate that claims more than 1.10 times this is checked again
     peak_flops: float | None = None
-    racing: bool = True  # False: as many samples of each candidate, however slow it is
-    asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
+    racing: bool = True  # False: the same number of samples for each candidate, however slow it is
+    # whether the result has facts about the machine code; this takes a quarter of the build's time
+    asm: bool = True
 
     def __post_init__(self) -> None:
         if self.repeat < LEAST_SAMPLES:
@@ -71,7 +72,7 @@ class MeasureOptions:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The host and versions of a measurement by another process than the caller."""
+    """The host and versions of another process than the caller, which made a measurement."""
 
     host: HostHere
     code: CodeHere
@@ -82,18 +83,18 @@ class MeasureResult:
     """The outcome for one candidate."""
 
     status: Status
-    seconds: tuple[float, ...] = ()  # per call, by sample; empty unless status is OK
-    build_seconds: float | None = None  # replaying, lowering and compiling; None: it was not built
-    error: str | None = None  # why it failed, in full
+    seconds: tuple[float, ...] = ()  # seconds per call, one for each sample; empty unless status is OK
+    build_seconds: float | None = None  # for replaying, lowering and compiling; None: it was not built
+    error: str | None = None  # the full reason of a failure
     source_sha: str | None = None  # hash of the object code
-    # of its answers, relative (see checks.compare); None: no answer was checked
+    # relative error of the answers (see checks.compare); None: no answer was checked
     max_error: float | None = None
     tolerance: float | None = None  # the allowed error, in the same unit
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
-    reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed next to each sample
-    prepared_bytes: int = 0  # of constants that each call reads
+    reference_seconds: tuple[float, ...] = ()  # times of the reference kernel, next to each sample
+    prepared_bytes: int = 0  # bytes of constants that each call reads
     conditions: Conditions = Conditions.ALONE
-    note: str = ""  # anything unusual about an OK result
+    note: str = ""  # a remark about an unusual result with status OK
     who: Who | None = None  # None: the calling process
 
     @property
@@ -103,11 +104,12 @@ class MeasureResult:
 
 @runtime_checkable
 class Measurer(Protocol):
-    """A source of times of candidates: this machine, a cluster, a fake with a known optimum.
+    """An object that measures times of candidates: this machine, a cluster, or a fake with a known optimum.
 
-    A measurer with `in_flight`, a number above 1, gets batches of that many tasks before it has answered the
-    first: it compiles one while it times another, or has many machines. One with `workers`, a number above 1,
-    divides a call's traces among so many; it may get several batches of a task in one call.
+    If a measurer has an attribute `in_flight` above 1, it gets batches of this many tasks before it has
+    answered the first: it compiles one while it times another, or has many machines. If it has an attribute
+    `workers` above 1, it divides the traces of a call among this many machines, and may get several batches
+    of a task in one call.
     """
 
     def submit(
@@ -117,11 +119,12 @@ class Measurer(Protocol):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> Future[list[MeasureResult]]:
-        """One result for each trace, in order. repeat: samples of each; None: the measurer decides.
+        """One result for each trace, in order. repeat: number of samples of each; None: the measurer decides.
 
-        gated: numbers of traces that may be REJECTED because of their machine code (code_gate.py); the others
-        always run. The traces of one call, or of each part of it, are measured side by side on one machine,
-        because their times are compared. The future raises MeasureError only if no trace can be measured.
+        gated: indices of the traces that may be REJECTED because of their machine code (code_gate.py). The
+        other traces always run. The traces of one call, or of each part of it, are measured side by side on
+        one machine, because their times are compared. The future raises MeasureError only if no trace can be
+        measured.
         """
         ...
 
@@ -129,7 +132,7 @@ class Measurer(Protocol):
 
 
 class AtOnce(ABC):
-    """A measurer that measures before `submit` returns; a subclass implements `measure`."""
+    """A measurer that measures before `submit` returns. A subclass implements `measure`."""
 
     @abstractmethod
     def measure(
@@ -139,7 +142,7 @@ class AtOnce(ABC):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> list[MeasureResult]:
-        """The result of the future that `submit` gives, or its error."""
+        """The results or the error of the future that `submit` returns."""
 
     def submit(
         self,
@@ -180,13 +183,13 @@ def workers_of(measurer: Measurer) -> int:
 
 
 def batches_at_once(measurer: Measurer) -> int:
-    """The number of batches that may be submitted before the first is answered."""
+    """The number of batches that may be submitted before the first one is answered."""
     count: int = getattr(measurer, "in_flight", 1)
     return count
 
 
 def source_sha(artifact: Artifact) -> str:
-    """Hash of the object code and of its arguments: equal ones need not be measured twice."""
+    """A hash of the object code and its arguments. If two hashes are equal, one measurement is enough."""
     digest = sha256(
         repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode()
     )
@@ -229,12 +232,12 @@ def default_memory_bytes() -> int:
     return min(total, memory_limit() or total) // 4 * 3
 
 
-ROTATION_BYTES = 160 << 20  # most memory that copies of weights take
+ROTATION_BYTES = 160 << 20  # most memory for copies of weights
 ROTATION_COPIES = 512
 
 
 def rotation_copies(constant_bytes: int, residency: Residency) -> int:
-    """Copies of constants to rotate among: each call then finds them in memory, as in a whole model.
+    """Number of copies of constants to rotate among, so that each call reads them from memory, as in a model.
 
     >>> rotation_copies(0, "graph"), rotation_copies(1 << 20, "hot")
     (1, 1)

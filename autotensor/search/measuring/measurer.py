@@ -1,4 +1,4 @@
-"""Measure candidates on this machine: build them in children, then check and time them in another.
+"""Measures candidates on this machine: some children build them, another one checks and times them.
 
     with LocalMeasurer(target) as measurer:
         measurer.measure(workload, traces) ──▶ [MeasureResult, …]
@@ -6,11 +6,12 @@
     traces ──building.py──▶ artifacts ──code_gate.py──▶ ══ timing lock ══ racing.py ──▶ results
             N children, N at once      no tile on the stack     one child, one candidate at a time
 
-Where other cores leave the timed ones alone, one batch compiles while the one before it is timed: cores.py.
+If work on some cores does not disturb the timed ones, one batch compiles there while the one before it is
+timed: cores.py.
 
-Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
-their times. Children end with their parent. Start reading in racing.py (what is decided) and run_child.py
-(what the run child does).
+Candidates may loop, crash, print too much, take too much memory or answer wrongly. Each of these gets a
+status, and the other candidates get their times. Children end with their parent. Start reading in racing.py
+(the decisions) and run_child.py (the work of the run child).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Numerics = Callable[[Trace], float | None]
 
 @dataclass(slots=True)
 class Spent:
-    """Wall seconds by phase since the measurer was made."""
+    """Wall seconds of each phase since the measurer was made."""
 
     build: float = 0.0
     wait: float = 0.0  # waiting for the timing lock
@@ -62,7 +63,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """A batch that can be timed."""
+    """A batch that is ready to be timed."""
 
     workload: Workload
     oracle: Oracle
@@ -72,7 +73,7 @@ class _Compiled:
 
 def check_measurable(target: Target) -> None:
     """Raises InputError for a target whose code is not timed (an interpreter, a simulation, a plug-in), or
-    for a device that is not there."""
+    for a device that is missing."""
     if target.kind != "llvm" and not target.is_gpu:
         raise InputError(
             f"target {target.kind!r} cannot be measured here; 'llvm', 'opencl' and 'cuda' can.",
@@ -83,7 +84,7 @@ def check_measurable(target: Target) -> None:
 
 
 class LocalMeasurer(AtOnce):
-    """The Measurer of this machine's processor and its devices."""
+    """The Measurer for this machine's processor and its devices."""
 
     def __init__(
         self,
@@ -96,17 +97,18 @@ class LocalMeasurer(AtOnce):
         recalibrate: Callable[[], float] | None = None,
         left_s: Callable[[], float] = lambda: float("inf"),
     ) -> None:
-        """modules: imported by children first (steps, algorithms, operators of the user); `path`: from where.
+        """modules: children import these first (the user's steps, algorithms, operators). path: the folders
+        of these modules.
 
-        numerics: the error that a trace may have by its algorithm, against float64 and relative to the
-        output's largest element; None (also as its answer): what follows from types and reduction lengths,
-        with equal bits on integers wherever these are exact.
+        numerics: returns the error that a trace's algorithm may have, against float64 and relative to the
+        output's largest element. None, as argument or result: the error follows from types and reduction
+        lengths, and bits must be equal on integers if results are exact there.
         recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
-        it. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
+        the peak. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
         """
         check_measurable(target)
         self.target, self.options = target, options
-        self._processor = host() if target.is_gpu else target  # that runs the reference
+        self._processor = host() if target.is_gpu else target  # the processor that runs the reference
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
         self._turns = Turns(left_s)
@@ -117,8 +119,9 @@ class LocalMeasurer(AtOnce):
         self._race = Race(target, options, modules, path, recalibrate, left_s, timed)
         self._builds = ThreadPoolExecutor(1, thread_name_prefix="autotensor-compile")
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="autotensor-time")
-        self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
-        self._widened: dict[str, Workload] = {}  # computations in float64
+        # compiled references by workload, also those in float64
+        self._oracles: dict[str, Mapping[str, Any]] = {}
+        self._widened: dict[str, Workload] = {}  # the computations in float64
         self._best: dict[str, float] = {}  # best seconds by workload
 
     def measure(
@@ -128,9 +131,9 @@ class LocalMeasurer(AtOnce):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> list[MeasureResult]:
-        """One result per trace, in order. repeat: samples of each, if not as the options say.
+        """One result per trace, in order. repeat: number of samples of each; None: as in the options.
 
-        gated: numbers of traces that their machine code may rule out before they run.
+        gated: indices of the traces that their machine code may rule out before they run.
         Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
         program itself fails.
         """
@@ -169,7 +172,7 @@ class LocalMeasurer(AtOnce):
         tolerance: float | None = None,
         repeat: int | None = None,
     ) -> list[MeasureResult]:
-        """Measures code that is compiled already; its arguments have the workload's canonical names."""
+        """Measures code that is already compiled. Its arguments have the workload's canonical names."""
         built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
         oracle = self._oracle(workload, [tolerance])
         return self._run(workload, oracle, built, [tolerance] * len(built), repeat)
@@ -179,7 +182,7 @@ class LocalMeasurer(AtOnce):
         return (*self._pool.pids(), *self._race.pids())
 
     def close(self) -> None:
-        """End all children, and what has not begun."""
+        """Ends all children, and drops the work that has not begun."""
         self._runs.shutdown(cancel_futures=True)
         self._builds.shutdown(cancel_futures=True)
         self._pool.close()
@@ -192,7 +195,7 @@ class LocalMeasurer(AtOnce):
         self.close()
 
     def _oracle(self, workload: Workload, tolerances: Sequence[float | None]) -> Oracle:
-        """The references of a batch's candidates: unscheduled programs, compiled once."""
+        """The references for a batch's candidates: unscheduled programs, compiled once."""
         wanted = [workload]
         if any(t is not None for t in tolerances):
             if workload.key not in self._widened:

@@ -1,11 +1,11 @@
-"""Three native functions for timing: calls of a kernel, what the layer before it does, a fixed piece of work.
+"""Three native functions for timing: calls of a kernel, writes of the layer before it, and a fixed work.
 
-    touch ┊ call 0 ┊ touch ┊ call 1 ┊ touch ┊ …        only the calls are timed, each of them
+    touch ┊ call 0 ┊ touch ┊ call 1 ┊ touch ┊ …        only the calls are timed, one by one
 
 Python between two calls would take longer than a small kernel, so the loop over calls is native. Before every
-call the activations are written as the kernel that made them would have: each thread its part of every
-array, in order. The reference kernel does the same arithmetic for ever and ever, on every thread: when its
-time moves, the machine has changed, not the candidate.
+call, the activations are written in the same way as by the kernel before: each thread writes its part of
+every array, in order. The reference kernel always does the same arithmetic, on every thread. If its time
+changes, the machine has changed, not the candidate.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
   %f = sitofp i32 %tid to float
 """
 Array = np.ndarray[Any, np.dtype[Any]]
-_CHAINS = 8  # independent sums, one per lane: as many as hide the latency of fused multiply-adds on two units
+_CHAINS = 8  # independent sums, one per lane: enough to hide the latency of fused multiply-adds on two units
 _TURNS = 40_000  # about 50 us
 _LINE = 64
 
@@ -95,9 +95,10 @@ class NativeLoop:
     def run(
         self, fn: int, frames: Array, first: int, count: int, nthreads: int, touched: Array | None = None
     ) -> Array:
-        """Seconds of each of `count` calls of `fn`; the k-th call has frames[(first + k) mod copies].
+        """Seconds of each of `count` calls of `fn`. Call k uses frames[(first + k) mod copies].
 
-        touched: what is written before each call (`touch_list`); None: caches stay as the last call left it.
+        touched: the lines that are written before each call (`touch_list`); None: the caches stay as the last
+        call left them.
         """
         table = ctypes.addressof(threads.current().table)
         times = np.empty(count, np.int64)
@@ -122,15 +123,17 @@ class NativeLoop:
         return float(self.run(fn, np.array([args.ctypes.data], np.uint64), 0, 1, nthreads)[0])
 
     def reference_seconds(self, nthreads: int) -> float:
-        """Seconds of the reference kernel in a team: the median of three."""
+        """Seconds of the reference kernel with a team: the median of three."""
         results = np.zeros(nthreads * _LINE, np.uint8)
         return sorted(self.call(self._reference, results, nthreads) for _ in range(3))[1]
 
 
 def touch_list(arrays: Sequence[Array]) -> Array:
-    """The argument `touched` of `NativeLoop.run`: whole lines of 64 bytes of each array, the first one last.
+    """The argument `touched` of `NativeLoop.run`: whole lines of 64 bytes of each array, the first array
+    last.
 
-    A kernel's first input is the result of the layer before it; others, such as a shortcut's, are older.
+    A kernel's first input is the result of the layer before it. Other inputs, such as a shortcut's, are
+    older.
     """
     listed = [len(arrays)]
     for a in reversed(arrays):
@@ -140,7 +143,7 @@ def touch_list(arrays: Sequence[Array]) -> Array:
 
 @cache
 def native_loop() -> NativeLoop:
-    """Compiled once per process, in about 10 ms."""
+    """The functions, compiled once per process in about 10 ms."""
     target = host()
     text = assemble(
         launcher.CLOCK + _ROTATE + _reference_body(),
@@ -160,8 +163,8 @@ def native_loop() -> NativeLoop:
 
 
 def _reference_body() -> str:
-    """The rest of `reference`, in which every chain starts in another lane, or LLVM would see that all are
-    one."""
+    """The rest of `reference`. Every chain begins in another lane; otherwise LLVM would see that all chains
+    are equal."""
     vector, names = "<8 x float>", range(_CHAINS)
     lines = [f"%s{n} = insertelement {vector} zeroinitializer, float %f, i32 {n}" for n in names]
     starts = ", ".join(f"{vector} %a{n} = %s{n}" for n in names)

@@ -1,11 +1,11 @@
 """The programs that candidates are compared with, as artifacts for the run child.
 
-    workload ──┬── the DAG as it is ─────▶ Oracle.plain    every candidate is compared with its answers
+    workload ──┬── the DAG as it is ─────▶ Oracle.plain    every candidate is compared with these answers
                └── widen(DAG), float64 ──▶ Oracle.wide     those whose algorithm rounds differently, too
 
-Both are the naive loops that the expressions say. Where they are long, the outer loops of every stage are
-divided among threads: each thread runs a chunk of the same loops in the same order, so every element is
-computed by the same operations.
+Both are the naive loops of the expressions. If these take long, the outer loops of every stage are divided
+among threads. Each thread runs a chunk of the same loops in the same order, so every element is computed by
+the same operations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from autotensor.te.scan import hosts, steps_of
 from autotensor.te.wider_floats import widen
 from autotensor.te.workload import Workload
 
-LONG_POINTS = 1 << 22  # of a stage: a few milliseconds of naive loops; shorter ones stay wholly unscheduled
-CHUNKS = 64  # iterations that the outer loops should have together, for any number of threads
+# points of a stage that take a few milliseconds in naive loops; shorter stages stay unscheduled
+LONG_POINTS = 1 << 22
+CHUNKS = 64  # the outer loops together should have so many iterations, for any number of threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Oracle:
     """Compiled code as JSON data (`request.to_plain`)."""
 
     plain: Mapping[str, Any]
-    wide: Mapping[str, Any] | None = None  # None: no candidate so far needs it
+    wide: Mapping[str, Any] | None = None  # None: no candidate has needed it yet
 
 
 def oracle_trace(dag: ComputeDAG, long_points: int = LONG_POINTS) -> Trace:
@@ -38,7 +39,7 @@ def oracle_trace(dag: ComputeDAG, long_points: int = LONG_POINTS) -> Trace:
 
     for n in 0..1: for h in 0..224: for w …     ──▶     parallel for (n*h) in 0..224: for w …
 
-    Steps of scans stay as they are: they come in order.
+    The steps of scans stay as they are, because they must run in order.
     """
     s = Schedule(dag)
     ordered = {
@@ -56,7 +57,8 @@ def oracle_trace(dag: ComputeDAG, long_points: int = LONG_POINTS) -> Trace:
 
 
 def _outer(stage: StageOp) -> int:
-    """How many outer spatial axes are needed for CHUNKS iterations; all, if even they have fewer.
+    """The number of outer spatial axes that are needed for CHUNKS iterations; all, if they have fewer
+    together.
 
     0 for a stage of one point.
 
@@ -74,5 +76,5 @@ def _outer(stage: StageOp) -> int:
 
 
 def wide_workload(workload: Workload) -> Workload:
-    """The same computation in float64; it takes the same arrays."""
+    """The same computation in float64. It takes the same arrays."""
     return Workload(f"{workload.name} in float64", widen(workload.dag))

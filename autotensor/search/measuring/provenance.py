@@ -1,10 +1,10 @@
-"""The identity and code of a measuring process, which a tuning log keeps besides its times.
+"""The identity and the code of a measuring process. A tuning log keeps these with the times.
 
-    host_here()      which computer: a name, and an identity that stays when the name changes
-    code_here()      version, commit, changes that no commit holds, hash of the sources
-    command_here()   what was typed, without passwords
+    host_here()      the computer: a name, and an identity that stays when the name changes
+    code_here()      version, commit, whether there are changes without a commit, hash of the sources
+    command_here()   the command as typed, without passwords
 
-Nothing here fails: a fact that the system does not tell is "".
+Nothing here raises an error: a fact that the system does not give is "".
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class HostHere:
 @dataclass(frozen=True, slots=True)
 class CodeHere:
     version: str
-    commit: str  # "" where the code comes from no checkout that is known
+    commit: str  # "" if the code does not come from a known checkout
     dirty: bool  # the sources are not those of the commit, as far as is known
-    sources: str  # hash
+    sources: str  # hash of the sources
 
     @property
     def key(self) -> str:
@@ -50,8 +50,8 @@ class CodeHere:
 
 @lru_cache(maxsize=1)
 def host_here() -> HostHere:
-    """This computer. The identity is a hash of the system's own machine id, which is private; without one, a
-    hash of the network card's address."""
+    """This computer. Its identity is a hash of the system's own machine id, which is private. Without a
+    machine id, it is a hash of the network card's address."""
     name = platform.node()
     for file in MACHINE_IDS:
         try:
@@ -69,7 +69,7 @@ def _hashed(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def code_here() -> CodeHere:
-    """The code of this process, read once; hashing the sources takes 30 ms."""
+    """The code of this process. It is read once, because hashing the sources takes 30 ms."""
     try:
         version = metadata.version("autotensor")
     except metadata.PackageNotFoundError:
@@ -80,10 +80,10 @@ def code_here() -> CodeHere:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that a git checkout is at, read from its files; "" for other folders."""
+    """The commit of a git checkout, read from its files; "" for other folders."""
     try:
         git = folder / ".git"
-        if git.is_file():  # a worktree: `gitdir: PLACE`
+        if git.is_file():  # a worktree, whose file says `gitdir: FOLDER`
             git = (folder / git.read_text().partition(":")[2].strip()).resolve()
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):
@@ -101,10 +101,10 @@ def commit_of(folder: Path) -> str:
 
 
 def is_dirty(folder: Path) -> bool:
-    """Whether a checkout's packages differ from its commit; False where git cannot be run."""
+    """Whether a checkout's packages differ from its commit; False if git cannot be run."""
     import subprocess
 
-    # no locks: to look must not write to somebody's checkout
+    # without locks, because looking must not write to a user's checkout
     words = ["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain", "--", *PACKAGES]
     try:
         asked = subprocess.run(words, capture_output=True, timeout=5, check=False)
@@ -123,7 +123,7 @@ def _installed_commit() -> str:
 
 
 def command_here(arguments: list[str] | None = None) -> str:
-    """The command line as a shell takes it, without passwords of database addresses.
+    """The command line as typed in a shell, without passwords in database addresses.
 
     >>> command_here(["/usr/bin/autotensor", "tune", "mlp", "--db", "postgresql://ada:secret@h/log"])
     "autotensor tune mlp --db 'postgresql://ada:***@h/log'"
