@@ -54,7 +54,7 @@ def compare(
     """Compare two runs, commits or machines, task by task.
 
     Each side is represented by the fastest trial of its last race, or of its search if it has no race. The
-    verdict rests on all samples of the two; it is "unsure" if the confidence bounds allow both.
+    verdict uses all samples of both trials; it is "unsure" if the confidence bounds allow several verdicts.
     """
     from autotensor.api import log_comparison
 
@@ -77,7 +77,7 @@ def regressions(
 ) -> None:
     """List tasks that are surely slower in B than in A; the exit code is 1 if there are any.
 
-    A and B are runs, commits or machines. Without them: the newest commit and the one before it.
+    A and B are runs, commits or machines. Without them, the newest commit is compared with the one before it.
     """
     from autotensor.api import log_comparison
 
@@ -105,7 +105,7 @@ def _bounds(c: TaskComparison) -> tuple[float | None, float | None]:
 
 @app.command("commits", epilog=example("autotensor db commits", "autotensor db commits --json"))
 def commits(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
-    """List the versions of the code that measured, in the order in which the log met them.
+    """List the versions of the code that measured, in the order in which they first appear in the log.
 
     A checkout with uncommitted changes is listed by a hash instead of the commit.
     """

@@ -35,8 +35,8 @@ def prune(
 ) -> None:
     """Delete trials that are no longer needed; without --yes, only count them.
 
-    Kept are: the fastest, defaults, races, trials in use or built into a file, trials of unfinished runs, an
-    example of every failure, and all ancestors of these.
+    These trials are kept: the fastest, defaults, races, trials in use or built into a file, trials of
+    unfinished runs, an example of every failure, and all ancestors of these.
     """
     from autotensor.api.log import open_log
     from autotensor.resolve import DEFAULT

@@ -95,8 +95,8 @@ def compile(
     """Compile a model into one .atm file, with the best verified schedules for this machine.
 
     Schedules come from the log, else from those that come with autotensor for this class of machines. Tasks
-    that were never tuned get default schedules: slower, never wrong. --emit c makes a C library instead,
-    which needs no Python; it also takes an .atm file. No C compiler is needed.
+    that were never tuned get default schedules, which are slower but not wrong. --emit c makes a C library
+    instead, which needs no Python; it also takes an .atm file. No C compiler is needed.
     """
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of

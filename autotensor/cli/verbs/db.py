@@ -296,7 +296,7 @@ def export_tuned(
     """Add a log's winners to the tuned schedules that ship with autotensor.
 
     Each class of machines has a file; each workload and target has a line. A winner is added if it is
-    surely faster than its default. Where a task has two winners, the one that gained more is kept.
+    surely faster than its default. If a task has two winners, the winner with the larger gain is kept.
     """
     from autotensor.api import shipping
 

@@ -95,7 +95,7 @@ def doctor(
     cannot be written, or a busy machine, is only a note. Peak, bandwidths and parallel regions are measured
     once, in a few seconds, and kept in the tuning log; if other programs disturbed them, they are measured
     again. --calibrate measures them for 1, 2, 4 … threads, and the micro-kernels, in about 15 seconds. --aa
-    and --characterise take as long, and keep nothing.
+    and --characterise also take about 15 seconds, and keep nothing.
     """
     if characterise:
         from autotensor.cli.characterise import print_record

@@ -56,10 +56,10 @@ def explain(
 ) -> None:
     """Print a task's trials in the log, or explain the time of one schedule.
 
-    For a TASK: its fastest trials on this machine. stack: vectors that an innermost loop carries through the
-    stack; spills: vector moves to or from the stack. For a TRIAL: predicted and measured time, loops, caches,
-    and the cost model's part. --default, --steps and --ablate explain one schedule of a task: its default,
-    else the one in use.
+    For a TASK, it prints the fastest trials on this machine. stack: vectors that an innermost loop carries
+    through the stack; spills: vector moves to or from the stack. For a TRIAL, it prints predicted and
+    measured time, loops, caches, and the cost model's part. --default explains the default schedule of a
+    task; --steps and --ablate without it explain the schedule in use.
     """
     from autotensor.api.log import open_existing
 

@@ -81,7 +81,7 @@ def status(scheduler: Address, json: AsJson = False) -> None:
 
 @app.command(epilog=example("autotensor fleet check tls://scheduler:8786"))
 def check(scheduler: Address, json: AsJson = False) -> None:
-    """Race equal kernels on every worker: the smallest visible difference, false claims."""
+    """Race equal kernels on every worker; print the smallest visible difference and false claims."""
     from autotensor.api.fleet import Fleet
     from autotensor.search.fleet.engine import own_tag
     from autotensor.search.fleet.on_worker import check_equal_kernels

@@ -35,7 +35,7 @@ def tasks(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """List the tasks of a model: distinct kernels, how often each runs, and the time of the one in use."""
+    """List the tasks of a model: distinct kernels, how often each runs, the time of the schedule in use."""
     from autotensor.api.log import open_existing
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph

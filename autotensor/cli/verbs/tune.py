@@ -159,9 +159,9 @@ def tune(
 
     A runnable .atm file exists within seconds and is replaced as the search improves; Ctrl-C, SIGTERM or
     --deadline leave the best so far. The exit code is 3 if there was no time for a single trial. Every trial
-    is kept in the tuning log: the same command again measures nothing, a larger --trials continues, --fresh
-    starts again. A file that holds another model, or this one for another target, batch or weights, is
-    replaced only with --force.
+    is kept in the tuning log: if the same command is given again, it measures nothing. A larger --trials
+    continues, --fresh starts again. A file that holds another model, or this one for another target, batch or
+    weights, is replaced only with --force.
     """
     options = search.checked(seed)
     from autotensor.api.log import log_name, open_log

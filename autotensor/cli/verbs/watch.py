@@ -27,7 +27,7 @@ def watch(
 ) -> None:
     """Follow a run of another process until it ends. Ctrl-C ends the display; the run itself goes on.
 
-    On a terminal a table is updated in place. Elsewhere a line is printed for new trials; --json: as JSON.
+    On a terminal a table is updated in place. Elsewhere a line is printed for new trials (--json: as JSON).
     """
     from autotensor.cli.questions.reading import reading
     from autotensor.cli.watching import follow_in_lines, follow_on_terminal
