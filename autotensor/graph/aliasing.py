@@ -1,4 +1,4 @@
-"""Checks a linked plan value by value: which bytes each value lies in, and who is given the same bytes.
+"""Checks a linked plan value by value: where each value lies, and which arguments share bytes.
 
     step 3   dense(x, w) ─▶ y        reads w at w+0     ✓ the bytes hold w
     step 4   w - 0.1 * g ─▶ w'       writes w+0         ✓ reads w only where it writes w'

@@ -2,7 +2,7 @@
 
 x = input((1, 3, 224, 224), name="x")
 y = ops.conv2d(x, weight, padding=1)       # NumPy arrays and numbers become constants
-y = call(my_te_function, y)                # an operator of one's own
+y = call(my_te_function, y)                # the author's own operator
 graph = Graph((x,), (ops.relu(y) + 1.0,), "small")
 """
 

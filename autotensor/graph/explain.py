@@ -3,7 +3,7 @@
 It also lists the operators of a quantised graph that stay in floats, with the reasons.
 
 print(graph.explain())                          text
-graph.explain().dot("fold batch norm")          for Graphviz: what the pass of this name made
+graph.explain().dot("fold batch norm")          for Graphviz: the graph after the pass of this name
 graph.explain().steps                           (name of the pass, graph after it) for passes that changed it
 """
 

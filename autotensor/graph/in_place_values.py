@@ -1,12 +1,12 @@
-"""Values that take the place of an input: parameters after a training step, at the addresses of the old ones.
+"""Values that replace an input: parameters after a training step, at the addresses of the old parameters.
 
     w' = w - 0.1 * g          computed where w lies, after all other kernels have read w
 
 A kernel may write over an input if it reads each element at most once, for the result's element in the same
 place: the same iteration then reads the old element before it writes the new one. Such a kernel is compiled
 for two arguments that may share bytes (`overlapping_arguments`); all other kernels are compiled for arrays
-that share none. If a kernel reads more, or if two new values wait for each other's old ones, the new value is
-computed elsewhere, and a kernel of its own stores it.
+that share none. If a kernel reads more, or if two new values wait for each other's old values, the new value
+is computed elsewhere, and a kernel of its own stores it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _same_place(load: Load, stage: StageOp) -> bool:
 
 
 def _order(groups: Sequence[Group], places: Mapping[GraphNode, Input]) -> tuple[Group, ...] | None:
-    """The groups as early as their order allows, each writer of an input after all other readers of it.
+    """The groups in the earliest order in which each writer of an input comes after its other readers.
 
     None when some wait for each other.
     """

@@ -393,7 +393,7 @@ def _unpickled(kinds: Sequence[tuple[type[GraphNode], tuple[Any, ...]]], rest: t
 
 @dataclass(frozen=True)
 class Graph(ShownInNotebooks):
-    """A function from `inputs` to `outputs`; compile_model, plan_model and tune_model take one.
+    """A function from `inputs` to `outputs`; compile_model, plan_model and tune_model take a graph.
 
     It prints as a list of operators with their types; `explain()` shows the result of each pass.
     """

@@ -50,7 +50,7 @@ from autotensor.te.open_shapes import formula
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no known OpenCL device needs more at the start of a sub-buffer
-PER_THREAD = "workspace.per_thread"  # the workspace's stride; kernels of two strides must not share one
+PER_THREAD = "workspace.per_thread"  # with its stride; kernels of different strides must not share it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def link(
     they are.
     opened: the numbers that follow run-time extents, if workloads have such extents; the graph is then the
     graph of the greatest extents.
-    Raises GraphError when a group has no artifact or one that does not fit.
+    Raises GraphError when a group has no artifact, or an artifact that does not fit.
     """
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
@@ -427,7 +427,11 @@ def _arguments(
 
 
 def _per_thread(spec: ArgSpec) -> str:
-    """Threads may run different kernels: thread 1 of one must not lie where thread 0 of another does."""
+    """The name of the threads' workspace, one for each stride.
+
+    Threads may run different kernels. If these had different strides in one workspace, thread 1 of one kernel
+    could lie where thread 0 of another does.
+    """
     return f"{PER_THREAD}.{spec.stride}"
 
 
@@ -490,7 +494,7 @@ def _meta(
     }
     if updates:
         meta["updates"] = dict(updates)
-    json.dumps(meta)  # raises here rather than when the model is saved
+    json.dumps(meta)  # an error is raised now, and not only when the model is saved
     return meta
 
 

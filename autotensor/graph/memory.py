@@ -99,8 +99,8 @@ def plan_in_boxes(values: Sequence[Lifetime]) -> MemoryPlan:
     """A plan for values whose sizes change: values that share bytes begin at one offset, whatever their size.
 
         step      0    1    2    3
-        box 0   [a    a  | c    c ]        a box is as large as the largest of its values; boxes lie one
-        box 1        [b    b    b ]        behind another
+        box 0   [a    a  | c    c ]        a box is as large as its largest value, and the
+        box 1        [b    b    b ]        boxes lie one after another
 
     The greatest values come first, each in the smallest box that is free during its lifetime. Source:
     Pisarchyk and Lee, "shared objects, greedy by size". Cost O(n²).

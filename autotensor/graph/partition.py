@@ -1,7 +1,7 @@
 """From a graph to groups: each group becomes one kernel program.
 
     conv2d ─▶ add(bias) ─▶ add(shortcut) ─▶ relu        one group, head conv2d, the rest its epilogue
-    reshape, a slice of whole rows                      no kernel: other names for bytes that are there
+    reshape, a slice of whole rows                      no kernel: other names for existing bytes
 
 A group is a head (any operator) and the elementwise operators after it, as long as no other node reads the
 values in between. Its computation is written as tensor expressions by chaining the operators' own te

@@ -2,7 +2,7 @@
 
     s[C].tensorize(k, "mma.m16n8k8.tf32")     cuda from sm_80 on: the instruction
                                               interp: the loops, which mean the same
-                                              llvm, opencl: refused here, not run a thousand times slower
+                                              llvm, opencl: refused, since loops are a thousand times slower
     s[C].tensorize(j, "x86.vpdpbusd.512")     llvm, where the processor has it: the instruction
                                               interp: its meaning; cuda, opencl: vectors, which mean the same
 

@@ -354,7 +354,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Ints, layout: str = "NCHW") -> T
     return avg_pool2d(x, (extents[0] // out[0], extents[1] // out[1]), layout=layout)  # type: ignore[no-any-return]
 
 
-# -- pools of anything ---------------------------------------------------------------------------------------
+# -- general pools -------------------------------------------------------------------------------------------
 
 
 def _plain_reference(

@@ -4,7 +4,7 @@
     A = te.placeholder((1024, 1024), name="A")
     B = te.compute((1024, 1024), lambda i, j: te.exp(A[i, j]) + 1.0, name="B")
 
-Start reading at `te/compute.py`, then `te/dag.py` (what the rest of the system sees of an expression).
+Start reading at `te/compute.py`, then `te/dag.py` (an expression as the rest of the system sees it).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def create_schedule(outputs: Any) -> Any:
 
 _NO_CALLS = "a kernel calls no other code; te has exp, erf and the functions in autotensor.te"
 _BITS = "it is not supported; write it with >>, << and & on integers"
-_ELSEWHERE = {  # names of TVM's te and tir → what to write here
+_ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "Var": 'write te.var("n", range=(1, 512)) for an extent; te.compute gives axes to its function',
     "Cast": "write te.cast(dtype, x), or x.astype(dtype)",

@@ -3,7 +3,7 @@
     k = te.reduce_axis((0, 64), name="k")
     C = te.compute((32, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
 
-A body is an expression over the axes; a reduction (`te.sum`, …) stands at its top and nowhere else.
+A body is an expression over the axes; a reduction (`te.sum`, …) is allowed only at its top.
 Several outputs come from a function that returns a tuple, or from a reducer over tuples (argmax).
 """
 

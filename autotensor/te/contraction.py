@@ -8,7 +8,7 @@
 
 Every factor is evaluated over its own axes only, by the same expression evaluator as everything else. Only
 the multiplying and adding is left to NumPy's matrix product. NumPy adds in another order, so this module is
-for float64 only: there the difference is far below the errors that tests look for.
+for float64 only: in float64, the difference is far below the errors that tests look for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotensor.ir.visit import walk
 from autotensor.te.dag import IterDef, StageOp
 
 Array = np.ndarray[Any, Any]
-Box = tuple[tuple[int, int], ...]  # for each axis: its first index, and one after its last
+Box = tuple[tuple[int, int], ...]  # for each axis: its first index, and its last index plus 1
 Grid = Mapping[Var, Array]
 Evaluator = Callable[[Grid, Expr], Array]
 

@@ -47,7 +47,7 @@ class ComputeDAG:
         """The DAG of the computed tensors in `args`; the placeholders in `args` fix the calling order.
 
         Placeholders that are read but not listed come first, in order of use (so `of([C])` works).
-        Raises TensorError when nothing is computed, or a listed placeholder is not read by anything.
+        Raises TensorError when nothing is computed, or no stage reads a listed placeholder.
         """
         listed = tuple(args) if isinstance(args, (tuple, list)) else (args,)
         for t in listed:

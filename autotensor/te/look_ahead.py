@@ -81,7 +81,7 @@ def least_distance(host: StageOp, inside: Collection[StageOp], carried: Carried)
     return min((n or 1 for n in found), default=host.axes[0].extent)
 
 
-# -- what a step does --------------------------------------------------------------------------------------
+# -- the operation of a step -------------------------------------------------------------------------------
 
 
 def _of_extreme(e: Expr, host: StageOp, before: Collection[Buffer]) -> _Step | None:

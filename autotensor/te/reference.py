@@ -1,4 +1,4 @@
-"""Evaluates a DAG with NumPy, slowly and obviously: what every other way of computing it is compared with.
+"""Evaluates a DAG with NumPy, slowly and obviously; all other ways of computing it are compared with this.
 
     evaluate(dag, arrays)                             {"C": array, …}, each operation rounded to its own type
     evaluate(dag, arrays, accumulate=np.float64)      the same in float64 throughout: nearly the exact result

@@ -25,7 +25,7 @@ class ThreadAxis:
 def thread_axis(dom: object = None, tag: str = "") -> ThreadAxis:
     """The thread axis of that name; `te.thread_axis((0, 64), "threadIdx.x")` is accepted as in TVM.
 
-    The given extent is not needed: the loop that is bound has one. Raises ScheduleError for an unknown name.
+    The extent is not needed, because the bound loop has one. Raises ScheduleError for an unknown name.
     """
     name = dom if isinstance(dom, str) else tag
     if name not in ALL_AXES:

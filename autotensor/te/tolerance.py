@@ -136,7 +136,7 @@ def term_sizes(dag: ComputeDAG, arrays: Mapping[str, Array]) -> dict[str, float]
 
 
 def with_squares(dag: ComputeDAG) -> ComputeDAG:
-    """The DAG with a stage of squared term sizes behind every stage that computes floats.
+    """The DAG with a stage of squared term sizes after every stage that computes floats.
 
     C[i] = Σ_k A[i,k] B[k]     ──▶     C[i] = …;  C:squares[i] = Σ_k A[i,k]² B[k]²
     """

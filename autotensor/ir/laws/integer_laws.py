@@ -79,7 +79,7 @@ def divide(e: Binary, s: Simplifier) -> Expr | None:
         return x
     values = s.bounds.of(x)
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
-        return const(values.lo // c, e.dtype)  # all of x in one quotient
+        return const(values.lo // c, e.dtype)  # all values of x have the same quotient
     match x:
         case Binary(Op.FLOORDIV, y, Const(b)) if b > 0 and fits(int(b) * c, e.dtype):
             return Binary(Op.FLOORDIV, y, const(int(b) * c, e.dtype))  # (y // b) // c = y // (b*c)
@@ -110,7 +110,7 @@ def remainder(e: Binary, s: Simplifier) -> Expr | None:
     values = s.bounds.of(x)
     a = s.affine(x)
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
-        # all of x in one quotient
+        # all values of x have the same quotient
         return s.sum_expr(Affine(a.terms, a.constant - values.lo // c * c, a.dtype))
     match x:
         case Binary(Op.MOD, y, Const(m)) if m > 0 and m % c == 0:
@@ -203,7 +203,7 @@ def bits(e: Binary, s: Simplifier) -> Expr | None:
             return x
         case Binary(Op.SHL | Op.SHR as op, x, Const(n)) if not 0 <= n < e.dtype.bits:
             if op is Op.SHL or e.dtype.kind == "uint":
-                return const(0, e.dtype)  # nothing is left
+                return const(0, e.dtype)  # no bits are left
             return Binary(Op.SHR, x, const(e.dtype.bits - 1, e.dtype))  # the sign is
     return None
 

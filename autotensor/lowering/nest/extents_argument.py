@@ -17,7 +17,7 @@ from autotensor.runtime.files.artifact import EXTENTS
 
 
 def with_extents(program: Program, symbols: Sequence[Symbol]) -> Program:
-    """The program with a constant that holds the symbols in this order; as it is if there are none."""
+    """The program with a constant that holds the symbols in this order; without symbols, as it is."""
     if not symbols:
         return program
     extents = Buffer(EXTENTS, (len(symbols),), int64)
