@@ -2,7 +2,7 @@
 
     groups + artifacts ──▶ constants_of ──▶ ModelConstants ──▶ prepared_values: the arrays that calls read
 
-Equal arrays are one value. If several groups prepare equal constants in the same way, one of them does it.
+Equal arrays are one value. If several groups prepare equal constants in the same way, only one group does it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def constants_of(
 ) -> ModelConstants:
     """The constants that the groups' programs take. reserved: names that the model already uses.
 
-    Raises GraphError for an argument that must be a constant and is not.
+    Raises GraphError for an argument that must be a constant but is not.
     """
     values: dict[str, Array] = {}
     prepared: dict[str, ArgSpec] = {}

@@ -37,8 +37,8 @@ def storage(node: GraphNode) -> GraphNode:
 def window(node: GraphNode) -> Window | None:
     """The place of a slice that is one block of a kernel's result or of an argument; None for other nodes.
 
-    A slice of a constant has none, since it is folded into another constant. A slice of an argument without
-    floats has none either, since indices are checked over the whole argument.
+    A slice of a constant has no such place, because it is folded into another constant. A slice of an
+    argument without floats has no such place either, because indices are checked over the whole argument.
     """
     if not isinstance(node, Apply) or node.op != "slice":
         return None

@@ -1,4 +1,4 @@
-"""The generator of DCGAN (Radford et al., 2015), with the names of PyTorch's example (`main.0.weight`, …).
+"""The generator of DCGAN (Radford et al., 2015), with the names of PyTorch's dcgan (`main.0.weight`, …).
 
     z: float32[batch, 100] ──▶ 512x4x4 ──▶ 256x8x8 ──▶ 128x16x16 ──▶ 64x32x32 ──▶ image [batch, 3, 64, 64]
 

@@ -1,7 +1,7 @@
 """Elementwise operators as functions of a style: the library's operators, on the style's own values.
 
-    Spelling("flow", elementwise, {"negative": "neg"})("negative")        a node of a node
-    Spelling("imperative", apply)("asinh")                                a tensor of a tensor
+    Spelling("flow", elementwise, {"negative": "neg"})("negative")        node ──▶ node
+    Spelling("imperative", apply)("asinh")                                tensor ──▶ tensor
 
 A new operator exists in each style at once. A style writes functions itself only if their arguments differ.
 """

@@ -1,7 +1,7 @@
 """Operators that compute nothing, but say something about a value: for differentiation, memory or order.
 
 stop_gradient   the value; no gradient passes through it
-recomputed      the same bytes as the start of a second computation of an earlier result
+recomputed      the same bytes, from which an earlier result is computed a second time
 store           the value, written by a separate kernel
 """
 

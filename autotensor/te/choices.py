@@ -5,7 +5,8 @@
     Σ_k select(k < i + 1, u[k], 0)            ──▶     Σ_k select(k <= i, u[k], 0)
     Σ_k select(i32(i) == p[k], 1, 0) * n[k]   ──▶     Σ_k select(i == i64(p[k]), n[k], 0)        of integers
 
-`terms.py` looks for choices of this form. Floats are not multiplied: 0 times infinity is a term.
+`terms.py` looks for choices of this form. Products of floats stay, because 0 times infinity
+is not neutral.
 """
 
 from __future__ import annotations

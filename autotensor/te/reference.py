@@ -50,7 +50,7 @@ POINTS_PER_BLOCK = 8 << 20  # with about four temporaries of 8 bytes: 256 MB
 
 
 def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = None) -> dict[str, Array]:
-    """Every computed buffer of the DAG by name, intermediates too.
+    """Every computed buffer of the DAG by name, also the intermediate ones.
 
     arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and
     returned, instead of their own types. Integers and bools keep their types. Inputs may already have the

@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _BFLOAT_EPS = 2.0**-7
 OPERATIONS = 8  # roundings that a body is allowed; its operations may be fused and reordered
-GROWTH = 4.0  # standard deviations of a random walk of roundings
+GROWTH = 4.0  # allowed standard deviations of the random walk of roundings
 _EXACT = (
     "floor",
     "ceil",

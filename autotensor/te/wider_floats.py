@@ -3,7 +3,7 @@
     widen(dag)        C[i] = Σ_k A[i,k] B[k]     ──▶     C[i] = Σ_k f64(A[i,k]) f64(B[k]), C is float64
 
 Inputs keep their types, so both programs take the same arrays; their elements are converted when they are
-read. Conversions to a narrower float, which round, are gone. Constants keep the value that their own type
+read. Conversions to a narrower float, which round, are left out. Constants keep the value that their own type
 gives them. Integers and bools stay as they are. The meaning is that of `evaluate(…, accumulate=np.float64)`.
 
 `widen_halves(dag)` widens only the floats of 16 bits, to float32, and keeps conversions to them, because

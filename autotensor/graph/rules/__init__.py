@@ -1,4 +1,4 @@
-"""Rules that improve a graph: attention and norms recognised, constants folded, layouts, sums merged.
+"""Rules that improve a graph: they recognise attention and norms, fold constants, change layouts, merge sums.
 
     for pass_ in PASSES: graph = pass_.run(graph)
 

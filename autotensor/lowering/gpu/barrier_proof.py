@@ -302,7 +302,7 @@ class _Prover:
         self.since.append(a)
 
     def _prove(self, a: Access, b: Access) -> None:
-        """Raises LoweringError unless the two never touch one element from two threads.
+        """Raises LoweringError if two threads may touch the same element, one in each access.
 
         `a` comes first. Accesses by the same thread also count in two cases: if `a` has not arrived yet, or
         if `b` has not arrived and `a` may follow in a later iteration of a loop around both.
