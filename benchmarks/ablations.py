@@ -1,10 +1,11 @@
-"""What each ingredient is worth: ResNet-18 tuned with everything, and again with one thing taken away.
+"""How much each ingredient contributes: ResNet-18 is tuned with everything, and then again without one
+ingredient.
 
     python benchmarks/ablations.py --trials 500 [--model resnet18] [--processes 5] [--only full,no-winograd]
 
-Every variant is tuned from an empty log of its own, in a process of its own, with the same number of trials
-and the same seed; then all of them are timed in turns. A variant's file is kept, and made again when our
-source has changed (or with --fresh).
+Every variant is tuned from its own empty log, in its own process, with the same number of trials and the same
+seed. Then all variants are timed in turns. A variant's file is kept. It is made again if autotensor's source
+has changed (or with --fresh).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from replays.variants import VARIANTS, build
 
 
 def build_here(options: argparse.Namespace) -> dict[str, Any]:
-    """Makes one variant in this process; gives what it took."""
+    """Makes one variant in this process. Returns the numbers of trials and tasks, and the seconds."""
     began, graph = time.perf_counter(), Network.named(options.model).graph()
     asked = {"trials": options.trials, "threads": options.threads, "seed": options.seed}
     found = build(VARIANTS[options.build], graph, options.out, **asked)
@@ -43,7 +44,7 @@ def build_here(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def made(name: str, options: argparse.Namespace, folder: Path) -> Path | None:
-    """The variant's file, made in a process of its own unless it is there; None when that failed."""
+    """The variant's file. If it does not exist, a separate process makes it. None if that failed."""
     out = folder / f"{name}.atm"
     log = out.with_suffix(".json")
     asked = {"trials": options.trials, "threads": options.threads, "seed": options.seed}
@@ -133,7 +134,7 @@ def main() -> int:
     row = Row(options.model, Network.named(options.model).facts, ready)
     timing = Timing(options.rounds, options.block, options.tries, options.seed)
     plan = Plan("models", [row], installed(contestants), timing, options.processes, retry=options.retry)
-    options.trials = 0  # they are tuned; the table only measures
+    options.trials = 0  # the variants are already tuned; the table only measures
 
     def write(results: Results) -> None:
         path = results.path.with_suffix(".md")

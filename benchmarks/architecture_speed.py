@@ -1,10 +1,11 @@
-"""Drawn architectures, untuned, against the best of onnxruntime, OpenVINO and Inductor.
+"""Architectures drawn at random, untuned, against the best of onnxruntime, OpenVINO and Inductor.
 
     python benchmarks/architecture_speed.py --judged architectures.jsonl --draw timm=20,torchvision=7
 
-The first ones in the order of the draw of `architectures.py` which its file of results calls right and which
-have fewer than 200 million parameters at their own size; batch 1. Prints the geometric mean by kind: whoever
-has attention is a transformer, all others are convolutional. Continues what the file of results holds.
+The architectures are the first ones, in the order in which `architectures.py` drew them, that its file of
+results calls right and that have fewer than 200 million parameters at their full size. The batch is 1. Prints
+the geometric mean by kind: an architecture with attention is a transformer, all others are convolutional. A
+run continues its file of results.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PEERS = "onnxruntime,openvino,inductor,inductor-cl"
 
 
 def prepare(name: str, spec: Spec) -> str:
-    """Makes the architecture's folder in a process of its own; gives the reason if that failed."""
+    """Makes the architecture's folder in a separate process. Returns the reason if that failed."""
     with child_of(spec) as child:
         asked = {"do": "prepare", "suite": "architectures", "job": name, "specs": [asdict(spec)]}
         answer = ask(child, asked, SETUP_TIMEOUT_S)
@@ -42,7 +43,8 @@ def prepare(name: str, spec: Spec) -> str:
 
 
 def right(judged: Path, wanted: Mapping[str, int]) -> list[str]:
-    """Names of the first so many of each library of which every route was right."""
+    """The names of the first architectures of each library for which every route was right. wanted: library →
+    how many."""
     found: dict[str, list[str]] = {library: [] for library in wanted}
     for row in map(json.loads, judged.read_text().splitlines()):
         states = {r["status"] for r in row["routes"].values()}
@@ -52,7 +54,7 @@ def right(judged: Path, wanted: Mapping[str, int]) -> list[str]:
 
 
 def summary(results: Results) -> str:
-    """Geometric means of the best peer's time by ours, and the worst rows."""
+    """The geometric means of the best peer's time divided by ours, and the worst rows."""
     ratios: dict[str, dict[str, float]] = {}
     for name, row in results.rows.items():
         cells = row["units"][0]["cells"]

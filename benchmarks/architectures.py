@@ -1,19 +1,21 @@
-"""Whole architectures, drawn by chance: do all ways in compute them, wholly and rightly?
+"""Whole architectures, drawn at random: do all three routes into autotensor compute them completely and
+correctly?
 
     python benchmarks/architectures.py --draw timm=75,torchvision=25,transformers=50 --json FILE
 
-Frame: every architecture of timm, torchvision and transformers below 200 million parameters, which runs in
-eager torch on inputs made without knowing it (`architecture_frames.py`). Seed: the first eight hex digits of
-the commit. Each architecture takes three routes, in a process of its own that is killed after `--limit`:
+The frame of the draw is every architecture of timm, torchvision and transformers below 200 million parameters
+that eager torch runs on inputs made without knowledge of it (`architecture_frames.py`). The seed is the first
+eight hex digits of the commit. Each architecture takes three routes, in its own process, which is killed
+after `--limit`:
 
     from_torch   at.from_torch, compiled without tuning
     compile      torch.compile(backend="autotensor"), without a graph break, nothing left to eager torch
     onnx         torch.onnx.export, at.from_onnx, compiled without tuning
 
-Each result is held to the module in float64: its error may be three times that of eager float32 torch (for
-an ONNX file, of onnxruntime if that is larger: it computes the same operators), and at least `FLOOR` of the
-largest value. A route of which torch itself cannot do its part (export, trace) is "not torch's", with torch's
-words; it is neither counted for nor against us.
+Each result is compared with the module in float64. Its error may be three times that of eager float32 torch
+(for an ONNX file, that of onnxruntime if it is larger, because onnxruntime computes the same operators), and
+always `FLOOR` of the largest value. If torch itself cannot do its part of a route (export, trace), the route
+is "not torch's", with torch's message. It does not count for or against autotensor.
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ from torch.utils._pytree import tree_flatten
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 ROUTES = ("from_torch", "compile", "onnx")
-TIMES = 3.0  # an error may be so many times torch's own
-FLOOR = 2e-6  # of the largest value: some roundings of float32, where torch happens to be exact
+TIMES = 3.0  # most times torch's own error that an error may be
+# error that is always allowed, as a share of the largest value: some roundings of float32, in case torch is
+# exact
+FLOOR = 2e-6
 Array = np.ndarray[Any, np.dtype[Any]]
-Answer = tuple[list[Any], list[torch.Tensor]]  # of ours; of another library that computes the same, if any
+# the results of autotensor, and those of another library that computes the same, if any
+Answer = tuple[list[Any], list[torch.Tensor]]
 
 
 class NotOurs(Exception):
@@ -60,7 +65,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _plain(value: Any) -> Any:
-    """Results of classes that torch does not know, as their parts."""
+    """The parts of a result whose class torch does not know."""
     if hasattr(value, "to_tuple"):
         return value.to_tuple()
     if isinstance(value, (list, tuple)):
@@ -126,19 +131,19 @@ def onnx(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _by_onnxruntime(model: bytes, given: list[Array]) -> list[torch.Tensor]:
-    """What onnxruntime answers; nothing if it cannot."""
+    """onnxruntime's results; [] if it cannot run the model."""
     import onnxruntime
 
     try:
         session = onnxruntime.InferenceSession(model)
         named = {i.name: x for i, x in zip(session.get_inputs(), given, strict=True)}
         return [torch.as_tensor(y) for y in session.run(None, named)]
-    except Exception:  # it has kinds of its own, and no base for them
+    except Exception:  # onnxruntime's exceptions have no common base class
         return []
 
 
 def convert(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
-    """Only whether every operator converts: quick, and no answer is compared."""
+    """Only checks that every operator converts. This is quick; no result is compared."""
     import autotensor as at
 
     try:
@@ -168,7 +173,7 @@ def _double(value: Any) -> Any:
 def references(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
-    """What eager torch gives in float32, and in float64 if it can."""
+    """The results of eager torch in float32, and in float64 if it can compute them."""
     from torch.utils._pytree import tree_map
 
     with torch.no_grad():
@@ -177,7 +182,7 @@ def references(
             exact = _tensors(
                 copy.deepcopy(module).double()(*tree_map(_double, args), **tree_map(_double, kwargs))
             )
-        except Exception:  # the program itself makes float32 tensors
+        except Exception:  # some programs make float32 tensors themselves
             exact = None
     if exact is not None and not all(map(_judges, exact, single)):
         exact = None
@@ -185,15 +190,16 @@ def references(
 
 
 def _judges(exact: torch.Tensor, single: torch.Tensor) -> bool:
-    """Whether a result in float64 says what the one in float32 should be: a module may fill masks with the
-    smallest float32, and get no number in float64."""
+    """Whether a result in float64 can judge the result in float32. A module may fill masks with the smallest
+    float32 and then give NaN in float64."""
     if exact.shape != single.shape:
         return False
     return not single.is_floating_point() or torch.equal(exact.isfinite(), single.isfinite())
 
 
 def exported(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What torch's own program gives, in eager torch: some modules compute something else when traced."""
+    """The results of the program that torch exports, in eager torch. Some modules compute something else when
+    traced."""
     with torch.no_grad():
         return _tensors(torch.export.export(module, args, kwargs).module()(*args, **kwargs))
 
@@ -204,8 +210,8 @@ def compare(
     exact: list[torch.Tensor] | None,
     others: list[torch.Tensor] | None = None,
 ) -> tuple[float, str]:
-    """The largest error, in the larger of torch's own and the others' (with the floor), and what is wrong
-    ("": nothing)."""
+    """The largest error and what is wrong ("": nothing). The unit of the error is torch's own error or the
+    others', whichever is larger, and at least the floor."""
     if len(got) != len(single):
         return 0.0, f"{len(got)} results of {len(single)}"
     worst, wrong = 0.0, ""
@@ -236,10 +242,10 @@ def compare(
 
 
 def judge(library: str, name: str, routes: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """After each route, what became of all so far: {"status": …, "seconds": …, "ratio" or "why": …}.
+    """After each route, the outcome of all routes so far: {"status": …, "seconds": …, "ratio" or "why": …}.
 
-    status: "ok", "wrong", "refused" (in a sentence), "raised" (anything else), "not torch's"; "died" is the
-    parent's.
+    status: "ok", "wrong", "refused" (an error of autotensor), "raised" (any other exception), "not torch's".
+    The parent process adds "died".
     """
     warnings.simplefilter("ignore")
     row: dict[str, Any] = {"library": library, "name": name, "routes": {}}
@@ -280,7 +286,7 @@ def judge(library: str, name: str, routes: Iterable[str]) -> Iterator[dict[str, 
 
 
 def drawn(seed: int, wanted: dict[str, int]) -> Iterable[tuple[str, str]]:
-    """Every architecture in the order of the draw; the first ones that are in the frame count."""
+    """Every architecture in the order of the draw. The first ones that are in the frame count."""
     for library in wanted:
         order = names(library)
         random.Random(f"{seed}/{library}").shuffle(order)
@@ -288,10 +294,10 @@ def drawn(seed: int, wanted: dict[str, int]) -> Iterable[tuple[str, str]]:
 
 
 def in_child(library: str, name: str, routes: list[str], limit_s: float) -> dict[str, Any]:
-    """`judge` in a child; a signal or the end of its time is the failure of the route that it was on.
+    """Runs `judge` in a child. If a signal or the limit ends the child, its current route has failed.
 
-    A forked one: importing the libraries takes longer than most models. The parent computes nothing, so that
-    it has no threads to lose.
+    The child is forked, because importing the libraries takes longer than most models. The parent computes
+    nothing, so it has no threads that a fork would lose.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -323,7 +329,7 @@ def _judge_into(pipe: Any, library: str, name: str, routes: list[str]) -> None:
     for row in judge(library, name, routes):
         pipe.send(row)
     pipe.close()
-    os._exit(0)  # what libraries do at their end is not judged
+    os._exit(0)  # libraries may fail at the end of a process; this does not count
 
 
 def summary(rows: Iterable[dict[str, Any]], routes: Iterable[str]) -> str:

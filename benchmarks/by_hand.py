@@ -1,10 +1,12 @@
-"""What a person reaches with the same primitives: schedules by hand against the default and the tuned one.
+"""What a person reaches with the same primitives: schedules written by hand against the default and the tuned
+schedule.
 
     python benchmarks/by_hand.py [--only blur gemm] [--trials 128] [--threads 1] [--json FILE]
 
-Each program has schedules as one would write them after reading Halide's papers or a text on products, with
-sizes for registers and caches in a small grid; the fastest counts. All run in one process, in turns, best of
-`ROUNDS`; every answer is compared with NumPy's in float64. Above 1 the search is ahead of the person.
+Each program has schedules that a person would write after reading Halide's papers or a text on matrix
+products. Their sizes for registers and caches come from a small grid, and the fastest counts. All run in one
+process, in turns, and the best of `ROUNDS` counts. Every result is compared with NumPy's in float64. A ratio
+above 1 means that the search is faster than the person.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from autotensor.schedule.schedule import Schedule
 
 By = Callable[[Schedule, Target], None]
 ROUNDS = 41
-NEAR = 2e-4  # of the largest element, from float64
+NEAR = 2e-4  # largest difference from float64, as a share of the largest element
 
 
 def vectors(s: Schedule, stage: str, target: Target, written_out: int = 1) -> None:
-    """The last axis in vectors, so many of them written out."""
+    """Vectorizes the last axis and unrolls `written_out` vectors."""
     *_, axis = s[stage].op.axis
     _, many, lane = s[stage].split(axis, factors=[written_out, target.lanes(32)])
     s[stage].unroll(many)
@@ -48,7 +50,7 @@ def vectors(s: Schedule, stage: str, target: Target, written_out: int = 1) -> No
 def sliding(
     s: Schedule, target: Target, out: str, slid: str, strip: int, written_out: int = 1, inlined: str = ""
 ) -> None:
-    """Rows of the result one after another; stages that it reads keep their last rows in rings."""
+    """Computes the result row by row. The stages that it reads keep their last rows in ring buffers."""
     for stage in inlined.split():
         s[stage].compute_inline()
     io, ii = s[out].split(s[out].op.axis[0], factor=strip)
@@ -61,7 +63,8 @@ def sliding(
 
 
 def register_tile(s: Schedule, target: Target, out: str, rows: int, wide: int) -> tuple[Any, Any, Any]:
-    """Rows and vectors of the last two axes written out; loops around them, and the last but two."""
+    """Unrolls a tile of rows and vectors of the last two axes. Returns the two loops over tiles, and the loop
+    over a tile's rows."""
     *_, y, x = s[out].op.axis
     yo, yi = s[out].split(y, factor=rows)
     xo, xv, lane = s[out].split(x, factors=[wide, target.lanes(32)])
@@ -75,7 +78,7 @@ def register_tile(s: Schedule, target: Target, out: str, rows: int, wide: int) -
 def rows_at_once(
     s: Schedule, target: Target, out: str, rows: int, written_out: int, inlined: str = ""
 ) -> None:
-    """Rows of a stencil side by side in registers, so that neighbours share what they load."""
+    """Holds several rows of a stencil in registers, so that neighbours share their loads."""
     for stage in inlined.split():
         s[stage].compute_inline()
     far = s[out].op.axis[:-2]
@@ -84,7 +87,7 @@ def rows_at_once(
 
 
 def accumulate(s: Schedule, target: Target, stage: str, depth: int = 1) -> None:
-    """Sums in registers, over all terms."""
+    """Keeps sums in registers over all terms."""
     y, x = s[stage].op.axis
     xv, lane = s[stage].split(x, factor=target.lanes(32))
     *far, k = s[stage].op.reduce_axis
@@ -107,7 +110,8 @@ def sums(s: Schedule, target: Target, out: str, of: str, rows: int, wide: int) -
 def panels(
     s: Schedule, target: Target, out: str, of: str, right: str, rows: int, wide: int, depth: int
 ) -> None:
-    """A register tile of a product; a panel of the right operand as wide as that is copied for all rows."""
+    """A register tile of a product. A panel of the right operand, as wide as the tile, is copied once for all
+    rows."""
     tile = s.cache_write(of, "local").name if of == out else of
     panel = s.cache_read(right, "local", [tile]).name
     yo, xo, _ = register_tile(s, target, out, rows, wide)
@@ -158,7 +162,7 @@ BY_HAND: dict[str, list[By]] = {
 
 
 def ours(p: Program, target: Target, trials: int, log: str) -> dict[str, at.Function]:
-    """The default, and what so many trials find."""
+    """The default function, and the function that a search of `trials` trials finds."""
     tensors = list(p.te())
     found = {"default": at.build(tensors, target=target, db=":memory:")}
     if trials:
@@ -168,7 +172,7 @@ def ours(p: Program, target: Target, trials: int, log: str) -> dict[str, at.Func
 
 
 def by_hand(p: Program, by: By, target: Target) -> at.Function:
-    """One of the schedules."""
+    """A program, built with one of the schedules written by hand."""
     tensors = list(p.te())
     s = te.create_schedule([t for t in tensors if not is_input(t)])
     by(s, target)
@@ -176,7 +180,7 @@ def by_hand(p: Program, by: By, target: Target) -> at.Function:
 
 
 def timed(p: Program, contestants: Sequence[at.Function]) -> list[float]:
-    """Seconds of each, the least of many turns. Raises SystemExit where an answer is wrong."""
+    """The seconds of each contestant, the least of many turns. Raises SystemExit if a result is wrong."""
     inputs = p.inputs()
     for f in contestants:
         answer = f(*inputs)

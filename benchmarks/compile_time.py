@@ -1,14 +1,14 @@
-"""How long models take to compile, and until their first answer: by model, and by part of the work.
+"""How long models take to compile, and until their first result, by model and by part of the work.
 
     python benchmarks/compile_time.py resnet18 mobilenet_v2 bert_base llama:24
     python benchmarks/compile_time.py resnet18 --batches 8         one program for 1 to 8 pictures
     python benchmarks/compile_time.py net.onnx --threads 2
     python benchmarks/compile_time.py net.onnx --instant           by at.OnnxModel(…, instant=True)
 
-Each model is compiled in a process of its own, with an empty cache. `llama:N` is a decoder of N layers,
-weights of bfloat16, one word. With one thread, seconds are processor time, which other work
-disturbs least; with several, children compile too, and seconds are of the clock. The shortest round
-counts. Weights are random, and made before the clock runs; an ONNX file is read while it does.
+Each model is compiled in its own process, with an empty cache. `llama:N` is a decoder of N layers for one
+word, with weights in bfloat16. With one thread, seconds are processor time, which other work disturbs least.
+With several threads, child processes compile too, and seconds are wall time. The shortest round counts.
+Weights are random and made before the measurement starts. An ONNX file is read during the measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTS = ("import", "read", "plan", "compile", "open", "first call")
 
 
 class Laps:
-    """Seconds of one part of the work after the other."""
+    """Measures the seconds of consecutive parts of the work."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class Laps:
         self.start()
 
     def start(self) -> None:
-        """What came before belongs to no part."""
+        """Starts the first part; the time before it belongs to no part."""
         self._began = self._clock()
 
     def end(self, part: str) -> None:
@@ -46,7 +46,8 @@ class Laps:
 
 
 def measured(name: str, threads: int, batches: int) -> dict[str, Any]:
-    """Seconds by part, and how many kernels there are; in this process, which has imported nothing yet."""
+    """The seconds of each part, and the number of kernels. They are measured in this process, which has not
+    yet imported autotensor."""
     laps = Laps(time.process_time if threads == 1 else time.perf_counter)
     import autotensor as at
     from autotensor.api.models import linked
@@ -71,7 +72,7 @@ def measured(name: str, threads: int, batches: int) -> dict[str, Any]:
 
 
 def instantly(name: str, threads: int) -> dict[str, Any]:
-    """As `measured`, of a file's function that does not wait for compiled code."""
+    """Like `measured`, for a function of a file that does not wait for compiled code."""
     laps = Laps(time.process_time if threads == 1 else time.perf_counter)
     import autotensor as at
 
@@ -87,7 +88,7 @@ def instantly(name: str, threads: int) -> dict[str, Any]:
 
 
 def _declared(function: Any) -> dict[str, Any]:
-    """Ones for its inputs; an extent that the file leaves open is 1."""
+    """Inputs for a function: arrays of ones. An extent that the file leaves open is 1."""
     import numpy as np
 
     from autotensor.frontends.onnx.signature import inputs_of
@@ -97,7 +98,7 @@ def _declared(function: Any) -> dict[str, Any]:
 
 
 def _model(name: str, batches: int) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """A function that makes the model, and inputs; none for a file."""
+    """A function that makes the model, and the model's inputs; no inputs for a file."""
     import numpy as np
 
     import autotensor as at

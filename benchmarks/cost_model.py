@@ -1,27 +1,31 @@
-"""How well cost models predict networks that they have never seen, replayed from a tuning log.
+"""How well cost models predict networks that they have never seen. The measurements are replayed from a
+tuning log.
 
     python benchmarks/cost_model.py --log tuning.db [--online] [--acquisition] [--json FILE]
-    python benchmarks/cost_model.py --log programs.db --folds 5    of logs/program_log.py
-    python benchmarks/cost_model.py --log programs.db --classes    the same, by class
+    python benchmarks/cost_model.py --log programs.db --folds 5    a log of logs/program_log.py
+    python benchmarks/cost_model.py --log programs.db --classes    the same log, by class of program
 
-A network is a run of the tuner (`at.tune_model` is one); all its workloads are held out together, and rows of
-the same workloads in other runs with them. --folds, --classes: many at a time. Per task with eight measured
-candidates or more:
+A network is one run of the tuner (such as `at.tune_model`). All its workloads are held out together, and also
+the rows of the same workloads in other runs. With --folds or --classes, many networks are held out at a time.
+For each task with at least eight measured candidates, these figures are printed:
 
     spearman, pairs     predicted against measured order
-    recall              of the fastest 1 % (at least one) among the 16 predicted to be fastest; pools from 32
+    recall              share of the fastest 1 % (at least one) among the 16 predicted fastest; for pools of
+    at least 32
     regret              how much slower than the pool's best the best of the first 1, 4, 8, 16 is
-    error, inside       median error in size, and share inside the 90 % interval, both less the task's level
+    error, inside       median size of the error, and share inside the 90 % interval, after the task's level
+    is subtracted
 
---online: as the search goes on: trained on the other networks and a task's first batches, asked for the rest.
---acquisition: batches of eight are drawn from what a task's run had measured, by expected improvement or by
-the mean alone; counted are trials until within 1 % and 5 % of its best.
+--online: as in a search, the model is trained on the other networks and a task's first batches, and predicts
+the task's other candidates. --acquisition: batches of eight are drawn from the measured candidates of a task,
+by expected improvement or only by the mean. It counts the trials until a candidate is within 1 % and 5 % of
+the best.
 
-Candidates of a search's log are those that a model had chosen: all are promising, and order among them is
-harder than over the whole space. `autotensor tune MODEL --cost-model random` logs pools that no model chose.
-Nor is any order certain: 22 tasks that two runs of a log had measured (nine common candidates each, two busy
-cores, 2026-11) have a rank correlation of 0.63 with themselves. Who knew the truth would score about its
-root, 0.79.
+A model has chosen the candidates in a search's log. All of them are promising, so their order is harder to
+predict than an order over the whole space. `autotensor tune MODEL --cost-model random` logs pools that no
+model chose. The measured order is not certain, either: 22 tasks that two runs of a log had measured (nine
+common candidates each, two busy cores, 2026-11) have a rank correlation of 0.63 between the runs. A perfect
+model would score about the square root of this, 0.79.
 """
 
 from __future__ import annotations
@@ -47,15 +51,16 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import CostModel, Floats, Prediction
 from tuning_db import connect
 
-FEWEST = 8  # measured candidates of a task that is scored
+FEWEST = 8  # least measured candidates of a task that is scored
 BATCH = 8
-BATCHES = (1, 2, 4)  # of the task itself that the model has seen
-LONG = 24  # measured candidates of a task on which policies are replayed
+BATCHES = (1, 2, 4)  # how many batches of the task itself the model has seen
+LONG = 24  # least measured candidates of a task on which policies are replayed
 WITHIN = (0.01, 0.05)
 FAMILY_SHARE = 3
 
-PartOf = Callable[[str], str]  # which part of all networks one is in
-Policy = Callable[[Prediction, float], Floats]  # prediction, best so far → what is wanted most is least
+PartOf = Callable[[str], str]  # network → the part to which it belongs
+# prediction, best so far → scores; the least score comes first
+Policy = Callable[[Prediction, float], Floats]
 
 POLICIES: Mapping[str, Policy] = {
     "mean": lambda p, best: p.mean,
@@ -66,18 +71,18 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True, slots=True)
 class ScoredTask:
-    """One model on one task."""
+    """The scores of one model on one task."""
 
     model: str
     network: str
     task: str
     trials: int
-    batches: int  # of the task itself that it had seen
+    batches: int  # batches of the task itself that the model had seen
     scores: Scores
 
 
 def held_out(tasks: Sequence[TaskRows], part_of: PartOf) -> list[tuple[list[TaskRows], list[TaskRows]]]:
-    """Per part of the networks: its tasks, and those of the others without the workloads that occur in it."""
+    """For each part of the networks, its tasks, and the tasks of the other parts without its workloads."""
     out = []
     parts = {t.network: part_of(t.network) for t in tasks}
     for part in dict.fromkeys(parts.values()):
@@ -88,7 +93,8 @@ def held_out(tasks: Sequence[TaskRows], part_of: PartOf) -> list[tuple[list[Task
 
 
 def part_in(tasks: Sequence[TaskRows], folds: int, classes: bool) -> PartOf:
-    """Each network by itself; or so many parts; or by the first word of its first task, a program's class."""
+    """The parts: each network alone, or so many folds, or one part for each class of programs. The class is
+    the first word of a network's first task."""
     first = {t.network: t.name for t in reversed(tasks)}
     if classes:
         return lambda network: first[network].split()[0]
@@ -106,7 +112,7 @@ def taught(make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> CostMode
 def cold(
     name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], part_of: PartOf
 ) -> list[ScoredTask]:
-    """Networks that the model has never seen."""
+    """The scores on networks that the model has never seen."""
     found = []
     for held, rest in held_out(tasks, part_of):
         model = taught(make, rest)
@@ -121,7 +127,7 @@ def cold(
 def online(
     name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], part_of: PartOf, batches: int
 ) -> list[ScoredTask]:
-    """The rest of a task's candidates, after its first batches."""
+    """The scores on a task's other candidates, after its first batches."""
     found = []
     for held, rest in held_out(tasks, part_of):
         for t in held:
@@ -141,7 +147,8 @@ def online(
 
 
 def trials_to(t: TaskRows, model: CostModel, policy: Policy) -> list[int]:
-    """Trials until within WITHIN of the pool's best, when batches are drawn from the pool by a policy."""
+    """The trials until a candidate is within WITHIN of the pool's best, if a policy draws batches from the
+    pool."""
     best, goal = float("inf"), [(1.0 + w) * np.nanmin(t.seconds) for w in WITHIN]
     left, seen = list(range(len(t.seconds))), 0
     found = [0] * len(goal)
@@ -158,7 +165,8 @@ def trials_to(t: TaskRows, model: CostModel, policy: Policy) -> list[int]:
 
 
 def _diverse(ranking: Sequence[int], t: TaskRows) -> list[int]:
-    """The first of the ranking, a third of one family at most; what is left fills up."""
+    """The first candidates of the ranking, at most a third of them from one family. Places that stay free go
+    to the next candidates."""
     out: list[int] = []
     for n in ranking:
         same = sum(t.families[m] == t.families[n] for m in out)
@@ -168,7 +176,7 @@ def _diverse(ranking: Sequence[int], t: TaskRows) -> list[int]:
 
 
 def acquisition(tasks: Sequence[TaskRows], part_of: PartOf) -> dict[str, dict[str, Any]]:
-    """Policies with our model, which knows the other networks."""
+    """The results of policies with autotensor's model, which is trained on the other networks."""
     found: dict[str, list[list[int]]] = {name: [] for name in POLICIES}
     for held, rest in held_out(tasks, part_of):
         before = taught(XGBModel, rest)
@@ -191,7 +199,7 @@ def acquisition(tasks: Sequence[TaskRows], part_of: PartOf) -> dict[str, dict[st
 
 
 def speed(tasks: Sequence[TaskRows]) -> dict[str, float]:
-    """Seconds of CPU of a fit to all rows, and candidates that are predicted a second."""
+    """The CPU seconds of a fit to all rows, and the candidates that are predicted per second."""
     model = taught(XGBModel, tasks)
     probe = max(tasks, key=lambda t: len(t.seconds))
     t0 = time.process_time()

@@ -1,11 +1,14 @@
-"""Who finds the winners? Per kind of proposal its trials, and the tasks whose best it found, from a log.
+"""Which kind of proposal finds the winners? From a log, the trials of each kind, and the tasks whose best it
+found.
 
     python benchmarks/finders.py --log tuning.db [--json FILE]
 
 `made_by` of a trial says where its candidate came from: the default, the log (`log`: this workload in another
-run, `transfer`: another workload), what is shipped, drafts of the prior ranked by the model (`drafted`),
-steps from the best (`descent`), evolution (`bred`, for sketches of the general rules only), chance.
-A task is won by what first measured the best of its run; `close` counts trials within 1 % of that.
+run, `transfer`: another workload), the shipped schedules, drafts of the prior ranked by the model
+(`drafted`), steps from the best (`descent`), evolution (`bred`, for sketches of the general rules only), or
+chance.
+The kind that first measured the best of a task's run wins the task. `close` counts trials within 1 % of the
+best.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def winner(h: History) -> TrialRecord:
 
 
 def by_general_rules(h: History, row: TrialRecord) -> bool:
-    """Whether the row's sketch is one that no rule made which knows the computation."""
+    """Whether only general rules made the row's sketch, and no rule for a special kind of computation."""
     sketches = generate(h.task.workload.dag, h.task.target)
     return any(s.hash == row.sketch_hash and is_general(s) for s in sketches)
 

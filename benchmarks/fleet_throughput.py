@@ -1,11 +1,12 @@
-"""How many trials a second a fleet gets through, over a real scheduler of dask on the loopback.
+"""How many trials per second a fleet does, with a real scheduler of dask on the loopback interface.
 
     python benchmarks/fleet_throughput.py coordinator [--workers 50] [--tasks 20] [--trials 2560] [--cores 0]
     python benchmarks/fleet_throughput.py workers LOG [--most 4] [--batches 24]
 
-coordinator: a whole run against workers that answer at once: what it proposes, learns, writes and sends.
-workers: the batches of a log, which are compiled again; timing is a pause as long as the log's times say.
-Four workers on fewer than four cores share them for compiling: the bound for this machine is printed, too.
+coordinator: a whole run with workers that answer at once. It measures the coordinator, which proposes,
+learns, writes and sends. workers: the batches of a log are compiled again, and timing is replaced by a pause
+as long as the log's times. Four workers on fewer than four cores share the cores while they compile, so the
+bound for this machine is printed, too.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ UP_S = 120.0
 
 @contextmanager
 def fleet(commands: Sequence[Sequence[str]], count: int, pinned: Sequence[str] = ()) -> Iterator[Fleet]:
-    """A scheduler with these workers, `count` in all. pinned: words before each child's command."""
+    """A scheduler with these workers, `count` in all. pinned: words in front of each child's command."""
     with closing(socket.socket()) as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
     words = [*pinned, sys.executable, str(CHILD)]
-    # fifty workers in one process would look at their stacks a hundred times a second each
+    # without this, each of fifty workers in one process would profile its stack a hundred times a second
     quiet = os.environ | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
     children = [subprocess.Popen([*words, "scheduler", port], env=quiet)]
     try:
@@ -87,7 +88,7 @@ def connected(address: str) -> Fleet:
 
 
 def coordinator(workers: int, tasks: int, trials: int, pinned: Sequence[str]) -> dict[str, float]:
-    """Trials a second from the moment when every task had its first batches until the last one is told."""
+    """Trials per second, from the time when every task had its first batches until the last result."""
     mine = class_here(1)
     chosen = list(TASKS)[:: len(TASKS) // tasks][:tasks]
     asked = [Task(task_workload(name), mine.target) for name in chosen]
@@ -117,7 +118,7 @@ def coordinator(workers: int, tasks: int, trials: int, pinned: Sequence[str]) ->
 
 
 def know_rates(store: TrialStore, mine: MachineClass) -> None:
-    """As if the class had been calibrated before."""
+    """Stores rates for the machine's class, as if it had been calibrated before."""
     rates = Rates.guess(mine.target)
     found = {"flops.core": rates.peak(1), "bandwidth.memory.core": 1e10, "clock": 3e9}
     store.put_calibration(know_machine(store, mine.place), [Calibration(n, v) for n, v in found.items()])
@@ -127,7 +128,7 @@ def know_rates(store: TrialStore, mine: MachineClass) -> None:
 
 
 def rounds_of(store: TrialStore) -> list[tuple[str, list[TrialRecord]]]:
-    """The batches of the log's search that worked whole: workload, trials."""
+    """The batches of the log's search in which all trials worked: workload, trials."""
     found: dict[tuple[str, str, int | None], list[TrialRecord]] = {}
     for s in store.sessions(SessionKind.SEARCH):
         for t in store.trials(session=s.id):
@@ -136,7 +137,8 @@ def rounds_of(store: TrialStore) -> list[tuple[str, list[TrialRecord]]]:
 
 
 def replayed(log: Path, count: int, batches: int) -> tuple[float, float, float]:
-    """Trials a second of `count` workers; CPU seconds of compiling and seconds of timing of a trial."""
+    """Trials per second of `count` workers, and for each trial the CPU seconds of compiling and the seconds
+    of timing."""
     mine = class_here(1)
     with connect(str(log), readonly=True) as store, tempfile.TemporaryDirectory() as folder:
         workloads = {w.key: Workload.from_text(w.text, w.name) for w in store.workloads()}

@@ -1,9 +1,9 @@
-"""A call in a worker that was forked after the model was loaded (`gunicorn --preload`), against one in one
-that loaded the model itself. They take turns of a few calls.
+"""Compares calls in two workers: one was forked after the model was loaded (`gunicorn --preload`), the other
+has loaded the model itself. They take turns of a few calls.
 
     python benchmarks/forked_calls.py model.atm --threads 2 --rounds 200
 
-Prints the median of each over all turns, and their ratio.
+Prints the median of each worker over all turns, and their ratio.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Worker:
-    """A forked process that makes `calls` calls whenever it is told to, and says how long each took."""
+    """A forked process that makes `calls` calls on request and returns the time of each."""
 
     def __init__(self, model: Callable[[], Any], calls: int) -> None:
         told, self._tell = os.pipe()
@@ -36,7 +36,7 @@ class Worker:
         os.close(told), os.close(say)
 
     def turn(self) -> float:
-        """Median seconds of a call."""
+        """The median seconds of a call in one turn."""
         os.write(self._tell, b"x")
         return struct.unpack("d", os.read(self._hear, 8))[0]
 
@@ -84,7 +84,7 @@ def main() -> None:
         torch.randn(512, 512) @ torch.randn(512, 512)
     loaded = load()
     rng = np.random.default_rng(0)
-    for _ in range(3):  # its threads run, too
+    for _ in range(3):  # so that its threads run, too
         loaded(*(rng.standard_normal(a.shape).astype(a.dtype) for a in loaded.signature.inputs))
     preloaded = Worker(lambda: loaded, options.calls)
     times: dict[str, list[float]] = {"own": [], "preloaded": []}

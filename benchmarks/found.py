@@ -1,14 +1,15 @@
-"""Found in minutes: how near the best known the first guess is, and the best of 8, 16, 32 … trials.
+"""What a search finds in minutes: how near the first guess, and the best of 8, 16, 32 … trials, are to the
+best known.
 
     python benchmarks/found.py                                  all 60 tasks, 64 trials each
-    python benchmarks/found.py --draw 7 --long 400              twenty of them, drawn by a seed
+    python benchmarks/found.py --draw 7 --long 400              twenty tasks, drawn by a seed
     python benchmarks/found.py --only gemm,layer2 --budget 600
 
 Each task is searched from nothing: an empty log, no shipped schedules, a fixed seed, no early end. After 8,
-16, 32 … trials the final race says what a search of so many trials leaves, and the search goes on. These
-winners live in one process and are timed in turns with torch, onnxruntime, OpenVINO and what metaschedule.py
-found. The best known is the fastest of all of them: of many noisy times the least was lucky, which counts
-against us. Everything is in the caches when it is timed, for everybody.
+16, 32 … trials a final race gives the winner of a search of so many trials, and then the search goes on. All
+these winners are in one process and are timed in turns with torch, onnxruntime, OpenVINO and the results of
+metaschedule.py. The best known is the fastest of all. The least of many noisy times is partly luck, which
+makes autotensor's shares smaller. All contestants are timed with their data in the caches.
 Searches and contests are kept; the same command continues.
 """
 
@@ -39,14 +40,14 @@ from autotensor.search.machine.calibration import calibrated
 from schedules.prior.rates import Rates
 from tuning_db import connect
 
-TRIAL_S = 0.15  # of searching, as a guess
+TRIAL_S = 0.15  # guessed seconds for a trial of the search
 LIBRARIES = ("torch", "torch-cl", "onnxruntime", "openvino")
 
 
 def search_all(
     names: Sequence[str], what: winners.Asked, target: Target, folder: Path, deadline: float
 ) -> tuple[str, ...]:
-    """Searches what the folder lacks; the tasks that have winners."""
+    """Searches the tasks that the folder lacks. Returns the tasks that have winners."""
     rates: Rates | None = None
     done = []
     for name in names:
@@ -67,7 +68,7 @@ def search_all(
 
 
 def facts(name: str, folder: Path) -> dict[str, object]:
-    """What the page needs to know of a task and its searches."""
+    """The facts about a task and its searches that the page needs."""
     found = winners.read(folder, name)
     return {
         "family": family(name),
@@ -86,8 +87,8 @@ def facts(name: str, folder: Path) -> dict[str, object]:
 
 
 def contestants(trials: int, threads: int, numerics: str, cpu: str, folder: Path) -> list[Contestant]:
-    """Our winners, who share one process; torch, who has the answers; the other libraries and TVM, whose code
-    is for this processor, where ours is, too."""
+    """autotensor's winners, which share one process, and torch, whose outputs are the reference. If
+    autotensor's code is for this processor, also the other libraries and TVM, whose code always is."""
     mine = Spec("ours", threads, numerics=numerics, cpu=cpu, file=str(folder))
     found = [
         Contestant(f"{FILE}{n}", mine, mine=True, process="ours", variant=str(n))
@@ -139,7 +140,7 @@ def main() -> int:
         options.processes,
         retry=options.retry,
     )
-    options.trials = 0  # they are searched; the table only measures
+    options.trials = 0  # the searches are done; the table only measures
 
     def write(results: Results) -> None:
         path = results.path.with_suffix(".md")

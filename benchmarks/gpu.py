@@ -1,15 +1,16 @@
-"""One command on a machine with a card: is everything right, and how fast is it beside the libraries.
+"""One command for a machine with a card: it checks that everything is right, and compares speeds with the
+libraries.
 
     python benchmarks/gpu.py [--target "cuda -arch=sm_90"] [--out FILE.json] [--minutes 10] [--trials 200]
     python benchmarks/gpu.py --rehearse          the same without a card: NumPy executes NVRTC's PTX
 
-Stages run in children with limits of time (card/stages.py); whatever stops one is a failure by its name in
-the report, and the rest goes on. Killed, the same command goes on where it was; `--afresh` starts again.
-What comes out beside `--out`: the JSON, a page of HTML with ten lines to show each failure again, and the
-journal.
+Stages run in child processes with time limits (card/stages.py). If something stops a stage, the report names
+this failure, and the other stages still run. After the command was killed, the same command continues;
+`--afresh` starts again. The output is the JSON file `--out`, and next to it a page of HTML, with ten lines of
+code to show each failure again, and the journal.
 
-Without `--target` the card says what it is. Without torch cuBLAS is timed through CuPy, and cuDNN is not. On
-OpenCL sizes are small, and the rival is a product written by hand (hand_gemm.py).
+Without `--target`, the card's own limits give the target. Without torch, cuBLAS is timed through CuPy, and
+cuDNN is not timed. On OpenCL sizes are small, and the rival is a product written by hand (hand_gemm.py).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PATHS = [str(HERE), str(ROOT / "tests" / "kit"), str(ROOT / "tests"), str(ROOT)]
 STAND_IN = str(HERE / "simulated_card" / "stand_in")
-MINUTES, REHEARSAL_MINUTES = 10, 60  # a rehearsal takes seven on two cores of its own
-ANSWER_S = 60.0  # a driver may take to say which card there is
+MINUTES, REHEARSAL_MINUTES = 10, 60  # minutes; a rehearsal takes seven on two free cores
+ANSWER_S = 60.0  # seconds for a driver to say which card there is
 NEVER = "CUDA: compiled by NVRTC, executed by simulation; nothing here was run on a card."
 
 
 def main(given: list[str] | None = None) -> int:
-    """The number of failures, 100 at most."""
+    """Runs the command. Returns the number of failures, at most 100."""
     asked = arguments(given)
     environment = {
         "PYTHONPATH": os.pathsep.join([*([STAND_IN] if asked.rehearse else []), *PATHS, *_given_path()])
@@ -66,9 +67,9 @@ def main(given: list[str] | None = None) -> int:
     minutes = asked.minutes or (REHEARSAL_MINUTES if asked.rehearse else MINUTES)
     limits = Limits(60 * minutes, asked.stage_s, asked.item_s)
     with tempfile.TemporaryDirectory() as own:
-        if (
-            asked.rehearse
-        ):  # its times say nothing: it and real timings need not wait, for the lock lies there
+        # a rehearsal's times mean nothing, so it has its own lock: it and real timings need not wait for each
+        # other
+        if asked.rehearse:
             environment["TMPDIR"] = own
         conduct(setting, journal, stages, limits, environment, tuple(asked.only))
     planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
@@ -87,8 +88,8 @@ def main(given: list[str] | None = None) -> int:
 
 
 def own_target(environment: dict[str, str]) -> str:
-    """The target of the card that is here, asked for in a child; the default where none answers: stage `card`
-    then says so."""
+    """The target of this machine's card, found in a child process. If no card answers, it is the default
+    target, and stage `card` fails with the reason."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", "from card.checks import own_target; print(own_target())"],

@@ -1,17 +1,19 @@
-"""Does the measurer tell the truth? Equal kernels, the same kernel again, the whole model, and what it costs.
+"""Is the measurer right? Tests with equal kernels, the same kernel again and the whole model, and the cost of
+a trial.
 
     python benchmarks/measurement.py --log LOG [--only aa,repeat,graph,trial] [--models NAME,NAME] [--quick]
 
-aa       every task of the models against itself: how often is a difference claimed of two copies?
+aa       every task of the models against itself: how often is a difference found between two copies?
 repeat   five kernels, thirty times each in one process: how much do the times vary?
-graph    candidates of a tuning log: does the tuner order them as the linked model does? Weights rotated and
-         activations written (as it tunes), and everything hot. On the same samples: racing, replayed against
-         ten samples of each.
-trial    seconds per trial, all in, by phase
+graph    candidates of a tuning log: does the tuner order them in the same way as the linked model? Once with
+weights rotated and activations written (as in tuning), once with everything in the caches. On the same
+samples, racing is replayed and compared with ten samples of each candidate.
+trial    seconds per trial in all, and by phase
 
-Takes about 60, 15, 60 (for each model) and 15 s; --quick a few seconds each, to see whether it works: six
-tasks, three repeats, three candidates, sixteen trials, nothing kept. Every section is kept in the file when
-it is done; sections that are not asked for stay as they are. The machine should be idle.
+The sections take about 60, 15, 60 (for each model) and 15 s. With --quick they take a few seconds each, to
+see whether they work: six tasks, three repeats, three candidates, sixteen trials, and nothing is kept. Every
+section is written to the file when it is done. Sections that are not requested stay unchanged. The machine
+should be idle.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ from tuning_db import StoreError, connect
 RESULTS = Path(__file__).parent / "results" / "measurement.json"
 SECTIONS = ("aa", "repeat", "graph", "trial")
 NETWORKS = ("resnet18", "mobilenet_v2", "bert_base")
-SHORTEST_S, LONGEST_S = 10e-6, 3000e-6  # kernels of the A/A section
-# of the graph section: what ways of sampling may look at, and the truth; for contrast
+SHORTEST_S, LONGEST_S = 10e-6, 3000e-6  # limits for the times of kernels in the A/A section
+# rounds of the graph section: "graph" for the ways of sampling and for the truth, "hot" for comparison
 ROUNDS: Mapping[Residency, int] = MappingProxyType({"graph": 25, "hot": 12})
 ORDERS: Mapping[str, Callable[[Paired], int]] = MappingProxyType({"medians": by_middle, "bounds": by_bounds})
 ASKED = {
@@ -79,11 +81,11 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of everything."""
+    """How much each section measures."""
 
-    tasks: int = 1000  # of the A/A section, and of a model in the graph section: at most
+    tasks: int = 1000  # most tasks of the A/A section, and of a model in the graph section
     again: int = 30  # measurements of the same kernel
-    candidates: int = MOST  # of a task, in the model
+    candidates: int = MOST  # most candidates of a task in the model
     rounds_in_model: int = 20
     trials: int = 64
 
@@ -92,7 +94,7 @@ WHOLE, QUICK = Extent(), Extent(tasks=6, again=3, candidates=3, rounds_in_model=
 
 
 def of_aa(plans: Mapping[str, ModelPlan], measurer: LocalMeasurer, extent: Extent) -> Section:
-    """Two copies of the default schedule of every task, as a final race would compare them."""
+    """Compares two copies of every task's default schedule, as in a final race."""
     every = {t.workload.key: t.workload for plan in plans.values() for t in plan.tasks}
     tasks = dict(islice(every.items(), extent.tasks))
     pairs: list[AAPair] = []
@@ -124,7 +126,8 @@ def of_aa(plans: Mapping[str, ModelPlan], measurer: LocalMeasurer, extent: Exten
 
 
 def of_repeat(measurer: LocalMeasurer, extent: Extent) -> Section:
-    """The same artifacts again and again, in turns; medians of a measurement, and over the reference's."""
+    """Measures the same artifacts again and again, in turns: the medians, and their ratios to the reference's
+    median."""
     kernels = sample_kernels()
     found: dict[str, list[tuple[float, float]]] = {w.name: [] for w in kernels}
     traces = {w.name: safe_default(w, measurer.target) for w in kernels}
@@ -153,7 +156,7 @@ def of_repeat(measurer: LocalMeasurer, extent: Extent) -> Section:
 
 
 def of_graph(plans: Mapping[str, ModelPlan], log: str, target: Target, extent: Extent) -> Section:
-    """Agreement and replays, task by task."""
+    """The agreement with the model, and replays of races, task by task."""
     rows: list[Section] = []
     for name, plan in plans.items():
         with connect(log, readonly=True) as store:
@@ -362,7 +365,7 @@ def section(name: str, asked: argparse.Namespace, target: Target) -> Section:
 
 
 def timed(work: Callable[[], Section]) -> Section:
-    """The section, when it was made, how long it took, and who else was there."""
+    """The section with its date, its duration, and how many cores other programs used."""
     before, began = cpu_times(), time.perf_counter()
     found = work()
     others = others_cores(before, cpu_times())

@@ -1,4 +1,4 @@
-"""How close hand-built register tiles come to this machine's peak, and how long they take to compile. One
+"""How close hand-built register tiles come to this machine's peak, and how long they take to compile, on one
 core.
 
 flock /tmp/autotensor-timing.lock python benchmarks/microkernels.py [--json FILE]

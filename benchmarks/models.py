@@ -1,16 +1,17 @@
-"""Whole models, batch 1, against every library that is installed, on the same cores, in one run.
+"""Compares whole models, with batch 1, with every installed library, on the same cores, in one run.
 
     python benchmarks/models.py resnet18 bert_base                       default schedules
     python benchmarks/models.py resnet50 --trials 1000 --processes 5     also tuned, with bounds
     python benchmarks/models.py resnet50 --file old=resnet50.atm         also a compiled file
     python benchmarks/models.py resnet18 --contestants backend,torch-cl,inductor,inductor-cl
-                                                                         torch.compile with our backend
+                                                                         torch.compile with autotensor's
+                                                                         backend
     python benchmarks/models.py --runtimes --trials 300                  README's table: twelve runtimes
 
-Without names: all of the table. All contestants have the same weights, drawn from a seed; torch's modules are
-those of benchmarks/nets/plain.py, ONNX files are written from our graphs, or from torch's modules where ONNX
-lacks an operator of ours. A run continues what its file of results holds. Writes JSON, a Markdown table, and
-bars against each peer.
+Without names, all models of the table are measured. All contestants have the same weights, drawn from a seed.
+torch's modules are those of benchmarks/nets/plain.py. ONNX files are written from autotensor's graphs, or
+from torch's modules if ONNX lacks an operator. A run continues its file of results. Writes JSON, a Markdown
+table, and pictures with bars against each peer.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ NAMES = (
 
 
 def prepare(name: str, contestants: list[Contestant], suite: str = "models") -> str:
-    """Makes the model's folder in a process of its own; gives the reason if that failed."""
+    """Makes the model's folder in a separate process. Returns the reason if that failed."""
     specs = [asdict(c.spec) for c in contestants if c.spec.kind == "ours" and not c.spec.file]
     first = Spec("ours", contestants[0].spec.threads)
-    Network.named(name).clear()  # what an earlier run left must not be measured when this one fails
+    Network.named(name).clear()  # files of an earlier run must not be measured if this one fails
     with child_of(first) as child:
         asked = {"do": "prepare", "suite": suite, "job": name, "specs": specs}
         answer = ask(child, asked, SETUP_TIMEOUT_S)
@@ -51,7 +52,7 @@ def prepare(name: str, contestants: list[Contestant], suite: str = "models") -> 
 
 
 def files(options: argparse.Namespace) -> list[Contestant]:
-    """Compiled files of --file NAME=PATH. Raises SystemExit for one that is not there."""
+    """The compiled files of --file NAME=PATH. Raises SystemExit for a file that does not exist."""
     found = []
     for item in options.file:
         name, _, path = item.rpartition("=")

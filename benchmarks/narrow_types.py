@@ -1,10 +1,10 @@
-"""One network in float32, bfloat16 and bytes, on one processor: ours and its peers', by turns.
+"""One network in float32, bfloat16 and bytes, on one processor: autotensor and its peers in turns.
 
     python benchmarks/quantised_networks.py torchvision/resnet50 --folder FILES        makes the files
     python benchmarks/narrow_types.py FILES/torchvision-resnet50 --threads 1 --json FILE
 
-The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. Contestants, those of one
-line by turns, wall time of a call:
+The folder holds `float.onnx`, `inputs.npz`, and `static.onnx` or `dynamic.onnx`. The wall time of a call is
+measured, for the contestants of each line in turns:
 
     float32     ours; OpenVINO
     bfloat16    ours (`-numerics=bf16`); OpenVINO
@@ -60,7 +60,7 @@ def openvino_call(path: Path, threads: int, given: Mapping[str, Array], precisio
 
 
 def without_tiles(target: Target) -> Target | None:
-    """The processor as if it had none; None where it has none."""
+    """The target without AMX's tiles; None if the processor has no tiles."""
     features = target.features.split(",")
     kept = [f"-{f[1:]}" if f[1:] in TILES else f for f in features]
     return None if kept == features else replace(target, features=",".join(kept))
@@ -84,7 +84,8 @@ def contestants(folder: Path, kind: str, threads: int, given: Mapping[str, Array
 
 
 def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, by turns; the caches are as a call of the same one before leaves them."""
+    """The seconds of each call, in turns. Before each timed call, the same function runs once, so the caches
+    hold its data."""
     seconds: dict[str, list[float]] = {n: [] for n in calls}
     for _ in range(rounds):
         for n, call in calls.items():

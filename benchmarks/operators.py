@@ -1,11 +1,11 @@
-"""Operators against every library that is installed, on the same cores, in one run.
+"""Compares operators with every installed library, on the same cores, in one run.
 
     python benchmarks/operators.py                                     all 134, default schedules
     python benchmarks/operators.py --trials 256 --processes 5          also tuned, with bounds: half a day
     python benchmarks/operators.py --only basic,GMM.s1.b1 --budget 600
 
-Rows are the operators of benchmarks/suite (`--list` shows them). A run continues what its file holds. Writes
-JSON, a Markdown table, and (with matplotlib) bars against each peer and a roofline.
+Rows are the operators of benchmarks/suite (`--list` shows them). A run continues its file of results. Writes
+JSON, a Markdown table, and (with matplotlib) pictures: bars against each peer, and a roofline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TITLE = "Operators"
 
 
 def rows_of(text: str) -> list[Row]:
-    """The cases that --only names, by group or name; all without it. Raises SystemExit for an unknown one."""
+    """The cases that --only names, by group or name; all cases without --only. Raises SystemExit for an
+    unknown name."""
     try:
         found = [n for word in (text or "all").split(",") for n in suite.names(word)]
     except KeyError as error:
@@ -37,7 +38,7 @@ def rows_of(text: str) -> list[Row]:
 
 
 def facts(name: str) -> dict[str, float]:
-    """What a roofline needs to know of an operator."""
+    """The facts about an operator that a roofline needs."""
     case = suite.get(name)
     return {"flops": case.flops, "bytes": case.bytes, "useful": case.useful}
 

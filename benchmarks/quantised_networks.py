@@ -1,4 +1,5 @@
-"""Quantised networks, drawn: how many of their multiply-adds are in dot instructions, and how fast are they?
+"""Quantised networks, drawn at random: how many of their multiply-adds are in dot instructions, and how fast
+are they?
 
     python benchmarks/quantised_networks.py timm/resnet18 transformers/bert --folder FILES
     python benchmarks/quantised_networks.py --draw timm=6,torchvision=4 --folder FILES --json FILE
@@ -8,12 +9,13 @@ Networks of `architecture_frames.py`, with random weights, are exported to ONNX 
 onnxruntime.quantization: `static` (QDQ; activations uint8, weights int8 per channel, ranges from random
 inputs) and, of transformers, `dynamic`. Files stay in the folder and are not made again. For each file:
 
-    share    of multiply-adds that the default schedules of its kernels leave to dot instructions
-    left     the largest of the other kernels, and what `graph.explain()` says of them
-    times    of the file in floats, of the quantised one and of onnxruntime's, by turns: one thread's own
-    cosine   of our results with onnxruntime's
+    share    the share of multiply-adds that the kernels' default schedules compute with dot instructions
+    left     the largest of the other kernels, with the reasons from `graph.explain()`
+    times    of the float file, of the quantised file, and of onnxruntime, in turns: processor time of one
+    thread
+    cosine   between autotensor's and onnxruntime's results
 
-Torch, onnxruntime and the libraries are needed to make files; onnxruntime alone to time them.
+Making files needs torch, onnxruntime and the libraries. Timing them needs only onnxruntime.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from autotensor.te.dag import StageOp
 from autotensor.te.workload import Workload
 
 Array = np.ndarray[Any, Any]
-SAMPLES = 8  # of random inputs, for the ranges of activations
+SAMPLES = 8  # random inputs from which the ranges of activations are taken
 KINDS = ("static", "dynamic")
 
 
@@ -47,7 +49,8 @@ KINDS = ("static", "dynamic")
 
 
 def files(name: str, folder: Path, shallow: bool) -> tuple[dict[str, Path], dict[str, Array]]:
-    """The network in floats and quantised, by kind, and inputs by name; made where they are not there."""
+    """The float and quantised files of a network, by kind, and its inputs, by name. Missing files are
+    made."""
     library, _, own = name.partition("/")
     place = folder / (name.replace("/", "-") + ("-shallow" if shallow else ""))
     if not (place / "done").exists():
@@ -62,7 +65,7 @@ def files(name: str, folder: Path, shallow: bool) -> tuple[dict[str, Path], dict
 
 
 def exported(library: str, name: str, path: Path, shallow: bool) -> dict[str, Array]:
-    """Writes a network's ONNX file; gives its inputs by name."""
+    """Writes a network's ONNX file and returns its inputs by name."""
     import onnx
     import torch
     from nets.architecture_frames import made
@@ -78,7 +81,7 @@ def exported(library: str, name: str, path: Path, shallow: bool) -> dict[str, Ar
 
 
 def quantised(place: Path, given: Mapping[str, Array], kinds: tuple[str, ...]) -> None:
-    """Writes what onnxruntime.quantization makes of the file in floats."""
+    """Writes the files that onnxruntime.quantization makes from the float file."""
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -101,7 +104,7 @@ def quantised(place: Path, given: Mapping[str, Array], kinds: tuple[str, ...]) -
 
 
 def _like(x: Array, rng: np.random.Generator) -> Array:
-    """Another sample: other numbers of floats, the same whole numbers."""
+    """Another sample of an input: floats are drawn again, integers stay the same."""
     return rng.standard_normal(x.shape).astype(x.dtype) if x.dtype.kind == "f" else x
 
 
@@ -109,7 +112,7 @@ def _like(x: Array, rng: np.random.Generator) -> Array:
 
 
 def multiply_adds(op: StageOp) -> int:
-    """Of a sum of products; 0 of other stages."""
+    """The multiply-adds of a sum of products; 0 for other stages."""
     if op.combiner is None or op.combiner.name != "sum" or not any(map(_is_product, op.bodies)):
         return 0
     return prod(x.extent for x in (*op.axes, *op.reduce_axes))
@@ -125,7 +128,8 @@ def _is_product(e: Expr) -> bool:
 
 
 def counted(workload: Workload, plan: ModelPlan) -> tuple[int, int]:
-    """Multiply-adds of a kernel, and how many of them its default schedule leaves to dot instructions."""
+    """The multiply-adds of a kernel, and how many of them its default schedule computes with dot
+    instructions."""
     total = sum(multiply_adds(s) for s in workload.dag.stages)
     state = safe_default(workload, plan.target).replay(workload.dag)
     by_dots = sum(
@@ -135,7 +139,8 @@ def counted(workload: Workload, plan: ModelPlan) -> tuple[int, int]:
 
 
 def shares(plan: ModelPlan) -> Iterator[tuple[str, int, int]]:
-    """Name, multiply-adds and those by dot instructions, of all runs of each kernel that has any."""
+    """For each kernel with multiply-adds: its name, their number over all runs, and how many of them are in
+    dot instructions."""
     for task in plan.tasks:
         total, by_dots = counted(task.workload, plan)
         if total:
@@ -146,7 +151,7 @@ def shares(plan: ModelPlan) -> Iterator[tuple[str, int, int]]:
 
 
 def judged(name: str, folder: Path, rounds: int, shallow: bool = False) -> dict[str, Any]:
-    """A row: everything that the module's description lists, of each kind of file."""
+    """A row of the table: all figures that the module's docstring lists, for each kind of file."""
     made, given = files(name, folder, shallow)
     row: dict[str, Any] = {"name": name, "kinds": {}}
     plain = at.OnnxModel(made["float"], "llvm -threads=1", db=":memory:")
@@ -201,7 +206,7 @@ def _cosine(a: Array, b: Array) -> float:
 
 
 def said(row: Mapping[str, Any]) -> str:
-    """A network's row in words."""
+    """A network's row as text."""
     lines = []
     for kind, k in row["kinds"].items():
         lines.append(

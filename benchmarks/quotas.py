@@ -1,10 +1,11 @@
-"""Calls under a quota of CPU time, in a real control group of version 1: which number of threads is fastest?
+"""Calls with a quota of CPU time, in a real control group of version 1: which number of threads is fastest?
 
     sudo python benchmarks/quotas.py model.atm --rounds 12
 
-Each line is a quota and a number of threads, "own" where the process chose it. Processes take turns. The mean
-counts, for a team that is stopped for a part of a period has a fine median; the lower quartile over the turns
-is what a busy machine disturbs least. The group has a large share of the CPU for the same reason.
+Each line is a quota and a number of threads, with "own" if the process chose the number. Processes take
+turns. The mean counts, because a team that is stopped for a part of each period still has a good median. The
+lower quartile over the turns is printed, because a busy machine disturbs it least. For the same reason the
+group has a large share of the CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CASES = ((0.0, 1), (0.0, 2), (1.0, 0), (1.25, 1), (1.25, 2), (1.5, 0), (1.5, 1),
 
 
 def child(path: str, threads: int, seconds: float) -> None:
-    """Prints mean, median and 99th percentile of a call in milliseconds, and the number of threads."""
+    """Prints the mean, median and 99th percentile of a call in milliseconds, and the number of threads."""
     (GROUP / "cgroup.procs").write_text(str(os.getpid()))
     from autotensor.runtime import saved_model
 
@@ -67,7 +68,7 @@ def main() -> None:
                 said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 found[quota, threads].append([float(word) for word in said.split()])
     finally:
-        time.sleep(0.2)  # its last process goes
+        time.sleep(0.2)  # waits until the group's last process has ended
         GROUP.rmdir()
     print("quota  threads   mean ms  (quartile)  median  99 %")
     for (quota, threads), rows in found.items():

@@ -1,14 +1,15 @@
-"""Does tuning again end alike? Each model or program is tuned several times from nothing, then all are timed.
+"""Does a second tuning end with the same result? Each model or program is tuned several times from nothing,
+then all results are timed.
 
     python benchmarks/repeated_tunes.py resnet18 bert_base --trials 300 --threads 1
     python benchmarks/repeated_tunes.py unsharp harris pyramid --tunes 5 --trials 128 --json FILE
 
-Models are built-in ones, tuned by the command; programs are those of `tensor_programs.py`. Each tune has an
-empty log, no shipped schedules and a seed of its own. What they end with is loaded twice each into one
-process and timed in turns: how much the tunes differ, and how much two copies of one do (A/A).
+Models are built-in models, tuned by the command. Programs are those of `tensor_programs.py`. Each tune has an
+empty log, no shipped schedules and its own seed. The result of each tune is loaded twice into one process.
+All are timed in turns, to see how much the tunes differ, and how much two copies of one tune differ (A/A).
 
-A choice is what one tune took for one task. It counts as alike if most tunes have the same, or if it is tied
-with theirs: the 95 % interval of the median paired ratio lies inside ± 2 %.
+A choice is the schedule that one tune took for one task. A choice agrees if most tunes have the same one, or
+if it is tied with theirs: the 95 % interval of the median paired ratio lies inside ± 2 %.
 """
 
 from __future__ import annotations
@@ -46,30 +47,31 @@ from autotensor.search.measuring.checks import make_inputs
 from autotensor.te.workload import Workload
 from tuning_db import connect
 
-ROUNDS = 61  # in which everything has a turn
+ROUNDS = 61  # rounds, in each of which every file is timed once
 TURN_S = 0.02
-TIED = 0.02  # by which the interval of a ratio may leave 1
+TIED = 0.02  # largest distance from 1 of the interval of a ratio
 
-Choices = Mapping[str, Trace]  # by workload key
+Choices = Mapping[str, Trace]  # workload key → trace
 
 
 @dataclass(frozen=True)
 class FromNothing:
-    """What one tune ended with."""
+    """The result of one tune."""
 
     file: Path
     choices: Choices
-    seconds: float  # that the tune took
+    seconds: float  # duration of the tune
 
 
 @dataclass(frozen=True)
 class TunedRepeatedly:
-    """One model or program. Times in seconds, a tune's being the mean of its two copies' medians."""
+    """The results of one model or program. Times are in seconds. A tune's time is the mean of its two copies'
+    medians."""
 
     name: str
     times: Sequence[float]
-    spread: float  # slowest / fastest tune, less one
-    copies: float  # the same of two copies of one tune: the greatest
+    spread: float  # slowest / fastest tune, minus one
+    copies: float  # the same for the two copies of a tune; the greatest over all tunes
     choices: int  # tasks × tunes
     same: int
     tied: int
@@ -77,7 +79,7 @@ class TunedRepeatedly:
 
 
 def tuned_model(name: str, folder: Path, trials: int, seed: int, threads: int) -> FromNothing:
-    """By the command, in a process of its own, as a user does."""
+    """Tunes a model by the command, in a separate process, as a user does."""
     out, lock = folder / f"{seed}.atm", folder / f"{seed}.lock"
     began = perf_counter()
     subprocess.run(
@@ -111,7 +113,7 @@ def workloads_of(name: str, target: Target) -> dict[str, Workload]:
 
 
 def in_turns(calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
-    """Seconds of a call in every round, in another order each time."""
+    """The seconds of each function in every round. Each round has another order."""
     samples: list[list[float]] = [[] for _ in calls]
     order = np.random.default_rng(0)
     with timing_lock():
@@ -129,7 +131,7 @@ def in_turns(calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
 
 
 def timed(files: Sequence[Path], threads: int) -> tuple[list[float], float]:
-    """Seconds of each, and by how much two copies of one differ, at most."""
+    """The seconds of each file, and the largest relative difference between two copies of one file."""
     loaded = [at.load(f, threads=threads) for f in (*files, *files)]
     rng = np.random.default_rng(0)
     inputs = [_input(a, rng) for a in loaded[0].signature.inputs]
@@ -139,7 +141,7 @@ def timed(files: Sequence[Path], threads: int) -> tuple[list[float], float]:
 
 
 def _input(like: Any, rng: np.random.Generator) -> Any:
-    if np.issubdtype(like.dtype, np.integer):  # tokens, kinds of them, masks
+    if np.issubdtype(like.dtype, np.integer):  # tokens, token types, masks
         return rng.integers(0, 2, like.shape).astype(like.dtype)
     return aligned_copy(rng.standard_normal(like.shape).astype(like.dtype))
 
@@ -163,7 +165,8 @@ def tied(workload: Workload, mine: Trace, theirs: Trace, target: Target) -> bool
 
 
 def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
-    """Its 95 % interval by order statistics (Conover, Practical Nonparametric Statistics, 3.2).
+    """The 95 % interval of the median, by order statistics (Conover, Practical Nonparametric Statistics,
+    3.2).
 
     >>> interval_of_median([float(n) for n in range(61)])
     (22.0, 38.0)
@@ -179,7 +182,8 @@ def interval_of_median(samples: Sequence[float]) -> tuple[float, float]:
 def alike(
     tunes: Sequence[Choices], workloads: Mapping[str, Workload], target: Target
 ) -> tuple[int, int, int]:
-    """Of how many choices, how many are what most tunes took, and how many more are tied with that."""
+    """The number of choices, how many of them are those of most tunes, and how many others are tied with
+    those."""
     same = ties = 0
     for key, workload in workloads.items():
         counted = Counter(t[key].hash for t in tunes)

@@ -1,12 +1,14 @@
-"""Does the cost grow as the work grows? Larger batches, wider layers, more threads: ours and every peer.
+"""Does the cost grow like the work? Larger batches, wider layers and more threads, for autotensor and every
+peer.
 
     python benchmarks/scaling.py                              default schedules, 1 thread and all of them
     python benchmarks/scaling.py --trials 100 --processes 3   also tuned, with bounds
     python benchmarks/scaling.py --only resnet18@b1,resnet18@b8 --threads 2
 
-Of each network: latency, what setting it up takes (ours: compiling it, nothing cached), what tuning takes,
-and the memory of both, each beside how it grew from the ladder's first rung. Every row has processes of its
-own. Writes scaling-tN.json for every number of threads, and one scaling.md and picture of all of them.
+For each network it measures the latency, the time of setting up (for autotensor: compiling, with nothing
+cached), the time of tuning, and the memory of setting up and tuning. Each figure is shown with its growth
+from the ladder's first rung. Every row has its own processes. Writes scaling-tN.json for every number of
+threads N, and one scaling.md and one picture for all of them.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ TITLE = "Scaling"
 LADDERS = (
     ("resnet18@b1", "resnet18@b8", "resnet18@b32"),  # 1, 8, 32 times the work
     ("small_cnn@b32w1", "small_cnn@b32w10"),  # convolutions, nearly 100 times the work
-    ("mlp@b32w1", "mlp@b32w10"),  # dense layers, 32 times: input and output stay as they are
+    ("mlp@b32w1", "mlp@b32w10"),  # dense layers, 32 times the work: input and output stay unchanged
 )
 UNCACHED = {"AUTOTENSOR_CACHE_BYTES": "0", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
 
 
 def contestants(threads: int, options: argparse.Namespace) -> list[Contestant]:
-    """Who takes part: those of --contestants, else all in their natural layout and strict numerics."""
+    """The contestants: those of --contestants, or else all, in their natural layout and with strict
+    numerics."""
     everybody = [
         *ours(threads, options.log, bool(options.trials)),
         *peers(threads, cache_folder()),
@@ -50,7 +53,7 @@ def contestants(threads: int, options: argparse.Namespace) -> list[Contestant]:
 
 
 def uncached(c: Contestant) -> Contestant:
-    """The contestant without what an earlier run has left on the disk."""
+    """The contestant, without files that an earlier run has left on the disk."""
     return replace(c, spec=replace(c.spec, environment={**c.spec.environment, **UNCACHED}))
 
 
@@ -66,12 +69,12 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def file_of(path: Path, threads: int) -> Path:
-    """scaling.json ─▶ scaling-t2.json: figures of different thread counts never meet in one file."""
+    """scaling.json ─▶ scaling-t2.json: each number of threads has its own file."""
     return path.with_name(f"{path.stem}-t{threads}{path.suffix}")
 
 
 def names_of(text: str) -> list[str]:
-    """The rows that --only asks for, in the order of the ladders. Raises SystemExit for one there is not."""
+    """The rows that --only names, in the order of the ladders. Raises SystemExit for an unknown row."""
     known = [name for ladder in LADDERS for name in ladder]
     asked = [name for name in text.split(",") if name]
     if wrong := [name for name in asked if name not in known]:
@@ -80,7 +83,7 @@ def names_of(text: str) -> list[str]:
 
 
 def table(threads: int, names: Sequence[str], options: argparse.Namespace, budget: float | None) -> int:
-    """Measures all rows with so many threads; the exit status of `make`."""
+    """Measures all rows with so many threads. Returns the exit status of `make`."""
     changed = {"threads": threads, "json": file_of(options.json, threads), "budget": budget}
     own = argparse.Namespace(**{**vars(options), **changed})
     taking_part = contestants(threads, own)
@@ -91,7 +94,7 @@ def table(threads: int, names: Sequence[str], options: argparse.Namespace, budge
 
 
 def write(path: Path) -> None:
-    """The page and the picture of everything that lies beside `path`."""
+    """Writes the page and the picture for all results next to `path`."""
     files = sorted(path.parent.glob(f"{path.stem}-t*{path.suffix}"))
     scaling_page.write([Results.read(f) for f in files], LADDERS, path.with_suffix(".md"))
 

@@ -1,15 +1,17 @@
-"""Which task next? Schedulers replayed on the histories of a tuning log.
+"""Which task should be tuned next? Task schedulers, replayed on the histories of a tuning log.
 
     python benchmarks/scheduler.py --log tuning.db [--draws 20] [--fewest 32] [--json FILE]
 
-The tasks of the log are taken for one model: so many times each that they have random shares of its untuned
-time, drawn anew for every replay. When a scheduler picks a task, that gets the next batch of its history,
-which takes as many seconds as it took. So all schedulers see the same batches in another order, and the time
-of the whole model falls the sooner, the better they choose. A task whose history has ended cannot be picked.
+The tasks of the log are treated as one model. Each task has a weight, such that the tasks have random shares
+of the model's untuned time. The shares are drawn again for every replay. When a scheduler picks a task, the
+task gets the next batch of its history, which takes as many seconds as in the log. So all schedulers get the
+same batches in another order, and with better choices the time of the whole model falls sooner. A task whose
+history has ended cannot be picked.
 
-What the cost model expects of a task is as in its own history: that it learns from other tasks in another
-order is left out. Given are seconds of tuning until the whole is within 5, 2 and 1 % of where it ends, and
-the mean excess over that end on the way; each as the geometric mean of ratios to round-robin's.
+The cost model's predictions for a task are those in its own history. The replay ignores that the model would
+learn from other tasks in another order. It prints the seconds of tuning until the model's time is within 5, 2
+and 1 % of its final value, and the mean excess over the final value until then. Each figure is the geometric
+mean of ratios to round-robin's.
 """
 
 from __future__ import annotations
@@ -39,15 +41,15 @@ INF = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One task: what it would be told, batch by batch."""
+    """One task, and its results batch by batch."""
 
     told: Sequence[Told]
-    standings: Sequence[Standing]  # before each batch, and after the last
+    standings: Sequence[Standing]  # the standing before each batch, and after the last
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """How the whole model's time fell: (seconds of tuning, seconds of the model) after every batch."""
+    """The fall of the whole model's time: (seconds of tuning, seconds of the model) after every batch."""
 
     points: Sequence[tuple[float, float]]
 
@@ -56,14 +58,14 @@ class Descent:
         return next(at for at, total in self.points if total <= (1.0 + within) * end)
 
     def excess(self) -> float:
-        """Mean of the model's time over its end, less 1, on the way."""
+        """The mean over tuning of the model's time divided by its final time, minus 1."""
         end, area = self.points[-1][1], 0.0
         for (at, total), (then, _) in zip(self.points, self.points[1:], strict=False):
             area += (then - at) * (total / end - 1.0)
         return area / (self.points[-1][0] - self.points[0][0])
 
 
-Policy = Callable[[Sequence[Standing]], int]  # open tasks → the number of the next
+Policy = Callable[[Sequence[Standing]], int]  # open tasks → the index of the next task
 
 
 def round_robin(standings: Sequence[Standing]) -> int:
@@ -71,7 +73,7 @@ def round_robin(standings: Sequence[Standing]) -> int:
 
 
 def most(score: Callable[[Standing], float]) -> Policy:
-    """The task with the highest score; those without a time first."""
+    """A policy that picks the task with the highest score. Tasks without a time come first."""
 
     def pick(standings: Sequence[Standing]) -> int:
         fresh = [n for n, s in enumerate(standings) if s.batches == 0]
@@ -81,7 +83,7 @@ def most(score: Callable[[Standing], float]) -> Policy:
 
 
 def expected(s: Standing) -> float:
-    """Gain of the whole per batch, by the model alone."""
+    """The predicted gain of the whole model per batch, by the cost model only."""
     return s.task.weight * s.best_s * (s.outlook.gain if s.outlook is not None else 0.25)
 
 
@@ -96,7 +98,7 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def bound_of(h: History, rates: Rates) -> float:
-    """The roofline that the run had before its eyes."""
+    """The roofline bound that the run used."""
     sketches = generate(h.task.workload.dag, h.task.target)
     return lower_bound(h.task, rates, cold=not rates.warm_weights, sketches=sketches)
 
@@ -113,7 +115,7 @@ def arm_of(h: History, told: Sequence[Told], bound_s: float) -> Arm:
 
 
 def scheduled(arms: Sequence[Arm], weights: Sequence[float], pick: Policy) -> Descent:
-    """One replay; a task without a time counts with that of its first batch."""
+    """Replays one scheduler. A task without a time counts with the time of its first batch."""
     at = [0] * len(arms)
     spent, points = 0.0, []
     while open_ := [n for n, a in enumerate(arms) if at[n] < len(a.told)]:
@@ -130,7 +132,7 @@ def scheduled(arms: Sequence[Arm], weights: Sequence[float], pick: Policy) -> De
 
 
 def compare(arms: Sequence[Arm], draws: int, seed: int = 0) -> dict[str, dict[str, float]]:
-    """Every policy against round-robin, as geometric means over draws of weights."""
+    """Compares every policy with round-robin, by geometric means over draws of weights."""
     rng = np.random.default_rng(seed)
     first = np.asarray([a.told[0].best_s for a in arms])
     logs: dict[str, list[list[float]]] = {name: [] for name in POLICIES}

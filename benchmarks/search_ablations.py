@@ -1,13 +1,14 @@
-"""What each ingredient of the search is worth: searches replayed on spaces that were measured whole.
+"""How much each ingredient of the search contributes: searches are replayed on spaces in which every
+candidate was measured.
 
     python benchmarks/search_ablations.py --exhaust [--tasks odd,layer2] [--limit 400] [--budget 600]
     python benchmarks/search_ablations.py [--seeds 10] [--trials 64] [--only full,no-model]
 
-The first command measures candidates, about 0.1 s each, and needs an idle machine: a few hundred of every
-task, twice, with weights from memory as in a model ("graph") and with everything in the caches ("hot"). The
-second one replays policies on what there is, from several seeds, on any machine and without a clock; it
-continues where it was stopped. Both write after every step. Round-robin against the task scheduler is in
-scheduler.py, which replays whole models.
+The first command measures candidates, about 0.1 s each, and needs an idle machine. It measures a few hundred
+candidates of every task twice: with weights from memory as in a model ("graph"), and with everything in the
+caches ("hot"). The second command replays policies on the measured spaces, with several seeds. It runs on any
+machine and measures nothing. After a stop it continues. Both commands write after every step. The comparison
+of round-robin with the task scheduler is in scheduler.py, which replays whole models.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from autotensor.search.measuring.measurer import LocalMeasurer
 
 SIX = ("odd", "ffn", "expand", "layer2", "dw_56", "softmax")
 STEPS = (0, 8, 16, 32)
-SHARES = ("prior-only", "no-model", "full", "warm")  # one thing more in each
+SHARES = ("prior-only", "no-model", "full", "warm")  # each has one ingredient more than the one before
 RESIDENCIES = ("graph", "hot")
 HERE = Path(__file__).parent / "results"
 
 
 def exhaust(names: Sequence[str], folder: Path, limit: int, seed: int, budget_s: float) -> int:
-    """Measures the spaces of these tasks as far as the budget goes. Exit status: 3 if some are left."""
+    """Measures the spaces of these tasks until the budget is spent. The exit status is 3 if some are left."""
     target, deadline = host(), time.monotonic() + budget_s
     rates, complete = None, True
     for name in names:
@@ -98,7 +99,7 @@ def _measured(space: Space, residency: str, before: int, seconds: float) -> str:
 def run_all(
     found: Sequence[Space], names: Sequence[str], seeds: int, trials: int, path: Path, budget_s: float
 ) -> bool:
-    """Replays what the file lacks; whether all of it is there."""
+    """Replays the runs that the file lacks. Returns whether the file has all runs in the end."""
     data = _kept(path, trials, found)
     deadline = time.monotonic() + budget_s
     for seed in range(seeds):
@@ -123,7 +124,7 @@ def run_all(
 
 
 def _kept(path: Path, trials: int, found: Sequence[Space]) -> dict[str, Any]:
-    """The file's runs if they are of this source, these spaces and this length; else none."""
+    """The file's runs if they have this source, these spaces and this length; else no runs."""
     stamp = {"source": source_hash(), "trials": trials, "spaces": {s.name: len(s.candidates) for s in found}}
     data = json.loads(path.read_text()) if path.exists() else {}
     same = all(data.get(k) == v for k, v in stamp.items())
@@ -175,7 +176,8 @@ def page(data: Mapping[str, Any]) -> Iterable[str]:
 
 
 def model_share(runs: Sequence[Run]) -> Iterable[str]:
-    """What learning adds: the geometric mean of how much slower than the best each stage still is."""
+    """The contribution of learning: for each stage, the geometric mean of how much slower than the best it
+    is."""
     names = [n for n in SHARES if any(r.policy == n for r in runs)]
     yield from paragraphs(
         "## XGBoost's own share",
@@ -189,7 +191,7 @@ def model_share(runs: Sequence[Run]) -> Iterable[str]:
 
 
 def slower(runs: Sequence[Run], trials: int) -> float:
-    """Geometric mean of time over the best's, less 1; infinite where some found nothing."""
+    """The geometric mean of the time divided by the best time, minus 1. Infinite if a run found nothing."""
     shares = [r.share(trials) for r in runs]
     return exp(-fmean(log(s) for s in shares)) - 1.0 if shares and min(shares) > 0 else math.inf
 

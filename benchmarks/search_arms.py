@@ -1,17 +1,19 @@
-"""What is a cost model worth to the search? The same sketches, prior and number of trials; others propose.
+"""How much does a cost model contribute to the search? Several ways to propose candidates, the arms, are
+compared with the same sketches, prior and number of trials.
 
     python benchmarks/search_arms.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
     python benchmarks/search_arms.py --drawn 500:520 --arms xgb,prior,ridge,random --trials 64 [--equal-time]
-    python benchmarks/search_arms.py --drawn 500:600 --screen 96        which programs have something to find?
+    python benchmarks/search_arms.py --drawn 500:600 --screen 96        in which programs can a search gain?
 
-Arms: `xgb` learns, `prior` does not, `ridge` is a linear model on the same features, `random` draws evenly.
-`xgb~` and `prior~` search with a prior whose constants and rates are each halved or doubled, by the seed;
-`xgb/tiles` has the default's structure alone, `xgb/structure` every structure as rules fill it. A random
-program counts if its space has 10,000 candidates. --screen names those of which so many trials by chance find
-10 % over the default. --equal-time gives the other arms the first one's seconds, fits included. Winners are
-timed again side by side, each as two copies; a win counts only beyond what the copies of one winner differ by
-(A/A), everything else is a tie and counts half. Also: how many trials the first arm needs to reach what each
-other one found in all of its own. Takes tasks × seeds × arms × trials × 0.2 s.
+Arms: `xgb` learns, `prior` does not learn, `ridge` is a linear model on the same features, `random` draws
+evenly. `xgb~` and `prior~` search with a prior whose constants and rates are each halved or doubled, by the
+seed. `xgb/tiles` has only the default's structure, `xgb/structure` has every structure, with the values that
+rules choose. A random program counts if its space has at least 10,000 candidates. --screen N names the
+programs in which N random trials find a schedule at least 10 % faster than the default. --equal-time gives
+the other arms as many seconds as the first arm, including fits. Winners are timed again side by side, each as
+two copies. A win counts only if the difference is larger than that between copies of one winner (A/A).
+Everything else is a tie and counts half. The table also says how many trials the first arm needs to reach the
+result of all trials of each other arm. The whole takes tasks × seeds × arms × trials × 0.2 s.
 """
 
 from __future__ import annotations
@@ -61,18 +63,19 @@ from schedules.generate import default_trace, generate
 from schedules.prior.rates import Rates
 from tuning_db import connect
 
-ROUNDS = 41  # of the final comparison
+ROUNDS = 41  # rounds of the final comparison
 LEAST_SPREAD = 0.005
-LEAST_SPACE = 10_000  # candidates of a random program that counts
-RESAMPLED = 10_000  # times, for the bounds of a mean
-AHEAD = 1.1  # of the default, what chance finds in a program that has something to find
-SCREENING = 7_001  # the seed of that search; no arm has it
-UNBOUNDED = 1_000_000  # trials
-WRONG = "~"  # behind an arm's name
+LEAST_SPACE = 10_000  # least number of candidates of a random program that counts
+RESAMPLED = 10_000  # number of resamplings for the bounds of a mean
+# --screen names a program if random trials find a schedule this many times as fast as the default
+AHEAD = 1.1
+SCREENING = 7_001  # the seed of the random search of --screen; no arm uses it
+UNBOUNDED = 1_000_000  # trials of a search that is limited by seconds
+WRONG = "~"  # the mark after the name of an arm with a wrong prior
 
 
 @dataclass(frozen=True)
-class Search:  # the fields but `trace` go into the JSON
+class Search:  # all fields except `trace` go into the JSON
     """One search: the best time so far after every trial, and the winner."""
 
     model: str
@@ -84,7 +87,7 @@ class Search:  # the fields but `trace` go into the JSON
 
 
 class BusyMeasurer(LocalMeasurer):
-    """For machines that are not idle: the fastest of many short samples counts."""
+    """A measurer for machines that are not idle: the fastest of many short samples counts."""
 
     def measure(
         self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
@@ -114,7 +117,7 @@ def search(
     busy: bool,
     seconds: float | None = None,
 ) -> Search:
-    """By so many trials, or by those that fit into the seconds."""
+    """Runs one search, with so many trials, or with as many as fit into `seconds`."""
     curve: list[float] = []
     failures = 0
 
@@ -151,9 +154,10 @@ def search(
 def compare(
     workload: Workload, winners: list[Trace], target: Target, busy: bool
 ) -> tuple[list[float], float]:
-    """Seconds of each winner, and the largest relative difference of two copies of one (A/A)."""
+    """The seconds of each winner, and the largest relative difference between two copies of one winner
+    (A/A)."""
     dag = workload.dag
-    # as in a model's arena: unaligned inputs cost some schedules a tenth
+    # aligned as in a model's memory: unaligned inputs cost some schedules a tenth of their speed
     inputs = {n: aligned_copy(a) for n, a in make_inputs(dag, "normal", 0).items()}
     bound = {n: a for n, a in inputs.items() if n in dag.constants}
     given = [a for n, a in inputs.items() if n not in bound]
@@ -176,7 +180,7 @@ def compare(
 
 
 def reached(curve: tuple[float, ...], goal: float) -> int | None:
-    """Number of the first trial that is as fast as the goal."""
+    """The number of the first trial that is as fast as the goal; None if there is none."""
     return next((n for n, s in enumerate(curve, start=1) if s <= goal), None)
 
 
@@ -190,7 +194,8 @@ def contest(
     busy: bool,
     equal_time: bool,
 ) -> dict[str, Any]:
-    """The arms on one task and seed, in another order for each seed; by equal time the first one begins."""
+    """Compares the arms on one task with one seed. Each seed has another order of the arms; with `equal_time`
+    the first arm begins."""
     order = [*arms[seed % len(arms) :], *arms[: seed % len(arms)]]
     found: dict[str, Search] = {}
     for arm in arms if equal_time else order:
@@ -225,14 +230,15 @@ def contest(
 
 
 def screened(workload: Workload, trials: int, target: Target, rates: Rates, busy: bool) -> float:
-    """How many times as fast as the default the best is that chance finds."""
+    """How many times as fast as the default the best of a random search is."""
     found = search(workload, "random", SCREENING, trials, target, rates, busy)
     (default, best), _ = compare(workload, [default_trace(workload.dag, target), found.trace], target, busy)
     return default / best
 
 
 def workloads(tasks: str, numbers: str, target: Target) -> list[Workload]:
-    """Tasks by name, or random programs (`602,608,610:620`) with spaces large enough."""
+    """The workloads of tasks by name, or of random programs (`602,608,610:620`) whose spaces are large
+    enough."""
     if not numbers:
         return [task_workload(name) for name in chosen(tasks, None)]
     found = []
@@ -294,7 +300,7 @@ def main() -> None:
 
 
 def summarise(rows: Sequence[dict[str, Any]], trials: int) -> dict[str, dict[str, Any]]:
-    """By arm, how the first one compares: gains in the geometric mean, over programs."""
+    """For each other arm, the comparison with the first arm: geometric means of gains over programs."""
     arms = list(rows[0]["against"]) if rows else []
     out = {}
     for arm in arms:
@@ -313,7 +319,8 @@ def summarise(rows: Sequence[dict[str, Any]], trials: int) -> dict[str, dict[str
 
 
 def bounds(means: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Of the mean gain over programs drawn anew: nine of ten lie between (bootstrap; Efron, 1979)."""
+    """Bounds for the mean gain: nine of ten means lie between them if programs are drawn again (bootstrap;
+    Efron, 1979)."""
     drawn_again = np.random.default_rng(0).choice(means, (RESAMPLED, len(means))).mean(axis=1)
     low, high = np.expm1(np.quantile(drawn_again, (0.05, 0.95)))
     return float(low), float(high)

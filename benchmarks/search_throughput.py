@@ -1,10 +1,11 @@
-"""How fast the search itself is: candidates scored a second, time of ask and tell, shares of a tuning run; a
-fleet's coordinator, for 50 workers that answer at once.
+"""How fast the search itself is: candidates scored per second, the time of ask and tell, shares of a tuning
+run, and a fleet's coordinator with 50 workers that answer at once.
 
     python benchmarks/search_throughput.py [--trials 64] [--threads 1] [--json FILE]
 
-The task is a 3x3 convolution of ResNet-50. The goals: ask(8) in 40 ms of CPU time, and searching at most 10 %
-of a run's wall time, whose other shares are lowering and compiling, checking and timing.
+The task is a 3x3 convolution of ResNet-50. The goals: ask(8) takes at most 40 ms of CPU time, and searching
+takes at most 10 % of a run's wall time. The other shares of a run are lowering and compiling, checking, and
+timing.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SHARE_GOAL = 0.10
 
 
 def scoring(workload: Workload, target: Target, rates: Rates, count: int) -> dict[str, float]:
-    """Candidates of one sketch through picture, prior and features, a second."""
+    """Candidates of one sketch per second, for the loop picture, the prior and the features."""
     sketch = generate(workload.dag, target)[0]
     state = structure(sketch, workload.dag)
     found: dict[str, list[float]] = {"prior": [], "features": []}
@@ -64,8 +65,8 @@ def scoring(workload: Workload, target: Target, rates: Rates, count: int) -> dic
 
 
 def asking(workload: Workload, target: Target, rates: Rates, rounds: int = 12) -> dict[str, float]:
-    """CPU milliseconds of ask(8) and tell, with made-up times; the first ask drafts the whole space."""
-    import xgboost  # noqa: F401  # importing it is not part of asking
+    """CPU milliseconds of ask(8) and tell, with made-up times. The first ask drafts the whole space."""
+    import xgboost  # noqa: F401  # imported here, because the import is not part of `ask`
 
     tuner = Tuner(Task(workload, target), XGBModel(), rates)
     rng = np.random.default_rng(0)
@@ -87,7 +88,7 @@ def asking(workload: Workload, target: Target, rates: Rates, rounds: int = 12) -
 
 
 def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dict[str, float]:
-    """A real tuning run: shares of its wall time."""
+    """The shares of a real tuning run's wall time."""
     options = TuneOptions(trials=trials, patience=False)
     with LocalMeasurer(target, MeasureOptions(residency="hot")) as measurer:
         began = time.perf_counter()
@@ -103,18 +104,18 @@ def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dic
         "share_lower_and_compile": spent.build / wall,
         "share_check": spent.check / wall,
         "share_time": spent.sample / wall,
-        "share_race": report.shares["race"] / wall,  # also contained in the three above
+        "share_race": report.shares["race"] / wall,  # this time is also part of the three shares above
         "share_wait_for_lock": spent.wait / wall,
     }
 
 
 class AnsweredAtOnce(AtOnce):
-    """Fifty workers that take no time: seconds come from the trace's hash."""
+    """Fifty workers that answer at once, with seconds made up from the trace's hash."""
 
-    workers, in_flight = 50, 100  # two batches a worker
+    workers, in_flight = 50, 100  # two batches for each worker
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, float]] = []  # trials so far, and this thread's CPU seconds by then
+        self.asked: list[tuple[int, float]] = []  # trials so far, and this thread's CPU seconds until then
 
     def measure(
         self,
@@ -131,8 +132,9 @@ class AnsweredAtOnce(AtOnce):
 
 
 def coordinating(target: Target, rates: Rates, tasks: int = 20, trials: int = 5120) -> dict[str, float]:
-    """The process that proposes and writes the log, in CPU time of the thread that does (its other thread
-    fits the cost model): until every task had two batches, and trials per second from then on."""
+    """Measures the process that proposes candidates and writes the log, by the CPU time of its main thread
+    (its other thread fits the cost model). Returns the time until every task had two batches, and the trials
+    per second after that."""
     chosen = list(TASKS)[:: len(TASKS) // tasks][:tasks]
     options = TuneOptions(trials=trials, patience=False, effort="full")
     asked = [Task(task_workload(name), target) for name in chosen]

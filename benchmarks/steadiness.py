@@ -1,15 +1,16 @@
-"""How fast and how steady calls are where others want the cores, too: by our threads and by libgomp's.
+"""How fast and how steady calls are when other programs use the cores, with autotensor's threads and with
+libgomp's.
 
     python benchmarks/steadiness.py [--only turns,busy-dcgan] [--rounds 6] [--seconds 0.5] [--json FILE]
 
     alone           calls back to back
-    idle5, idle50   so many milliseconds without a call before each
+    idle5, idle50   so many milliseconds of pause before each call
     turns           in turns with onnxruntime in one process, whose threads spin after a call
-    two             two Python threads call a module each
-    busy            beside a process that keeps a core busy
+    two             two Python threads, each with its own module
+    busy            while another process keeps a core busy
 
-Models are not tuned. Each figure is of the calls of `rounds` processes; providers take turns. Rows
-that are measured replace those of the file. Writes JSON and a Markdown table.
+Models are not tuned. Each figure is taken over the calls of `rounds` processes; providers take turns. New
+rows replace the old rows in the file. Writes JSON and a Markdown table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from contests.markdown import grid, paragraphs
 from contests.results import Results
 
 CHILD = Path(__file__).with_name("jobs") / "steadiness_child.py"
-PROVIDERS = ("openmp-system", "pool")  # libgomp, ours
+PROVIDERS = ("openmp-system", "pool")  # libgomp, autotensor's own
 SCENES: Mapping[str, Sequence[str]] = {
     "alone": ("softmax", "dcgan", "mobilenet_v2", "resnet18"),
     "idle5": ("softmax", "dcgan"),
@@ -46,7 +47,8 @@ TITLE = "Calls where others want the cores"
 
 
 def prepare(model: str, folder: Path) -> None:
-    """Writes what the child reads: the compiled model, the same for onnxruntime, inputs."""
+    """Writes the files for the child process: the compiled model, the same model for onnxruntime, and
+    inputs."""
     import onnx
     from nets.to_onnx import to_onnx
 
@@ -70,7 +72,7 @@ def prepare(model: str, folder: Path) -> None:
 
 
 def calls(scene: str, folder: Path, provider: str, seconds: float) -> list[float]:
-    """Microseconds of each call of one process."""
+    """The microseconds of each call in one process."""
     command = [sys.executable, str(CHILD), scene, str(folder), str(seconds)]
     environment = {**os.environ, "AUTOTENSOR_PROVIDER": provider}
     out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
@@ -79,7 +81,7 @@ def calls(scene: str, folder: Path, provider: str, seconds: float) -> list[float
 
 
 def summary(processes: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Of all calls of some processes, in microseconds.
+    """Figures of all calls of some processes, in microseconds.
 
     >>> summary([[1.0, 3.0], [2.0, 6.0]])["median"]
     2.5

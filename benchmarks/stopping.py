@@ -1,18 +1,18 @@
-"""When may a task stop? The rules replayed on long histories of a tuning log.
+"""When may tuning of a task stop? Stopping rules are replayed on long histories of a tuning log.
 
     python benchmarks/stopping.py --log tuning.db [--again] [--budget 128] [--further 512] [--json FILE]
 
-Every history is told to today's tuner batch by batch. After each batch a rule may say that less than 2 % is
-left. It was right if what the history had after --further more trials is less than 2 % faster; what it saves
-is counted against the fixed budget, a task on which it says nothing saving nothing. Only histories long
-enough to tell count: the budget and as many trials more, or whole spaces.
+Today's tuner gets every history batch by batch. After each batch a rule may say that less than 2 % is left to
+gain. The rule was right if the best after --further more trials is less than 2 % faster. Its savings are a
+share of the fixed budget. A task on which the rule does not stop saves nothing. Only long histories count:
+those with the budget and as many further trials, and those that measured a whole space.
 
-The best of many noisy medians was lucky as well as fast: judged by the log's times a rule seems wrong far
-more often than it is. --again times the best after every batch anew, side by side, a few seconds a history
-on an idle machine, and judges by that; what rules are told stays as the log has it.
+The best of many noisy medians is partly luck. So by the log's times, a rule seems wrong far more often than
+it is. --again times the best after every batch again, side by side, and judges by these times. This takes a
+few seconds for each history on an idle machine. The rules still get the log's times.
 
-The table has the rule of the search for several numbers of quiet batches and several chances at which it
-stops, its parts alone, and what a rule that knew the future would save. Long histories: tune with
+The table has the search's rule, with several numbers of quiet batches and several chances, the parts of this
+rule alone, and the savings of a rule that could see the future. For long histories, tune with
 `patience=False`.
 """
 
@@ -47,37 +47,37 @@ from tuning_db import connect
 from tuning_db.records import TrialRecord
 
 CHANCES = (0.05, 0.1, 0.2, 0.3, 0.5)
-Rule = Callable[[Sequence[Told], float], bool]  # what was told so far, what is left → whether to stop
-SAMPLES = 15  # of the best after each batch, when they are timed again
+Rule = Callable[[Sequence[Told], float], bool]  # results so far, gain that is left → whether to stop
+SAMPLES = 15  # samples of the best after each batch, with --again
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A history as it was told, and the truth about it."""
+    """A history as the rules get it, and the truth about it."""
 
-    told: Sequence[Told]  # after each batch
-    left: Sequence[float]  # after each batch, by how much what the history ended with is faster
+    told: Sequence[Told]  # the state after each batch
+    left: Sequence[float]  # after each batch, how much faster the history's last best is
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A rule on all histories."""
+    """The score of a rule over all histories."""
 
     rule: str
-    stopped: float  # share of tasks on which it spoke within the budget
-    right: float  # of these, share with less than WORTHWHILE left
-    saved: float  # share of the fixed budget, over all tasks
+    stopped: float  # share of tasks on which the rule stopped within the budget
+    right: float  # share of these tasks with less than WORTHWHILE left
+    saved: float  # saved share of the fixed budget, over all tasks
     lost: float  # mean relative time lost by stopping
     worst: float
 
 
 def quiet(told: Sequence[Told], batches: int) -> bool:
-    """Whether so many last batches brought nothing; the first batch brings everything."""
+    """Whether the last `batches` batches gained nothing. The first batch always counts as a gain."""
     return quiet_batches([t.gain for t in told]) >= batches
 
 
 def crowded(told: Sequence[Told], chance: float) -> bool:
-    """Whether the fastest leave less of a chance than this."""
+    """Whether the estimated chance of a further gain, from the fastest times, is below `chance`."""
     return bool(told[-1].told_s) and chance_of_more(told[-1].told_s) < chance
 
 
@@ -114,7 +114,7 @@ def score(name: str, rule: Rule, histories: Sequence[Replayed], budget: int) -> 
 
 
 def replayed(histories: Sequence[History], further: int) -> list[Replayed]:
-    """Told to a tuner that guesses and learns nothing, for no rule asks the model."""
+    """The histories in a tuner with guessed rates that learns nothing, because no rule uses the model."""
     out = []
     for h in histories:
         told = list(retold(h, PriorModel(), Rates.guess(h.task.target)))
@@ -127,7 +127,8 @@ def trials_of(told: Sequence[Told]) -> list[int]:
 
 
 def left_after(best_s: Sequence[float], trials: Sequence[int], further: int) -> list[float]:
-    """What is left after each batch, by the times of the best after each: what so many further trials bring.
+    """The gain that is left after each batch: how much faster the best is after `further` more trials.
+    best_s: the best time after each batch.
 
     >>> left_after([3.0, 2.0, 1.0], [8, 16, 24], 8), left_after([3.0, 2.0, 1.0], [8, 16, 24], 512)
     ([0.5, 1.0, 0.0], [2.0, 1.0, 0.0])
@@ -137,7 +138,8 @@ def left_after(best_s: Sequence[float], trials: Sequence[int], further: int) -> 
 
 
 def timed_again(histories: Sequence[History], told: Sequence[Replayed], further: int) -> list[Replayed]:
-    """Judged by new times of the best after each batch; without the histories of which one does not run."""
+    """The histories with the truth from new times of the best after each batch. A history is left out if one
+    of its best does not run."""
     out = []
     for h, r in zip(histories, told, strict=True):
         if not any(map(timed, h.batches[0])):
@@ -160,7 +162,7 @@ def timed(row: TrialRecord) -> bool:
 
 
 def holders_of(h: History) -> list[TrialRecord]:
-    """What was the best after each batch. The first has one: the default is in it."""
+    """The best trial after each batch. The first batch has one, because it includes the default."""
     out: list[TrialRecord] = []
     for batch in h.batches:
         rows = [*out[-1:], *filter(timed, batch)]
@@ -169,7 +171,7 @@ def holders_of(h: History) -> list[TrialRecord]:
 
 
 def is_long(h: History, fewest: int) -> bool:
-    """Whether it has so many trials, or measured all of a space."""
+    """Whether a history has at least `fewest` trials, or measured a whole space."""
     space = sum(s.size for s in generate(h.task.workload.dag, h.task.target))
     return h.trials >= fewest or sum(map(len, h.batches)) >= space
 

@@ -1,11 +1,12 @@
-"""A model under several numerics by turns: its time, its results against float32's, the size of its file.
+"""Compares a model with several numerics, in turns: its time, its results against float32's, the size of its
+file.
 
     python benchmarks/stored_weights.py bert_base --numerics fast,bf16 --threads 1 --rounds 25
     python benchmarks/stored_weights.py llama --layers 24 --numerics wide,fast
 
-Weights are random. `llama` is a decoder with one row, a Llama-shaped one of so many layers, whose weights are
-numbers of bfloat16: `fast` stores them in 16 bits, `wide` keeps float32. With one thread, seconds are the
-processor time of the calling thread, which others on the machine disturb least; with several, of the clock.
+Weights are random. `llama` is a Llama-shaped decoder with so many layers, for one row. Its weights are exact
+in bfloat16: `fast` stores them in 16 bits, `wide` keeps float32. With one thread, seconds are the processor
+time of the calling thread, which other programs disturb least. With several threads, seconds are wall time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WIDE = "wide"  # fast numerics that store no weights in 16 bits
 
 
 def decoder(layers: int, capacity: int) -> tuple[Graph, dict[str, Array]]:
-    """One word behind a cache, its weights of bfloat16, and inputs."""
+    """A decoder for one word after cached words, with weights that are exact in bfloat16, and its inputs."""
     size, rng = replace(llama.SMALL, layers=layers), np.random.default_rng(0)
     weights = {
         name: (rng.standard_normal(shape, dtype=np.float32) * shape[-1] ** -0.5).astype(ml_dtypes.bfloat16)
@@ -44,7 +45,7 @@ def decoder(layers: int, capacity: int) -> tuple[Graph, dict[str, Array]]:
 
 
 def compiled(graph: Graph, numerics: str, threads: int, path: Path) -> int:
-    """Writes the model's file; gives its size."""
+    """Writes the model's file and returns its size."""
     kept = weight_storage.narrowest
     if numerics == WIDE:
         weight_storage.narrowest = lambda array: None

@@ -1,14 +1,14 @@
-"""Tensor programs that no kernel rule was written for, against who else compiles them, on the same cores.
+"""Compares tensor programs for which no kernel rule was written with other compilers, on the same cores.
 
     python benchmarks/tensor_programs.py                          the suites, default schedules
     python benchmarks/tensor_programs.py --trials 128             also tuned
     python benchmarks/tensor_programs.py --only images --drawn 0:60 a suite and sixty drawn programs
 
-Peers: XLA (`jax`), torch eager, torch.compile (max-autotune), opt_einsum over torch where something is an
+Peers: XLA (`jax`), torch eager, torch.compile (max-autotune), opt_einsum with torch for programs with an
 einsum, numba in the loops that a person would write, and Halide with each of its autoschedulers
-(`peers/environments.py halide`). Every contestant is a process of its own; they are timed in turns, and every
-answer is compared with NumPy's in float64. Writes JSON and a Markdown table with ratios to the best peer, and
-to Halide alone. The same command goes on where it was stopped; `--budget SECONDS` stops it.
+(`peers/environments.py halide`). Every contestant has its own process. They are timed in turns, and every
+result is compared with NumPy's in float64. Writes JSON and a Markdown table with ratios to the best peer, and
+to Halide alone. `--budget SECONDS` stops the command; the same command then continues.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from suite.programs import PROGRAMS
 from suite.programs.drawn import numbers_of
 
 TITLE = "Tensor programs"
-MOST = 10.0  # a larger ratio says more of the peer than of us, and is left out of means
+MOST = 10.0  # a larger ratio says more about the peer than about autotensor, and does not count in means
 HALIDE = tuple(f"halide-{a.lower()}" for a in AUTOSCHEDULERS)
 PEERS = ("jax", "torch", "inductor", "opt_einsum", "numba", *HALIDE)
 COLUMNS = {"jax": ("jax",), "torch": ("torch",), "inductor": ("inductor",), "opt_einsum": ("opt_einsum",),
            "numba": ("numba",), "halide": HALIDE}  # fmt: skip
-PIPELINES = ("images", "stencils")  # what Halide is made for
+PIPELINES = ("images", "stencils")  # the suites for which Halide is made
 WORST = 5  # programs that the page names
 
 
 def rows_of(only: str, drawn: str) -> list[Row]:
-    """The programs of suites or names, and drawn ones by number. Raises SystemExit where there are none."""
+    """The rows: programs of suites or by name, and drawn programs by number. Raises SystemExit for an unknown
+    name."""
     words = [w for w in only.split(",") if w]
     found = [p.name for p in PROGRAMS if not words or p.suite in words or p.name in words]
     names = [*found, *(f"drawn {n}" for n in numbers_of(drawn))]
@@ -56,7 +57,7 @@ def suites() -> list[str]:
 
 
 def contestants(threads: int, log: str, tuned: bool) -> list[Contestant]:
-    """Who takes part: of ours the default, and what was tuned."""
+    """The contestants; of autotensor the default schedules, and with `tuned` the tuned ones."""
     found = [Contestant(REFERENCE, Spec("reference", threads))]
     found.append(Contestant("default", Spec("ours", threads), mine=True))
     if tuned:
@@ -67,26 +68,26 @@ def contestants(threads: int, log: str, tuned: bool) -> list[Contestant]:
 
 
 def medians(results: Results, row: str) -> dict[str, float]:
-    """Seconds of every contestant: the median over sets of processes."""
+    """The seconds of every contestant: the median over sets of processes."""
     names = dict.fromkeys(n for u in results.rows[row]["units"] for n in u["cells"])
     found = {n: [t for t in times(results.rows[row], n) if t is not None] for n in names}
     return {n: median(t) for n, t in found.items() if t}
 
 
 def ratio(found: Mapping[str, float], mine: str, names: Sequence[str] = PEERS) -> float | None:
-    """How many times as fast as the best of these peers we are; None without one."""
+    """How many times as fast as the best of these peers autotensor is; None if no peer has a time."""
     peers = [found[p] for p in names if p in found]
     return min(peers) / found[mine] if peers and mine in found else None
 
 
 def mean(ratios: Sequence[float]) -> float:
-    """The geometric mean of those that are not above MOST."""
+    """The geometric mean of the ratios that are not above MOST."""
     kept = [r for r in ratios if r <= MOST]
     return math.exp(sum(map(math.log, kept)) / len(kept)) if kept else float("nan")
 
 
 def page(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """The table: milliseconds, and times as fast as the best peer; then what it comes to."""
+    """The table with milliseconds and the ratios to the best peer, and then the summary."""
     mine = [m for m in ("default", "tuned") if any(m in r for r in rows.values())]
     columns = [c for c, names in COLUMNS.items() if any(n in r for r in rows.values() for n in names)]
     head = ["program", *mine, *columns, *(f"peer ÷ {m}" for m in mine)]
@@ -109,7 +110,7 @@ def page(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _summary(rows: Mapping[str, Mapping[str, float]], mine: str, peers: Sequence[str], who: str) -> list[str]:
-    """One sentence, and the worst programs with the peer that was best; nothing without a ratio."""
+    """One sentence, and the worst programs, each with its best peer; nothing without a ratio."""
     ratios = {n: r for n, found in rows.items() if (r := ratio(found, mine, peers)) is not None}
     if not ratios:
         return []

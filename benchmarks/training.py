@@ -1,11 +1,11 @@
-"""A step of training against torch eager and torch.compile, on the same cores, in turns.
+"""Compares a step of training with torch eager and torch.compile, on the same cores, in turns.
 
     python benchmarks/training.py                              default schedules
     python benchmarks/training.py cnn@b64 --trials 300         also tuned
 
-A step is forward pass, backward pass, update, and the loss as a float. All start from the same weights; who
-differs from torch in the losses of the first steps is refused. Medians of all blocks; × is torch's time by
-ours. Writes JSON and prints a Markdown table.
+A step is the forward pass, the backward pass, the update, and the loss as a float. All contestants start from
+the same weights. A contestant whose losses of the first steps differ from torch's is refused. Figures are
+medians of all blocks; × is torch's time divided by autotensor's. Writes JSON and prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TUNING_TIMEOUT_S = 1800.0
 
 
 def contestants(threads: int, log: str, trials: int) -> list[Contestant]:
-    """Ours untuned and, if trials were asked for, tuned; torch, and torch.compile."""
+    """The contestants: autotensor untuned and, if `trials` is not 0, tuned; torch, and torch.compile."""
     mine = [Contestant("default", Spec("ours", threads), mine=True)]
     if trials:
         mine.append(Contestant("tuned", Spec("ours", threads, log=log), mine=True))
@@ -42,7 +42,7 @@ def contestants(threads: int, log: str, trials: int) -> list[Contestant]:
 
 
 def table(rows: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
-    """Microseconds of a step, and the peers' times by our best."""
+    """The table: microseconds of a step, and the peers' times divided by autotensor's best."""
     mine = [n for n in names if n in ("default", "tuned")]
     peers = [n for n in names if n not in mine]
     head = ["step", *(f"{n} µs" for n in names), *(f"{n} ×" for n in peers)]
@@ -57,7 +57,7 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str])
 
 
 def _time(units: Sequence[Mapping[str, Any]], name: str) -> float:
-    """The median of the processes' medians; 0 where there is none."""
+    """The median of the processes' medians; 0 if there is none."""
     found = sorted(u[name]["median"] for u in units if "median" in u.get(name, {}))
     return float(found[len(found) // 2]) if found else 0.0
 
@@ -67,7 +67,7 @@ def _reason(units: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def tuned(job: str, spec: Spec, trials: int, seed: int) -> None:
-    """Fills the log, in a process of its own. Raises SystemExit when that fails."""
+    """Fills the log, in a separate process. Raises SystemExit if that fails."""
     with child_of(spec) as child:
         asked = {"do": "tune", "suite": "training", "job": job, "trials": trials, "seed": seed}
         answer = ask(child, asked, TUNING_TIMEOUT_S)
@@ -96,7 +96,7 @@ def main() -> int:
     options = parser.parse_args()
     jobs = options.jobs or list(NAMES)
     for job in jobs:
-        TrainingJob.named(job)  # a wrong name is said before anything is measured
+        TrainingJob.named(job)  # a wrong name raises an error before anything is measured
     wanted = [n for n in options.contestants.split(",") if n]
     everybody = [
         c

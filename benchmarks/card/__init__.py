@@ -1,11 +1,11 @@
-"""The first day with a card: what `python benchmarks/gpu.py` does, stage by stage.
+"""Checks and measurements on a GPU card for `python benchmarks/gpu.py`, stage by stage.
 
-stages.py     what there is to do: stages of named items           ◀ start here
+stages.py     the stages, and their named items                    ◀ start here
 checks.py     items that are right or wrong;  speeds.py: items that are measured
-child.py      runs the items of one stage, in a process of its own
-conduct.py    starts children, watches their time (own_time.py), notes what became of every item
-journal.py    those notes, a line each: what a second run goes on from
-failures.py   names of what went wrong, and ten lines that show it again
-machine.py    what of a card is here, and what to do if it is none
+child.py      runs the items of one stage, in a separate process
+conduct.py    starts children, watches their time (own_time.py), records the outcome of every item
+journal.py    these records, one per line, from which a second run continues
+failures.py   names of failures, and ten lines of code that show each again
+machine.py    the parts of a card that this machine has, and what to install
 page.py       the HTML
 """

@@ -1,6 +1,6 @@
 """Items that are right or wrong: the card itself, kernels of the tests, operators, whole models.
 
-Each `run` gives a row of facts, or raises what failures.py has a name for.
+Each `run` returns a row of facts, or raises an error that failures.py can name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from card.failures import CAPABILITY, Wrong, compare
 from schedules.generate import default_trace
 
 Row = dict[str, Any]
-NEAR, NEAR_16 = 2e-4, 2e-2  # of the largest answer, in float32 and in types of 16 bits
+# largest errors, as a share of the largest result, in float32 and in types of 16 bits
+NEAR, NEAR_16 = 2e-4, 2e-2
 TENSOR_CORES_FROM = 80
 
 
@@ -35,7 +36,7 @@ TENSOR_CORES_FROM = 80
 
 
 def the_card(target: Target) -> Row:
-    """Driver, limits, libraries. Raises Wrong for a card that is less than the target says."""
+    """Driver, limits, libraries. Raises Wrong if the card can do less than the target says."""
     device = device_of(target)
     row: Row = {
         "name": device.name,
@@ -54,7 +55,8 @@ def the_card(target: Target) -> Row:
 
 
 def own_target() -> str:
-    """The target of the card that is here, by its own limits. Raises TargetError where there is none."""
+    """The target of this machine's card, with the card's own limits. Raises TargetError if there is no
+    card."""
     device = open_device("cuda")
     has, limits = device.capability, device.limits  # type: ignore[attr-defined]
     arch = max(n for n in (int(a.removeprefix("sm_")) for a in CUDA_ARCHS) if n <= has)
@@ -77,8 +79,8 @@ def kernel_names(target: Target) -> list[str]:
 
 
 def kernel(target: Target, name: str) -> Row:
-    """A schedule of tests/kit/gpu_cases.py against the reference, on small whole numbers: bit for bit, but
-    for exp and its like."""
+    """A schedule of tests/kit/gpu_cases.py against the reference, on small whole numbers. Results must be
+    equal bit for bit, except for functions like exp."""
     from gpu_cases import CASES
 
     schedule = CASES[name]()
@@ -120,7 +122,7 @@ _SMALL_BLOCK = Size(layers=1, hidden=32, heads=2, vocabulary=50, positions=20)
 
 
 def model_of(name: str, small: bool) -> tuple[Graph, list[np.ndarray[Any, Any]]]:
-    """A graph and its inputs; small ones for what executes them slowly."""
+    """A graph and its inputs. They are small for a target that executes them slowly."""
     rng = np.random.default_rng(0)
     match name:
         case "mlp":
@@ -138,7 +140,7 @@ def model_of(name: str, small: bool) -> tuple[Graph, list[np.ndarray[Any, Any]]]
 
 
 def model(target: Target, name: str, small: bool) -> Row:
-    """A whole model, untuned, against its operators in NumPy; twice, so that a card's graph is made and
+    """A whole model, untuned, against its operators in NumPy. It runs twice, so that a CUDA graph is made and
     used."""
     graph, arrays = model_of(name, small)
     wanted = graph_meaning.evaluate(graph, *arrays)

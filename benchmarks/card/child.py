@@ -1,9 +1,10 @@
-"""One stage's items, one after another, in this process; each is noted when it begins and when it ended.
+"""Runs one stage's items, one after another, in this process. The journal records the beginning and the end
+of each.
 
     python -m card.child JOURNAL STAGE TARGET SMALL TRIALS < items, a line each
 
-It ends when its parent does. After a failure it ends, too: a card's context may not recover, and the next
-item gets a fresh one.
+The process ends when its parent ends. It also ends after a failure: a card's context may not recover, and the
+next item gets a new context.
 """
 
 from __future__ import annotations

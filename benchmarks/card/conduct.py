@@ -1,8 +1,8 @@
-"""Stages in children, under limits of time; what happens to a child is noted of the item it was at.
+"""Runs stages in child processes with time limits. If a child fails, this is recorded for its current item.
 
-    conduct(setting, journal, stages, limits)      goes on from what the journal has
+    conduct(setting, journal, stages, limits)      continues the journal
 
-Limits are of a child's own time (own_time.py), so that a busy machine fails nothing.
+Limits count a child's own time (own_time.py), so that a busy machine causes no failure.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from card.own_time import OwnTime
 from card.stages import Setting, Stage
 
 ROOT = Path(__file__).parents[2]
-LOOK_S = 0.05  # between two looks at a child
-SIMULATED = 20.0  # times its limits a stage may take where NumPy executes kernels
+LOOK_S = 0.05  # seconds between two looks at a child
+SIMULATED = 20.0  # factor for a stage's limits if NumPy executes kernels
 _NO_TIME = "its stage, or the whole, had no time left; its program shows it alone, perhaps right"
-START_S = 60.0  # a child may take to begin its first item: imports, and the driver's start
+START_S = 60.0  # seconds that a child may take before its first item: imports, and the driver's start
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: of all, and of a stage and an item where not their own are meant."""
+    """Limits in seconds for everything, a stage and an item. None: the limit of the stage itself."""
 
     whole_s: float
     stage_s: float | None = None
@@ -44,7 +44,7 @@ def conduct(
     environment: Mapping[str, str],
     only: tuple[str, ...] = (),
 ) -> None:
-    """Runs what is left. only: "stage/item" of the items that are wanted."""
+    """Runs the items that are left. only: "stage/item" of the items to run; () for all."""
     clock = OwnTime()
     for stage in stages:
         items = [
@@ -87,7 +87,8 @@ def _child(
     environment: Mapping[str, str],
     item_s: float,
 ) -> None:
-    """One child for as many items as it gets through. An item that it leaves open is noted as failed."""
+    """Runs items in one child until it ends. An item that the child has begun and not ended is recorded as
+    failed."""
     command = [sys.executable, "-m", "card.child", str(journal.file), stage.name, setting.target]
     command += ["1" if setting.small else "0", str(setting.trials)]
     child = subprocess.Popen(
@@ -101,7 +102,7 @@ def _child(
         child.stdin.write("".join(f"{i}\n" for i in [*items, ""]).encode())
         child.stdin.flush()
     except BrokenPipeError:
-        pass  # it ended already: below is said how
+        pass  # the child has already ended; the code below records how
     seen, since, verdict = -1, clock.look(), ""
     while child.poll() is None and not verdict:
         time.sleep(LOOK_S)
@@ -122,7 +123,7 @@ def _child(
     child.stderr.close()
     open_item = journal.begun(stage.name)
     if open_item is None and _left(journal, stage, items) == items:
-        open_item = items[0]  # it has not begun anything: the next child would not, either
+        open_item = items[0]  # the child has begun no item; the next child would not begin one, either
     if open_item is not None:
         kind = verdict or (KILLED if code < 0 else "child ended")
         words = (

@@ -1,4 +1,4 @@
-"""Failures by name, with the few lines that show each again.
+"""Names of failures, and short programs that show each failure again.
 
 kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of ten lines at most
 """
@@ -16,10 +16,10 @@ Array = np.ndarray
 
 HANG, KILLED, TIME_LIMIT, NOT_RUN = "hang", "child killed", "time limit", "not run"
 PATHS = ("benchmarks", "tests/kit", "tests", ".")  # from the repository's root
-CARD = "card"  # the stage of the card itself, and its one item
+CARD = "card"  # the name of the stage that checks the card itself, and of its only item
 WRONG, NAN, CAPABILITY, OTHER = "wrong number", "NaN", "another capability", "error"
 
-# Words of an error's message, first found first counted.
+# Words of an error's message → the failure's name. The first match counts.
 _WORDS = (
     ("compiler missing", ("needs NVRTC",)),
     ("old driver", ("does not load what NVRTC",)),
@@ -43,7 +43,7 @@ _WORDS = (
 
 
 class Wrong(Exception):
-    """An item computed something else."""
+    """An item computed a wrong result."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -51,7 +51,8 @@ class Wrong(Exception):
 
 
 def compare(found: Array, wanted: Array, near: float) -> float:
-    """The largest difference, relative to the largest number wanted. Raises Wrong."""
+    """The largest difference, as a share of the largest expected number. Raises Wrong if it is above
+    `near`."""
     if found.shape != wanted.shape:
         raise Wrong(WRONG, f"shape {found.shape}, wanted {wanted.shape}")
     if not wanted.size:
@@ -77,7 +78,7 @@ def _first(where: Array) -> tuple[int, ...]:
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of what went wrong."""
+    """The name of a failure."""
     if isinstance(error, Wrong):
         return error.kind
     words = f"{type(error).__name__}: {error}"
@@ -92,10 +93,11 @@ def kind_of(error: BaseException) -> str:
 def repro(
     stage: str, item: str, setting: object, planted: str | None = None, limit_s: float | None = None
 ) -> str:
-    """A program that runs this one item here, without children: what to send back, and to debug.
+    """A program that runs only this item, without child processes. It can be sent to the developers, and
+    debugged.
 
-    setting: a stages.Setting. planted: None on a card; of a rehearsal the faults that were planted, "" for
-    none. limit_s: seconds after which the program says where it is and ends, of an item that did not end.
+    setting: a stages.Setting. planted: None on a card; in a rehearsal the planted faults, "" for none.
+    limit_s: for an item that did not end, the seconds after which the program prints its stack and ends.
     """
     stand_in = [] if planted is None else ["benchmarks/simulated_card/stand_in"]
     faults = f", STAND_IN_FAULTS={planted!r}" if planted else ""
@@ -115,6 +117,7 @@ def repro(
 
 
 def repro_of(entry: Mapping[str, Any], setting: object, planted: str | None) -> str:
-    """The program for an entry of the journal. What was not run for want of a card is shown by the card."""
+    """The program for an entry of the journal. For an item that did not run because there is no card, it is
+    the program of stage `card`."""
     stage, item = (CARD, CARD) if entry["kind"] == NOT_RUN else (entry["stage"], entry["item"])
     return repro(stage, item, setting, planted, entry.get("limit_s"))

@@ -1,10 +1,10 @@
-"""What became of every item, a line of JSON each: whoever is killed loses no more than the item at work.
+"""The outcome of every item, one line of JSON each. A run that is killed loses only its current item.
 
     {"stage": "kernels", "item": "matmul", "began": true}
     {"stage": "kernels", "item": "matmul", "status": "ok", "row": {…}}
 
-The first line says what was asked; another question begins another journal. The last entry of an item counts.
-A line that was cut off is dropped, and the next one begins a line.
+The first line holds the settings of the run. Other settings begin a new journal. The last entry of an item
+counts. An incomplete line is dropped, and the next entry begins on a new line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Journal:
         return found
 
     def begin(self, asked: list[Any]) -> None:
-        """Goes on with what was asked before, or starts anew. What had no time, and the card, come again."""
+        """Continues the journal if the settings are the same, else starts a new one. Items that had no time
+        left, and the card itself, run again."""
         before = next((e["asked"] for e in self.entries() if "asked" in e), None)
         if before != asked:
             self.file.unlink(missing_ok=True)
@@ -58,7 +59,7 @@ class Journal:
                 self.note(stage=stage, item=item, again=True)
 
     def settled(self) -> dict[tuple[str, str], Entry]:
-        """Items whose end is known."""
+        """The items that have ended."""
         found: dict[tuple[str, str], Entry] = {}
         for e in self.entries():
             if "status" in e:

@@ -1,4 +1,5 @@
-"""What of a card is on this machine, looked for without CuPy or a driver, and what to do if it is none.
+"""Finds the parts of a card's software and hardware on this machine, without CuPy or a driver, and says what
+is missing.
 
 found = what_is_here()      {"cards on the bus": ["0000:01:00.0"], "driver": None, "cupy": "14.2.0", …}
 what_to_do(found)           ["Install NVIDIA's driver: …"]; [] if nothing is missing
@@ -18,13 +19,13 @@ from typing import Any
 
 from autotensor.codegen.c import nvrtc
 
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # of PCI: who made it, and what kind of device it is
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # numbers of PCI: the vendor and the class of a device
 _PACKAGES = ("cupy", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "torch", "numpy")
 ANSWER_S = 20.0
 
 
 def what_is_here(root: Path = Path("/")) -> dict[str, Any]:
-    """Facts by their names in the report. root: where the system's files are."""
+    """Facts by their names in the report. root: the root folder of the system's files."""
     driver = _text(root / "proc" / "driver" / "nvidia" / "version").splitlines()
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -45,7 +46,7 @@ def what_is_here(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def what_to_do(found: Mapping[str, Any]) -> list[str]:
-    """Sentences, the first cause first."""
+    """Sentences that say what to install, the first cause first."""
     told = any(line.startswith("GPU ") for line in found["nvidia-smi"])
     seen = told or found["device files"] or found["in WSL"]
     names = found["packages"]
@@ -83,7 +84,7 @@ def _packages() -> dict[str, str]:
 
 
 def _cards_by_its_tool() -> list[str]:
-    """What `nvidia-smi -L` says, if there is one."""
+    """The output of `nvidia-smi -L`, if this tool exists."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

@@ -1,12 +1,13 @@
-"""Time that a child had for itself: on a busy machine a limit counts no second that was spent in a queue.
+"""A child's own time: on a busy machine, limits do not count the time in which the child waits for a
+processor.
 
     clock = OwnTime()
     clock.look(child.pid)      seconds since it began, less those for which the child waited for a processor
 
-Linux counts how long each thread was ready to run and did not (/proc/PID/task/TID/schedstat). A child has
-many threads, and its children too; the longest wait among them counts, so that their sum does not stop the
-clock. A child that hangs while it computes is found as well. Where the kernel counts nothing, all time is a
-child's own.
+Linux counts how long each thread was ready to run but did not run (/proc/PID/task/TID/schedstat). A child and
+its own children have many threads. Only the longest wait among them counts, because their sum could stop the
+clock. So a child that computes for ever is found, too. If the system counts no waits, all time is the child's
+own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_WAITED = 1  # of schedstat's numbers: nanoseconds of running, of waiting, times that it ran
+# index of the wait among schedstat's numbers: nanoseconds of running, nanoseconds of waiting, number of runs
+_WAITED = 1
 
 
 class OwnTime:
@@ -25,11 +27,12 @@ class OwnTime:
     def __init__(self, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._clock = proc, clock
         self._at, self._own = clock(), 0.0
-        self._queued = 0.0  # seconds of waiting that are not subtracted yet: they are told when they end
-        self._seen: dict[Path, int] = {}  # by thread
+        # seconds of waiting that are not yet subtracted, because the system reports a wait only when it ends
+        self._queued = 0.0
+        self._seen: dict[Path, int] = {}  # thread → nanoseconds of waiting at the last look
 
     def look(self, pid: int | None = None) -> float:
-        """Its time now. pid: the child at work; None for none."""
+        """The child's own time now. pid: the running child; None if no child runs."""
         at = self._clock()
         passed, self._at = at - self._at, at
         waited = {} if pid is None else dict(self._threads(pid))
@@ -43,7 +46,8 @@ class OwnTime:
     def _threads(self, pid: int) -> Iterator[tuple[Path, int]]:
         """How long each thread of a process and of its children has waited, in nanoseconds."""
         for thread in (self._proc / str(pid) / "task").glob("*"):
-            with suppress(OSError, ValueError, IndexError):  # it has ended, or this system does not say
+            # the thread has ended, or this system has no such file
+            with suppress(OSError, ValueError, IndexError):
                 yield thread, int((thread / "schedstat").read_text().split()[_WAITED])
             with suppress(OSError):
                 for child in (thread / "children").read_text().split():

@@ -1,4 +1,4 @@
-"""The report: all facts as JSON, and one page of HTML that needs nothing else."""
+"""The report: all facts as JSON, and one page of HTML without further files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def report(
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """The same to read."""
+    """The report as a page of HTML."""
     out = [f"<!doctype html><meta charset=utf-8><title>autotensor on a card</title><style>{_STYLE}</style>"]
     out += [
         "<h1>autotensor on a card</h1>",

@@ -1,7 +1,8 @@
-"""Items that are measured, beside the libraries where these are installed: each checks its numbers first.
+"""Items that are measured, together with libraries if these are installed. Each item checks its numbers
+first.
 
-Rivals are cuBLAS and cuDNN through torch; without torch cuBLAS through CuPy. On a simulated card, and on
-OpenCL, sizes are small, and seconds say nothing of a card.
+The rivals are cuBLAS and cuDNN through torch, or without torch cuBLAS through CuPy. On a simulated card and
+on OpenCL sizes are small, and the times are no measure of a real card.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from card.checks import TENSOR_CORES_FROM, Row, model_of, untuned
 from card.failures import compare
 
 REPEAT, LEAST_S = 7, 0.02
-NEAR = {"float32": 2e-4, "tf32": 5e-3, "float16": 5e-3}  # of the largest answer
-DEADLINE_S = 60.0  # of one task's search
+NEAR = {"float32": 2e-4, "tf32": 5e-3, "float16": 5e-3}  # largest errors, as a share of the largest result
+DEADLINE_S = 60.0  # seconds for the search of one task
 
 
 def seconds(f: Any, arrays: list[np.ndarray[Any, Any]], small: bool = False) -> float:
-    f(*arrays)  # compiles, and makes the graph
+    f(*arrays)  # the first call compiles and makes the CUDA graph
     f(*arrays)
     return median(f.time(arrays, repeat=1 if small else REPEAT, min_seconds=1e-6 if small else LEAST_S))
 
@@ -55,7 +56,7 @@ def product_names(target: Target, small: bool) -> list[str]:
 
 
 def product(target: Target, item: str, small: bool) -> Row:
-    """C = A B under its default schedule; in tf32, which a user asks for, as tests/kit has it."""
+    """C = A B under its default schedule. tf32 must be requested by a schedule; this one is in tests/kit."""
     kind, _, size = item.partition("-")
     n = int(size)
     dtype = "float16" if kind == "float16" else "float32"
@@ -98,7 +99,7 @@ MEMORY_NAMES = ("copy", "exp_and_maximum", "sums_of_rows")
 
 
 def memory(target: Target, item: str, small: bool) -> Row:
-    """Bytes a second of what computes next to nothing."""
+    """Bytes per second of kernels that compute almost nothing."""
     count = 1 << (12 if small else 26)
     rows, long = max(1, count // 1024), 1024
     x, m = te.placeholder((count,), name="x"), te.placeholder((rows, long), name="m")
@@ -122,7 +123,7 @@ def memory(target: Target, item: str, small: bool) -> Row:
 
 
 def layer_names(small: bool) -> list[str]:
-    """3x3 convolution + bias + ReLU of ResNet's sizes: image, channels, batch."""
+    """Names of 3x3 convolutions with bias and ReLU in ResNet's sizes: image, channels, batch."""
     if small:
         return ["8-8-1"]
     return [f"{s}-{c}-{b}" for b in (1, 32) for s, c in ((56, 64), (28, 128), (14, 256), (7, 512))]
@@ -150,7 +151,7 @@ def whole_model(target: Target, name: str, small: bool) -> Row:
 
 
 def wall(f: Any, arrays: list[np.ndarray[Any, Any]], repeat: int) -> float:
-    """Seconds of a call from outside, copies to the device and back included."""
+    """The seconds of a call, including the copies to the device and back."""
     samples = []
     for _ in range(repeat):
         began = time.perf_counter()
@@ -165,7 +166,7 @@ TUNED = ("product", "product_float16", "softmax")
 
 
 def tuning(target: Target, name: str, small: bool, trials: int) -> Row:
-    """A search on the card, its best against the default, and its numbers."""
+    """A search on the card: its best schedule against the default, and figures of the search."""
     n = 32 if small else 1024
     dtype = "float16" if name.endswith("float16") else "float32"
     x, y = drawn((n, n), (n, n), dtype=dtype)
@@ -196,7 +197,7 @@ def tuning(target: Target, name: str, small: bool, trials: int) -> Row:
 
 
 def rival(make: Callable[[Any], dict[str, Callable[[], Any]]]) -> Row:
-    """Seconds of what torch runs on the card; {} without torch and a card."""
+    """The seconds of torch's functions on the card; {} without torch or without a card."""
     try:
         import torch
     except ImportError:
@@ -223,7 +224,7 @@ def event_seconds(
     end: Callable[[], Any],
     between: Callable[[], float],
 ) -> float:
-    """Median of REPEAT samples, each of at least LEAST_S, by the card's own events."""
+    """The median of REPEAT samples, each at least LEAST_S long, measured by the card's own events."""
     for _ in range(3):
         run()
     count, samples = 1, []
@@ -243,7 +244,7 @@ def event_seconds(
 
 
 def cublas_by_cupy(n: int, kind: str) -> Row:
-    """cuBLAS through CuPy, for a machine without torch; {} where there is no such CuPy."""
+    """The seconds of cuBLAS through CuPy, for a machine without torch; {} without CuPy."""
     try:
         import cupy
     except ImportError:

@@ -1,4 +1,4 @@
-"""What there is to do on a card, in order: stages of items, each with its limits of time.
+"""All work on a card, in order: stages of items, with their time limits.
 
     card        driver, limits, libraries
     kernels     every schedule of tests/kit/gpu_cases.py against the reference
@@ -7,7 +7,7 @@
     memory, products, layers, speed       against a copy, cuBLAS, cuDNN, torch
     tuning      a search on three tasks
 
-If `card` fails nothing else is run: its failure says why.
+If `card` fails, nothing else runs. Its failure says why.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from card.checks import Row
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all items are run for."""
+    """The settings of all items."""
 
     target: str
     small: bool = False  # sizes for a simulated card, and for OpenCL
-    trials: int = 200  # of tuning, all tasks together
+    trials: int = 200  # trials of tuning, for all tasks together
 
     @property
     def parsed(self) -> Target:
@@ -38,8 +38,8 @@ class Stage:
     """Items of one kind."""
 
     name: str
-    limit_s: float  # of all its items
-    item_s: float  # of one
+    limit_s: float  # limit for all items of the stage
+    item_s: float  # limit for one item
     names: Callable[[Setting], list[str]]
     run: Callable[[Setting, str], Row]
 

@@ -1,1 +1,1 @@
-"""Contests of many programs for one job: their processes, tables, files, pictures."""
+"""Contests of many programs that do one job: their processes, tables, files, pictures."""

@@ -1,12 +1,13 @@
-"""Contests: many programs for one job, each in its own process, timed in turns.
+"""Contests: many programs do one job, each in its own process, and are timed in turns.
 
     with Field(contestants, folder) as field:            one process per contestant
         unit = field.unit("operators", "GMM.s0.b1")      set up, compare outputs with torch's, time in turns
 
-A process of a contestant serves many jobs, one after the other; another `Field` is another set of processes.
-How fast a program is differs from process to process (where its memory lies), so a table needs several
-fields. Before a block is timed the machine should be idle, and a block in which other programs took cores is
-taken again. A contestant that fails, crashes or answers wrongly is a note in its cell and disturbs nobody.
+A contestant's process does many jobs, one after the other. Each `Field` has its own set of processes. A
+program's speed differs from process to process, because its memory lies elsewhere. So a table needs several
+fields. Before a block is timed, the contest waits for an idle machine. A block in which other programs used
+the cores is timed again. If a contestant fails, crashes or gives a wrong result, its cell says so, and the
+others are not affected.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from autotensor.runtime.timing_lock import timing_lock
 from autotensor.runtime.workers.children import Child, Status
 
 HERE = Path(__file__).parents[1]
-REFERENCE = "reference"  # a contestant whose output others are compared with; it is not timed
-TOLERANCE = 1e-4  # of the largest element of torch's output
-REST_S = 0.03  # before each block: other pools' threads stop spinning
+REFERENCE = "reference"  # a contestant with whose output the others' are compared; it is not timed
+TOLERANCE = 1e-4  # largest difference, as a share of the largest element of torch's output
+REST_S = 0.03  # pause before each block, in which other pools' threads stop spinning
 IDLE_WAIT_S = 2.0  # how long to wait for idle cores before a block
-IDLE_S = 0.05  # without work on them: five of the system's ticks
-FOREIGN_SHARE = 0.1  # of one core, by others: more, and the block is taken again
+IDLE_S = 0.05  # time without work that makes cores count as idle: five of the system's ticks
+FOREIGN_SHARE = 0.1  # largest share of one core for other programs; above this, the block is timed again
 SETUP_TIMEOUT_S = 900.0  # inductor compiles for minutes on whole models
-CHATTER_BYTES = 256 << 20  # what a library may print meanwhile
+CHATTER_BYTES = 256 << 20  # most bytes that a library may print in the meantime
 
 Cell = dict[str, Any]
 
@@ -49,37 +50,38 @@ Cell = dict[str, Any]
 class Contestant:
     """A column of the table.
 
-    Several may live in one process, which is of the spec of the first: what differs by little should not
-    differ by where memory lies, too. They are then told apart by `variant`, which their job's name ends with.
+    Several contestants may share one process, which has the spec of the first. This is for contestants with
+    small differences: the location of memory should not add to the difference. Then `variant`, at the end of
+    their job's name, distinguishes them.
     """
 
     name: str
     spec: Spec
     mine: bool = False
-    process: str = ""  # who has one of the same name shares it; "": its own
+    process: str = ""  # contestants with the same name share a process; "": an own process
     variant: str = ""
 
     @property
     def home(self) -> str:
-        """Name of the process."""
+        """The name of the contestant's process."""
         return self.process or self.name
 
     def job(self, name: str) -> str:
-        """What its process calls the job."""
+        """The job's name in the contestant's process."""
         return f"{name}@{self.variant}" if self.variant else name
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long and how often."""
+    """How long and how often each job is timed."""
 
     rounds: int = 3
     block_s: float = 0.1
-    tries: int = 3  # of a block that was disturbed; 1 takes what comes
+    tries: int = 3  # most times that a disturbed block is timed; 1: the first block counts in any case
     seed: int = 0
 
     def seconds(self, contestants: int) -> float:
-        """What the timing of one job takes at least, without setting up."""
+        """The least seconds for timing one job, without setting up."""
         return self.rounds * contestants * (1.5 * self.block_s + REST_S)
 
 
@@ -139,8 +141,9 @@ class Field:
         return self.folder / f"{name}.npy"
 
     def _compare(self, cells: Mapping[str, Cell]) -> None:
-        """Notes how far every output is from the reference's, or from torch's where there is none; who is too
-        far is refused. Where torch does not take part, onnxruntime's answer is the one that counts."""
+        """Records how far every output is from the reference's, or from torch's if there is no reference. A
+        contestant that is too far away is refused. If torch does not take part, outputs are compared with
+        onnxruntime's."""
         judges: tuple[str, ...] = ("torch",)
         if REFERENCE in cells:
             judges = (REFERENCE,)
@@ -161,7 +164,7 @@ class Field:
                     cell["refused"] = f"differs from {judge} by {error:.1e} of the largest element"
 
     def _time(self, name: str) -> dict[str, Any]:
-        """One block; the least disturbed of a few."""
+        """Times one block. Of several tries, the least disturbed counts."""
         best: dict[str, Any] | None = None
         for _ in range(self.timing.tries):
             time.sleep(REST_S)
@@ -198,7 +201,7 @@ def child_of(spec: Spec) -> Child:
 
 
 def ask(child: Child, what: Mapping[str, Any], timeout_s: float) -> Cell:
-    """The child's answer; {"failed": why} when it does not give one."""
+    """The child's answer; {"failed": why} if it gives none."""
     try:
         reply = child.request(json.dumps(what), timeout_s)
     except MeasureError as error:
@@ -213,13 +216,13 @@ def ask(child: Child, what: Mapping[str, Any], timeout_s: float) -> Cell:
 
 
 def why_not(cell: Cell) -> str:
-    """Why a cell has no time; "" when it has or will have one."""
+    """The reason why a cell has no time; "" if it has or will have one."""
     return next((str(cell[k]) for k in ("failed", "refused", "skip") if k in cell), "")
 
 
 def distance(array: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
-    """Largest difference, as a share of the reference's largest element; infinite where shapes differ or
-    something is not a number."""
+    """The largest difference, as a share of the reference's largest element. It is infinite if shapes differ
+    or an element is not a number."""
     if array.shape != reference.shape or not np.isfinite(array).all():
         return float("inf")
     largest = float(np.abs(reference).max()) if reference.size else 0.0
@@ -228,7 +231,7 @@ def distance(array: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> fl
 
 
 def summary(blocks: Sequence[Mapping[str, Any]]) -> Cell:
-    """Of the blocks of one process: seconds of one run."""
+    """The seconds of one run, from the blocks of one process."""
     medians = [median(b["seconds"]) for b in blocks]
     everything = [s for b in blocks for s in b["seconds"]]
     return {
@@ -242,8 +245,8 @@ def summary(blocks: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def busy_seconds() -> float:
-    """Seconds that the cores on which we may run were busy since the machine started, time stolen from them
-    included."""
+    """How many seconds the cores that this process may use were busy since the machine started. This includes
+    time that a hypervisor took from them."""
     every = psutil.cpu_times(percpu=True)
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
     return sum(
@@ -253,7 +256,8 @@ def busy_seconds() -> float:
 
 
 def wait_until_idle(limit_s: float) -> bool:
-    """Wait until nothing runs on our cores, at most `limit_s` seconds; whether it came so far."""
+    """Waits until the cores of this process are idle, at most `limit_s` seconds. Returns whether they became
+    idle."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         before = busy_seconds()

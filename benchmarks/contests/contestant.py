@@ -1,10 +1,11 @@
-"""A contestant's process: sets up one job at a time, runs it when told, says how long it took.
+"""A contestant's process: it sets up one job at a time, runs the job on request, and returns its times.
 
     {"do": "setup", "suite": "operators", "job": "GMM.s0.b1", "output": "y.npy"}  ─▶ {"setup_s": 0.3, …}
     {"do": "time", "seconds": 0.1}                                  ─▶ {"seconds": […], "cpu_s": 0.2, …}
     {"do": "tune", "suite": …, "job": …, "trials": 64, "seed": 0}   ─▶ {"trials": 64, …}
 
-A failure is an answer: {"failed": why}; what does not apply is {"skip": why}. `-m contests.contestant SPEC`.
+A failure is an answer, too: {"failed": why}. A job that does not apply is {"skip": why}. The command is `-m
+contests.contestant SPEC`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from peers import KINDS, PACKAGES, Skip, Spec
 
 from autotensor.runtime.workers.child_serving import serve
 
-SAMPLE_S = 1e-4  # least length of a sample: the clock and the loop must not count
+SAMPLE_S = 1e-4  # least length of a sample, so that the clock and the loop hardly count
 MOST_WARM_S = 0.15
 LEAST_SAMPLES = 3
-LONG_S = 2.0  # a run of this length is its own sample, and two of them are a block
+LONG_S = 2.0  # a run of at least this length is a sample alone, and two such samples are a block
 
 
 def job_of(suite: str, name: str) -> Any:
-    """The job: an operator, a network, or a network that is compiled where it runs."""
+    """The job: an operator, a network, or a network that is compiled in the contestant's process."""
     if suite == "operators":
         from jobs.operator_job import OperatorJob
 
@@ -64,7 +65,7 @@ def job_of(suite: str, name: str) -> Any:
 
 
 def block(run: Callable[[], object], seconds: float) -> list[float]:
-    """Seconds of one run: samples for about `seconds`, after warming up caches and clocks again."""
+    """Samples of the seconds of one run, for about `seconds`, after caches and clock rates are warm again."""
     clock = time.perf_counter
     one, warm_end = _once(run), clock() + min(MOST_WARM_S, seconds / 2)
     while clock() < warm_end and one < LONG_S:
@@ -91,7 +92,7 @@ def _once(run: Callable[[], object]) -> float:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had resident, since `forget_peak` where the system has that."""
+    """The most memory that this process had resident, since `forget_peak` if the system supports that."""
     try:
         status = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -101,13 +102,14 @@ def peak_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """The peak is what is resident now (Linux; elsewhere it stays that of the process's life)."""
+    """Resets the peak to the memory that is resident now. This works on Linux only; elsewhere the peak is
+    that of the process's life."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 class Answering:
-    """The state of the process: what was set up since it was cleared, by contestant."""
+    """The state of the process: the jobs set up since the last clearing, by contestant."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -137,9 +139,9 @@ class Answering:
         ready, peak = time.perf_counter(), peak_bytes()
         del found
         gc.collect()
-        forget_peak()  # what comes is memory for running
+        forget_peak()  # from here on, memory is for running
         version = ""
-        with suppress(metadata.PackageNotFoundError):  # a source tree that is not installed
+        with suppress(metadata.PackageNotFoundError):  # raised for a source tree that is not installed
             version = metadata.version(PACKAGES.get(self.spec.kind, self.spec.kind))
         return {
             "setup_s": ready - prepared,
@@ -163,7 +165,7 @@ class Answering:
     def do_tune(
         self, suite: str, job: str, trials: int, seed: int, limit_s: float | None = None
     ) -> dict[str, Any]:
-        more = {} if limit_s is None else {"limit_s": limit_s}  # networks only
+        more = {} if limit_s is None else {"limit_s": limit_s}  # only networks have a limit
         found: dict[str, Any] = job_of(suite, job).tune(self.spec, trials, seed, **more)
         return {**found, "tune_bytes": peak_bytes()}
 

@@ -1,10 +1,10 @@
-"""How near to the peak of their dot instruction products and convolutions of bytes and bfloat16 come.
+"""How near products and convolutions of bytes and bfloat16 come to the peak of their dot instruction.
 
 python benchmarks/contests/dot_products.py [--layers 40] [--trials 0]
 
-Layers are drawn from the products and the 1x1 and 3x3 convolutions of common networks. Each is written in te,
-scheduled by the rules (or found by a search of so many trials) and timed in turns with the instruction's peak
-and with the same layer in float32. A layer that the schedule computes without a dot is measured against the
+Layers are drawn from the products and the 1x1 and 3x3 convolutions of common networks. Each is written in te
+and scheduled by the rules, or by a search with --trials. It is timed in turns with the instruction's peak and
+with the same layer in float32. If the schedule computes a layer without a dot, the layer is compared with the
 peak of FMAs.
 """
 
@@ -43,7 +43,7 @@ CONVOLUTIONS = (  # pixels along a side, channels in and out, window, stride
     *((7, 2048, 512, 1, 1), (7, 512, 2048, 1, 1), (28, 512, 1024, 1, 2), (7, 320, 1280, 1, 1)),
     *((14, 384, 64, 1, 1), (14, 96, 576, 1, 1), (28, 32, 192, 1, 1), (14, 160, 960, 1, 1)),
 )
-TYPES = {  # of operands, and of sums
+TYPES = {  # types of the operands, and of the sums
     "u8s8": ("uint8", "int8", "int32"),
     "s8s8": ("int8", "int8", "int32"),
     "bf16": ("bfloat16", "bfloat16", "float32"),
@@ -114,7 +114,7 @@ def built(layer: Layer, kind: str, threads: int, trials: int) -> Built:
 
 
 def rates(b: Built, threads: int, rounds: int) -> tuple[float, float]:
-    """Operations a second of the kernel and at peak, timed in turns."""
+    """Operations per second of the kernel, and of the peak, timed in turns."""
     f, data, operations, name = b
     dot = known_dots().get(name) if name else None
     mine, peaks = [], []

@@ -1,6 +1,7 @@
-"""What found.json says, as Markdown: shares of the best known after so many trials, trials to get near it.
+"""The results of found.json as Markdown: shares of the best known speed after n trials, and trials to get
+near it.
 
-A winner's cell may say `skip: as 8`: it is the winner of eight trials, whose time counts for it.
+A winner's cell may say `skip: as 8`: it is the same as the winner of eight trials, and has the same time.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from contests.published_table import FILE, Table, typical
 from contests.report import figure
 from contests.results import Results
 
-TVM = "tvm-"  # and the seed
-GOALS = {0: (0.88, 0.70), 8: (0.96, 0.88)}  # share of the best known: median, 10th percentile
+TVM = "tvm-"  # names of contestants: this, and the seed
+# trials → goals for the share of the best known speed: median, 10th percentile
+GOALS = {0: (0.88, 0.70), 8: (0.96, 0.88)}
 NEAR = 0.05
-NEAR_GOAL = (16, 40)  # trials: median, 90th percentile
-EQUAL = 0.02  # as fast as: processes of one program differ by more
+NEAR_GOAL = (16, 40)  # goals for the number of trials: median, 90th percentile
+EQUAL = 0.02  # relative difference that counts as equally fast: processes of one program differ by more
 REPLAYED = "search_ablations.json"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One task."""
+    """The results of one task."""
 
     name: str
     family: str
-    ours: dict[int, float]  # seconds of the winner after so many trials
+    ours: dict[int, float]  # number of trials → seconds of the winner
     others: dict[str, float]
-    elapsed_s: dict[int, float]  # of the search that led to each winner
+    elapsed_s: dict[int, float]  # number of trials → seconds of the search until then
 
     @property
     def best_s(self) -> float:
@@ -45,22 +47,23 @@ class Line:
 
     @property
     def best(self) -> str:
-        """Who is fastest; ours on a tie."""
+        """The name of the fastest; "ours" on a tie."""
         everybody = {"ours": min(self.ours.values()), **self.others}
         return min(everybody, key=lambda k: everybody[k])
 
     def share(self, trials: int) -> float:
-        """Of the best known speed."""
+        """The winner's speed after so many trials, as a share of the best known speed."""
         return self.best_s / self.ours[trials]
 
     def reached(self, goal_s: float) -> tuple[int, float] | None:
-        """Trials asked for and seconds of searching until so fast; (0, 0): the first guess. None: never."""
+        """The number of trials and the seconds of searching until a winner takes at most `goal_s`. (0, 0):
+        the first guess does; None: no winner does."""
         trials = min((n for n, s in self.ours.items() if s <= goal_s), default=None)
         return None if trials is None else (trials, self.elapsed_s[trials])
 
     @property
     def near(self) -> float:
-        """Trials to within 5 % of the best known; infinite if never."""
+        """Trials until a winner is within 5 % of the best known; infinite if none is."""
         found = self.reached(self.best_s * (1.0 + NEAR))
         return math.inf if found is None else float(found[0])
 
@@ -82,7 +85,7 @@ def _line(name: str, row: Mapping[str, Any]) -> Line | None:
             if seconds is not None:
                 ours[trials] = seconds
     others = {c: s for c in names if not c.startswith(FILE) and (s := typical(row, c)) is not None}
-    if row.get("cpu", "native") != "native":  # theirs is for this processor
+    if row.get("cpu", "native") != "native":  # the others' code is for this processor
         others = {}
     curve = row["search"]["curve"]
     if 0 not in ours or not curve:
@@ -92,7 +95,7 @@ def _line(name: str, row: Mapping[str, Any]) -> Line | None:
 
 
 def _as(row: Mapping[str, Any], column: str) -> int | None:
-    """The trials after which this winner was found already, if it is not new."""
+    """The smaller number of trials that has the same winner; None if this winner is new."""
     skips = [u["cells"].get(column, {}).get("skip", "") for u in row["units"]]
     return next((int(s.removeprefix("as ")) for s in skips if s.startswith("as ")), None)
 
@@ -171,7 +174,7 @@ def _tasks(found: Sequence[Line]) -> Iterable[str]:
 
 
 def _tvm(found: Sequence[Line], results: Results) -> Iterable[str]:
-    """How many trials and seconds we take to be as fast as MetaSchedule in the end."""
+    """How many trials and seconds autotensor takes to be as fast as MetaSchedule's final winner."""
     against = [(x, results.rows[x.name].get("metaschedule", {})) for x in found]
     against = [(x, runs) for x, runs in against if any(p.startswith(TVM) for p in x.others)]
     if not against:
@@ -212,7 +215,7 @@ def _tvm(found: Sequence[Line], results: Results) -> Iterable[str]:
 
 
 def _replayed(path: Path) -> Iterable[str]:
-    """The same question of many seeds, on the spaces that were measured whole."""
+    """The same figures for many seeds, on the spaces in which every candidate was measured."""
     if not path.exists():
         return
     runs = [Run(**r) for r in json.loads(path.read_text())["runs"].values() if r["policy"] == "full"]

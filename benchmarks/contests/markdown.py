@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def paragraphs(*texts: str) -> Iterator[str]:
-    """Headings or running text, an empty line behind each."""
+    """Headings or paragraphs, each followed by an empty line."""
     for text in texts:
         yield text
         yield ""
 
 
 def grid(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A table, an empty line behind it.
+    """A table, followed by an empty line.
 
     >>> list(grid(("", "ms"), [("default", 12), ("tuned", 9)]))
     ['| | ms |', '|---|---|', '| default | 12 |', '| tuned | 9 |', '']

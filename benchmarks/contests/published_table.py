@@ -1,6 +1,6 @@
-"""The table that results come to: rows that may be published, ours and peers, how they compare.
+"""The table of results: rows that may be published, autotensor's contestants and peers, and their ratios.
 
-A row in which an answer of ours differs from torch's is withheld.
+A row in which a result of autotensor differs from torch's is withheld.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from contests.ratios import Ratio, ratio
 from contests.results import Results, times
 
 MINE = ("default", "default-fast", "tuned", "tuned-fast", "backend", "backend-tuned")
-FILE = "file:"  # a compiled file of ours, by the name it was given
-NOISY = 0.15  # spread between blocks and processes from which a figure is marked with ~
+FILE = "file:"  # prefix of a contestant that is a compiled file of autotensor
+NOISY = 0.15  # figures with more spread than this between blocks or processes are marked with ~
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a report is made of."""
+    """The content of a report."""
 
-    rows: Mapping[str, Row]  # those that may be published
+    rows: Mapping[str, Row]  # the rows that may be published
     withheld: Mapping[str, str]  # row ─▶ why
-    untuned: Mapping[str, str]  # "row contestant" ─▶ why tuning failed; what was known before was used
+    untuned: Mapping[str, str]  # "row contestant" ─▶ why tuning failed; the schedules known before were used
     mine: tuple[str, ...]
     peers: tuple[str, ...]
 
@@ -47,7 +47,8 @@ def is_mine(contestant: str) -> bool:
 
 
 def _wrong(row: Row, mine: Iterable[str]) -> str:
-    """Why the row may not be published: what an answer of ours did wrong; "" if all are right."""
+    """Why the row may not be published: what is wrong with a result of autotensor; "" if all results are
+    right."""
     for unit in row["units"]:
         for name in mine:
             if reason := unit["cells"].get(name, {}).get("refused"):
@@ -56,18 +57,19 @@ def _wrong(row: Row, mine: Iterable[str]) -> str:
 
 
 def effective(row: Row, name: str) -> str:
-    """The contestant whose times count for this one: fast numerics that change nothing are strict ones."""
+    """The contestant whose times count for this one. If fast numerics change nothing, it is the strict
+    contestant."""
     skipped = any("skip" in u["cells"].get(name, {}) for u in row["units"])
     return name.removesuffix("-fast") if name.endswith("-fast") and skipped else name
 
 
 def seconds(row: Row, name: str, which: str = "median") -> list[float]:
-    """The contestant's time in every unit where it has one."""
+    """The contestant's times, from all units in which it has one."""
     return [t for t in times(row, effective(row, name), which) if t is not None]
 
 
 def typical(row: Row, name: str, which: str = "median") -> float | None:
-    """The contestant's time: the median process's median, or the least of all."""
+    """The contestant's time: the median over processes of their medians, or the least of all."""
     found = seconds(row, name, which)
     if not found:
         return None
@@ -75,7 +77,7 @@ def typical(row: Row, name: str, which: str = "median") -> float | None:
 
 
 def noisy(row: Row, name: str) -> bool:
-    """Whether blocks or processes disagree."""
+    """Whether the times of blocks differ by more than NOISY."""
     name = effective(row, name)
     cells = [u["cells"][name] for u in row["units"] if "rounds" in u["cells"].get(name, {})]
     blocks = [b for c in cells for b in c["rounds"]]

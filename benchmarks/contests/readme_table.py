@@ -1,9 +1,9 @@
-"""README's table of whole models, of every processor that was measured: the least favourable first.
+"""README's table of whole models for every measured processor, the least favourable first.
 
     python benchmarks/contests/readme_table.py benchmarks/results/runtimes-*.json
 
-A file is what `models.py --runtimes` wrote on one processor. Per model: our times, untuned and tuned, the
-fastest of all peers and the next, and how many took the model.
+Each file was written by `models.py --runtimes` on one processor. For each model, the table has autotensor's
+times, untuned and tuned, the fastest two peers, and how many peers could run the model.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ NAMES = {
 
 
 def ours(row: Row) -> dict[str, float]:
-    """Seconds of our contestants, untuned and tuned; fast numerics where they change a schedule."""
+    """The seconds of autotensor, untuned and tuned; with fast numerics if these change a schedule."""
     known = {"untuned": typical(row, "default-fast"), "tuned": typical(row, "tuned-fast")}
     return {name: t for name, t in known.items() if t is not None}
 
 
 def ranking(row: Row, peers: Sequence[str]) -> list[tuple[float, str]]:
-    """The peers that took the model, the fastest first."""
+    """The peers that could run the model, the fastest first."""
     return sorted((t, p) for p in peers if (t := typical(row, p)) is not None)
 
 
 def lead(row: Row, peers: Sequence[str]) -> float:
-    """How many times as fast as the best peer we are: tuned, where that was measured."""
+    """How many times as fast as the best peer autotensor is; tuned if that was measured."""
     mine = ours(row)
     return ranking(row, peers)[0][0] / mine.get("tuned", mine["untuned"])
 
 
 def section(results: Results) -> Iterable[str]:
-    """One processor's lines."""
+    """The lines of one processor."""
     table = Table.of(results)
     m = results.data["machine"]
     leads = [lead(row, table.peers) for row in table.rows.values()]
@@ -63,7 +63,7 @@ def section(results: Results) -> Iterable[str]:
 
 
 def page(paths: Sequence[Path]) -> str:
-    """All processors, the one with our smallest lead first."""
+    """All processors, the one with autotensor's smallest lead first."""
     read = [Results.read(path) for path in paths]
 
     def mean(results: Results) -> float:

@@ -1,7 +1,7 @@
-"""Results as a Markdown table: medians, minima, and how many times as fast as each peer ours is.
+"""Results as a Markdown table: medians, minima, and how many times as fast as each peer autotensor is.
 
-What is not sure is not claimed: a row counts as won or lost only where the 95 % bound of the ratio says so,
-and a row in which an answer of ours differs from torch's is withheld.
+A row counts as won or lost only if the 95 % bound of the ratio says so. A row in which a result of autotensor
+differs from torch's is withheld.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contests.results import Results
 
 
 def write(results: Results, scale: float, unit: str) -> None:
-    """The Markdown file beside the JSON, and pictures where matplotlib is installed."""
+    """Writes the Markdown file next to the JSON file, and pictures if matplotlib is installed."""
     table = Table.of(results)
     drawn = table_pictures.draw(results, table, results.path.with_suffix(""))
     text = "\n".join(_page(results, table, scale, unit, drawn))
@@ -62,7 +62,7 @@ def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequen
 
 
 def _summary(table: Table) -> Iterable[str]:
-    """Ours in rows, peers in columns."""
+    """A table with autotensor's contestants in rows and peers in columns."""
     if not table.rows or not table.mine or not table.peers:
         return
     yield from paragraphs("## How many times as fast as the peer (geometric mean; rows won – even – lost)")
@@ -91,7 +91,8 @@ def _against(pairs: Sequence[tuple[Row, str]], mine: str) -> str:
 
 
 def _contestants(table: Table) -> Iterable[str]:
-    """Of every contestant: its version, how far its answers are from torch's, and how many cores it used."""
+    """For every contestant, its version, the distance of its results from torch's, and how many cores it
+    used."""
     yield from paragraphs("## Contestants")
     lines = []
     for name in (*table.mine, *table.peers):
@@ -176,7 +177,7 @@ def _rate(table: Table, row: Row, flops: float, ceilings: Mapping[str, float]) -
 
 
 def notes(table: Table) -> Iterable[str]:
-    """What failed, was refused or withheld, and why; each once."""
+    """The contestants that failed or were refused and the withheld rows, with reasons, each once."""
     notes = dict.fromkeys(
         f"{n}, {c}: {why}"
         for n, row in table.rows.items()
@@ -193,7 +194,7 @@ def notes(table: Table) -> Iterable[str]:
 
 
 def figure(value: float) -> str:
-    """Three digits, no more.
+    """The number as text, with about three significant digits.
 
     >>> figure(12345.6), figure(12.345), figure(0.12345)
     ('12346', '12.3', '0.123')
@@ -216,7 +217,7 @@ def _days(results: Results) -> str:
 
 
 def add_ceilings(results: Results, threads: int) -> None:
-    """Measures the machine for the roofline. A ceiling is the best of all runs that wrote this file."""
+    """Measures the machine for the roofline. A ceiling is the best value of all runs that wrote this file."""
     known, found = results.data.get("ceilings", {}), ceilings(threads)
     results.data["ceilings"] = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
     results.write()
@@ -230,7 +231,8 @@ def ceilings(threads: int) -> dict[str, float]:
     rates = {n: value for n, (value, _) in measure(host().with_threads(threads)).items()}
 
     def of(name: str, shared: bool = False) -> float | None:
-        """The team's rate; that of one core, times the threads unless they share it, if there is none."""
+        """The measured rate of the team. If there is none, the rate of one core, times the number of threads
+        unless they share it."""
         for known in (f"{name}.t{threads}", f"{name}.all"):
             if known in rates:
                 return rates[known]

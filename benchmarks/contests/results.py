@@ -1,9 +1,10 @@
-"""The JSON behind a table: rows, each measured in several sets of processes; kept after every unit.
+"""The JSON file of a table: rows, each measured in several sets of processes. The file is written after every
+unit.
 
     {"machine": {…}, "threads": 2, "rows": {"GMM.s0.b1": {"flops": …, "units": [{contestant: cell}, …]}}}
 
-A unit is one row in one set of processes, all contestants in turns. What a run finds in its file it does not
-measure again, so that a table can be made in several evenings; figures of two machines never meet in one.
+A unit is one row in one set of processes, with all contestants in turns. A run does not measure units again
+that are in its file. So a table can be made in several evenings. A file never holds figures of two machines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PEERS = ("torch", "onnxruntime", "openvino", "numpy", "jax", "numba", "opt_einsu
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on; no names of hosts or paths."""
+    """The machine on which the figures are measured, without names of hosts or paths."""
     m = host_machine()
     versions = {k: v for k, v in environment_versions().items() if k != "system"}
     for package in PEERS:
@@ -37,7 +38,7 @@ def machine() -> dict[str, Any]:
 
 @cache
 def source_hash() -> str:
-    """Short hash of our source: rows of one table should be of one version."""
+    """A short hash of autotensor's source. All rows of a table should have the same version."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in ("autotensor", "schedules"):
         for path in sorted((root / package).rglob("*.py")):
@@ -47,14 +48,15 @@ def source_hash() -> str:
 
 @dataclass
 class Results:
-    """The file's content, and writing it."""
+    """The content of the file, which this class reads and writes."""
 
     path: Path
     data: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def open(path: Path, threads: int, title: str, *, fresh: bool = False) -> Results:
-        """The file's results, or none yet. Raises ValueError for those of another machine or thread count."""
+        """The file's results, or empty results. Raises ValueError for results of another machine or thread
+        count."""
         empty = {"title": title, "machine": machine(), "threads": threads, "tuning": {}, "rows": {}}
         if fresh or not path.exists():
             return Results(path, empty)
@@ -68,7 +70,7 @@ class Results:
 
     @staticmethod
     def read(path: Path) -> Results:
-        """The file's results as they are, of whatever machine, for a report."""
+        """The file's results for a report, from any machine."""
         return Results(path, json.loads(path.read_text()))
 
     @property
@@ -77,7 +79,7 @@ class Results:
         return found
 
     def has(self, row: str, unit: int, contestants: Sequence[str], *, whole: bool = False) -> bool:
-        """Whether the unit is there, with all of these contestants; `whole`: and none of them failed."""
+        """Whether the file has the unit with all of these contestants. `whole`: and no contestant failed."""
         units = self.rows.get(row, {}).get("units", [])
         if unit >= len(units):
             return False
@@ -86,7 +88,7 @@ class Results:
         return set(contestants) <= set(cells) and not (whole and failed)
 
     def put(self, row: str, unit: int, facts: Mapping[str, Any], cells: Mapping[str, Any]) -> None:
-        """Keeps a unit, in place of an older one of that number, and writes the file."""
+        """Adds a unit, or replaces the unit with that number, and writes the file."""
         entry = self.rows.setdefault(row, {"units": []})
         entry.update(facts)
         made = {"when": time.strftime("%F %T"), "source": source_hash(), "cells": dict(cells)}
@@ -94,14 +96,14 @@ class Results:
         self.write()
 
     def write(self) -> None:
-        """Replaces the file at once: who reads it never sees half of it."""
+        """Replaces the file in one step, so that readers never see an incomplete file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         scratch.write_text(json.dumps(self.data, indent=1) + "\n")
         os.replace(scratch, self.path)
 
     def sources(self) -> set[str]:
-        """Versions of our source among the units."""
+        """The versions of autotensor's source among the units."""
         return {u["source"] for row in self.rows.values() for u in row["units"]}
 
 

@@ -1,11 +1,11 @@
-"""What scaling.py found: a table for each cost, and how it grew from the first rung of the ladder.
+"""The results of scaling.py: a table for each cost, with its growth from the first rung of the ladder.
 
     | | GFLOP | default | torch |
     | resnet18@b1 | 3.6 | 35.1 | 52.0 |
     | resnet18@b8 | 29.0 | 270 (x0.96) | 430 (x1.03) |         8 times the work in 7.7 times the time
 
-Time is compared per operation, so x1 is growth as the work; the other costs are compared as they are, so x1
-is no growth at all.
+Time is compared per operation, so x1 means that it grows like the work. Other costs are compared directly, so
+x1 means no growth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cost:
     title: str
     about: str
     of: Callable[[Results, str, str], float | None]
-    per_work: bool = False  # growth is of the cost of one operation
+    per_work: bool = False  # whether growth is that of the cost of one operation
 
 
 def latency_ms(results: Results, name: str, contestant: str, which: str = "median") -> float | None:
@@ -43,7 +43,7 @@ def latency_ms(results: Results, name: str, contestant: str, which: str = "media
 
 
 def of_cells(key: str, unit: float) -> Callable[[Results, str, str], float | None]:
-    """The median over processes of something that stands in every cell, where it has a time as well."""
+    """The median over processes of a value in the cells. Only cells with a time count."""
 
     def value(results: Results, name: str, contestant: str) -> float | None:
         row = results.rows[name]
@@ -54,7 +54,7 @@ def of_cells(key: str, unit: float) -> Callable[[Results, str, str], float | Non
 
 
 def tuning_s(results: Results, name: str, contestant: str) -> float | None:
-    """Seconds of tuning, where all trials were measured and none taken from the log."""
+    """The seconds of tuning, if all trials were measured and none came from the log."""
     done = results.data["tuning"].get(f"{name} {contestant}", {})
     return done["elapsed_s"] if done.get("trials") and not done["reused"] else None
 
@@ -80,8 +80,8 @@ DRAWN = (COSTS[0], *COSTS[2:5])
 
 
 def growth(cost: Cost, results: Results, name: str, first: str, contestant: str) -> float | None:
-    """The cost of a row against that of the first; per operation where the cost says so. None when one of
-    them is not known."""
+    """The cost of a row divided by that of the first row; per operation if `per_work`. None if one of them is
+    unknown."""
     if not {name, first} <= set(results.rows):
         return None
     now, before = (cost.of(results, n, contestant) for n in (name, first))
@@ -95,7 +95,7 @@ def growth(cost: Cost, results: Results, name: str, first: str, contestant: str)
 
 
 def write(found: Sequence[Results], ladders: Ladders, path: Path) -> None:
-    """The Markdown file, and the picture where matplotlib is installed."""
+    """Writes the Markdown file, and the picture if matplotlib is installed."""
     drawn = draw(found, ladders, path.with_suffix(".png"))
     path.write_text("\n".join(page(found, ladders, drawn)) + "\n")
     print(f"Wrote {path}" + (f", {path.with_suffix('.png')}" if drawn else ""))
@@ -127,7 +127,7 @@ def team(results: Results) -> str:
 
 
 def table(cost: Cost, results: Results, ladders: Ladders) -> Iterable[str]:
-    """One cost of all contestants that have it; nothing when none has."""
+    """The table of one cost, for all contestants that have it; nothing if none has."""
     shown = Table.of(results)
     rows = [(n, ladder[0]) for ladder in ladders for n in ladder if n in shown.rows]
     columns = [
@@ -155,8 +155,8 @@ def _cell(cost: Cost, results: Results, name: str, first: str, contestant: str) 
 
 
 def draw(found: Sequence[Results], ladders: Ladders, path: Path) -> bool:
-    """A row of panels for each cost, a column for each ladder: growth over work, a line a contestant, dashed
-    for the first file's number of threads. Whether there is a picture."""
+    """Draws a row of panels for each cost and a column for each ladder: growth over work, with one line for
+    each contestant, dashed for the first file's number of threads. Returns whether there is a picture."""
     try:
         import matplotlib
     except ImportError:

@@ -1,6 +1,7 @@
-"""Making a table: tune what is to be tuned, then measure every row in several sets of processes, and write.
+"""Makes a table: tunes the rows if requested, then measures every row in several sets of processes, and
+writes the results.
 
-set 0: row, row, row …    set 1: row, row, row …    so that a run that is cut short has every row once
+set 0: row, row, row …    set 1: row, row, row …    so a run that is stopped early has every row once
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from contests.contest import Contestant, Field, Timing, ask, child_of, why_not
 from contests.published_table import Table
 from contests.results import Results
 
-# Seconds that setting up takes, roughly, before anything was measured: (operators, models)
+# Rough seconds of setting up, used before anything was measured: (operators, models)
 SETUP_S = {
     "ours": (1.5, 15.0), "backend": (5.0, 20.0), "torch": (0.3, 3.0),
     "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
@@ -36,17 +37,17 @@ SETUP_S = {
     "halide-li2018": (2.0, 0.0),
     "mnn": (1.0, 8.0), "litert": (5.0, 15.0), "executorch": (5.0, 25.0),
 }  # fmt: skip
-TRIAL_S = 0.25  # of tuning
-TUNING_SETUP_S = 15.0  # of a row that is tuned by the clock: its graph, before the clock starts
-START_S = 2.5  # of a process
-# what a library of this environment is imported as, where it has another name
+TRIAL_S = 0.25  # seconds of one trial of tuning
+TUNING_SETUP_S = 15.0  # for a row with a time limit: seconds for its graph, before the limit starts
+START_S = 2.5  # seconds to start a process
+# contestant → the module that it imports, if that has another name
 MODULES = {"inductor": "torch", "backend": "torch", "ours": "autotensor"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job of the table; `facts` is asked when it was measured, `prepare` called once before it is: it gives
-    the reason why the row cannot be measured now, or ""."""
+    """A job of the table. `prepare` is called once before the measurement and returns the reason why the row
+    cannot be measured now, or "". `facts` is called after the measurement."""
 
     name: str
     facts: Callable[[], Mapping[str, Any]]
@@ -55,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What every row is given first: so many trials, or so many seconds, whatever is found in them."""
+    """The tuning of every row before it is measured: a number of trials, or of seconds."""
 
     trials: int = 0
     limit_s: float | None = None
@@ -65,12 +66,12 @@ class Tuning:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What its process is asked for."""
+        """The request to the process that tunes."""
         return {"trials": self.trials} if self.limit_s is None else {"trials": 0, "limit_s": self.limit_s}
 
     @property
     def seconds(self) -> float:
-        """About what it takes at most."""
+        """About the most seconds that it takes."""
         return self.trials * TRIAL_S if self.limit_s is None else self.limit_s + TUNING_SETUP_S
 
     @property
@@ -78,7 +79,7 @@ class Tuning:
         return 300.0 + (5.0 * self.trials if self.limit_s is None else 1.5 * self.limit_s)
 
     def is_done(self, known: Mapping[str, Any]) -> bool:
-        """Whether a row of which this is kept was given as much."""
+        """Whether a row with these recorded facts already had this much tuning."""
         if self.limit_s is None:
             return "skip" in known or known.get("asked", 0) >= self.trials
         return "skip" in known or known.get("asked_s", 0.0) >= self.limit_s
@@ -86,33 +87,34 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be made."""
+    """The table to make."""
 
     suite: str  # "operators", "models", "scaling" or "search"
     rows: Sequence[Row]
     contestants: Sequence[Contestant]
     timing: Timing
     processes: int
-    retry: bool = False  # measure units again in which somebody failed
-    apart: bool = False  # every row in processes of its own: what they hold and keep is this row's
+    retry: bool = False  # measure units again in which a contestant failed
+    # whether every row has its own processes, so that their memory and caches belong to this row
+    apart: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.contestants)
 
     def unit_seconds(self) -> float:
-        """A guess at one row in one set of processes."""
+        """A guess of the seconds for one row in one set of processes."""
         column = self.suite not in ("operators", "search")
         setup = sum(SETUP_S[c.spec.kind][column] for c in self.contestants)
         return setup + self.timing.seconds(len(self.contestants))
 
 
-FILES = ("onnxruntime", "openvino")  # who lives in the same environment as torch
+FILES = ("onnxruntime", "openvino")  # libraries in the same environment as torch
 
 
 def peers(threads: int, cache: str, *, numpy: bool = False, runtimes: bool = False) -> list[Contestant]:
-    """Everybody but us; `runtimes`: those too that live in environments of their own. torch must be
-    there: its output is what all others are compared with."""
+    """All contestants except autotensor's; `runtimes`: also the libraries that have their own environments.
+    torch must be installed, because all outputs are compared with its output."""
     compiled = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "inductor")}
     found = [Contestant("torch", Spec("torch", threads))]
     found.append(Contestant("torch-cl", Spec("torch", threads, channels_last=True)))
@@ -126,7 +128,7 @@ def peers(threads: int, cache: str, *, numpy: bool = False, runtimes: bool = Fal
 
 
 def backend(threads: int, log: str, tuned: bool) -> list[Contestant]:
-    """autotensor behind torch.compile, as a user has it: default numerics, untuned and with the log."""
+    """autotensor as the backend of torch.compile, with default numerics: untuned, and with the log."""
     found = [Contestant("backend", Spec("backend", threads, numerics="fast"), mine=True)]
     if tuned:
         spec = Spec("backend", threads, numerics="fast", log=log)
@@ -149,7 +151,8 @@ def ours(threads: int, log: str, tuned: bool) -> list[Contestant]:
 
 
 def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
-    """Those whose package is here; says who is missing. Raises SystemExit without torch."""
+    """The contestants whose package is installed. Prints the missing ones. Raises SystemExit without
+    torch."""
     kept, asked = [], dict[str, str]()
     for c in contestants:
         kind = c.spec.kind
@@ -165,7 +168,7 @@ def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
 
 
 def why_missing(kind: str) -> str:
-    """Why a library cannot take part: "" if it can."""
+    """The reason why a library cannot take part; "" if it can."""
     package, python = PACKAGES.get(kind, kind), python_of(kind)
     if not Path(python).exists():
         return f"python benchmarks/peers/environments.py installs {package}."
@@ -177,7 +180,7 @@ def why_missing(kind: str) -> str:
 
 
 def tune_all(plan: Plan, results: Results, tuning: Tuning, seed: int, deadline: float | None) -> None:
-    """Every row for every tuned contestant, each in a process of its own; notes what happened."""
+    """Tunes every row for every tuned contestant, each in its own process, and records the outcome."""
     for c in (c for c in plan.contestants if c.spec.log):
         for row in plan.rows:
             key = f"{row.name} {c.name}"
@@ -207,7 +210,7 @@ def _tuned(answer: Mapping[str, Any]) -> str:
 
 
 def measure_all(plan: Plan, results: Results, deadline: float | None) -> bool:
-    """Every unit that is not in the file yet; whether all are there in the end."""
+    """Measures every unit that the file lacks. Returns whether the file has all units in the end."""
     todo = units_left(plan, results)
     guess, left, prepared = plan.unit_seconds(), len(todo), dict[str, str]()
     for n, rows in sets(plan, todo):
@@ -237,7 +240,7 @@ def measure_all(plan: Plan, results: Results, deadline: float | None) -> bool:
 
 
 def sets(plan: Plan, units: Sequence[tuple[int, Row]]) -> list[tuple[int, list[Row]]]:
-    """The units by set of processes: the number of the set and its rows."""
+    """The units by set of processes: the index of the set, and its rows."""
     if plan.apart:
         return [(n, [row]) for n, row in units]
     return [(n, [row for _, row in mine]) for n, mine in groupby(units, key=lambda unit: unit[0])]
@@ -298,7 +301,8 @@ def arguments(parser: argparse.ArgumentParser, json: str, log: str, rounds: int,
 
 
 def chosen(contestants: Sequence[Contestant], text: str) -> list[Contestant]:
-    """Those that --contestants names, and torch. Raises SystemExit for a name that there is not."""
+    """The contestants that --contestants names, and torch. Raises SystemExit for a name that does not
+    exist."""
     names = [n for n in text.split(",") if n]
     if wrong := [n for n in names if n not in {c.name for c in contestants}]:
         known = ", ".join(c.name for c in contestants)
@@ -315,8 +319,8 @@ def make(
 ) -> int:
     """Tunes, measures and writes the reports. Exit status: 1 if a row is withheld, 3 if units are left.
 
-    limit_s: every row is tuned for so long, and measured before the next one is: a run that is cut short has
-    whole rows.
+    limit_s: every row is tuned for so many seconds, and measured before the next row is tuned. So a run that
+    is stopped early has complete rows.
     """
     tuning = Tuning(options.trials, limit_s)
     try:
@@ -340,7 +344,7 @@ def make(
 
 
 def _made(plan: Plan, results: Results, tuning: Tuning, seed: int, deadline: float | None) -> bool:
-    """Tunes and measures these rows; whether all their units are there."""
+    """Tunes and measures these rows. Returns whether the file then has all their units."""
     if tuning.limit_s is not None and deadline is not None:
         left = _untuned(plan, results, tuning) * tuning.seconds
         left += len(units_left(plan, results)) * plan.unit_seconds()
@@ -354,7 +358,7 @@ def _made(plan: Plan, results: Results, tuning: Tuning, seed: int, deadline: flo
 
 
 def _untuned(plan: Plan, results: Results, tuning: Tuning) -> int:
-    """How often something is still to be tuned."""
+    """The number of rows and contestants that are still to be tuned."""
     keys = (f"{r.name} {c.name}" for c in plan.contestants if c.spec.log for r in plan.rows)
     return sum(not tuning.is_done(results.data["tuning"].get(key, {})) for key in keys)
 

@@ -15,11 +15,11 @@ from contests.ratios import geometric_mean
 from contests.results import Results
 
 OURS, WON, EVEN, LOST, PEER = "#0072B2", "#0072B2", "#BBBBBB", "#D55E00", "#E69F00"
-MOST = 8.0  # bars end here: 8 times as fast, or as slow
+MOST = 8.0  # bars end at this ratio: 8 times as fast, or 8 times as slow
 
 
 def draw(results: Results, table: Table, stem: Path) -> list[Path]:
-    """Writes STEM.png, and STEM-roofline.png where the ceilings are known. Nothing without matplotlib."""
+    """Writes STEM.png, and STEM-roofline.png if the ceilings are known. Writes nothing without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -35,12 +35,14 @@ def draw(results: Results, table: Table, stem: Path) -> list[Path]:
 
 
 def best_of_ours(table: Table) -> str:
-    """The contestant that stands for ours in pictures: tuned if there is such, strict."""
+    """The contestant that represents autotensor in pictures: the strict one, tuned if there is a tuned
+    one."""
     return next((m for m in ("tuned", "default") if m in table.mine), table.mine[0])
 
 
 def _bars(table: Table, path: Path, title: str) -> Path:
-    """A panel for each peer: rows in order of the ratio, one bar each, blue where ours is surely faster."""
+    """Draws a panel for each peer, with a bar for each row in the order of the ratios. Bars are blue where
+    autotensor is certainly faster."""
     import matplotlib.pyplot as plt
 
     mine = best_of_ours(table)
@@ -78,7 +80,8 @@ def _ratio_ticks(axis: Any, heights: Sequence[float]) -> None:
 
 
 def _roofline(results: Results, table: Table, path: Path) -> Path:
-    """Operations a second over operations per byte that must move; ours and the best peer of each row."""
+    """Draws operations per second over operations per byte that must move, for autotensor and the best peer
+    of each row."""
     import matplotlib.pyplot as plt
 
     ceilings, mine = results.data["ceilings"], best_of_ours(table)

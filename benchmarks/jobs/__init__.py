@@ -1,1 +1,2 @@
-"""What contestants and children run: operators, networks, training, MetaSchedule; what a trial costs."""
+"""The jobs that contestants and child processes run: operators, networks, training, MetaSchedule; the cost of
+a trial."""

@@ -1,11 +1,10 @@
 """A drawn architecture as a contestant's job: `timm:resnet18`, `transformers:bert`.
 
-What all contestants share lies in a folder, made by `prepare` in a process of its own:
+`prepare` writes the files that all contestants share into a folder, in a separate process:
 
     <cache>/architectures/timm:resnet18/   inputs.npz  model.onnx  default.atm  facts.json
 
-Models of transformers have the sizes that their configurations say, not those that architectures.py makes
-small for its judgement.
+Models of transformers have the sizes of their configurations, not the small sizes that architectures.py uses.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Flat(torch.nn.Module):
-    """A module that takes the tensors of its arguments in a row and gives its first result."""
+    """A module that takes the tensors of all its arguments as one list, and returns its first result."""
 
     def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ class Drawn:
         return str(path)
 
     def ours(self, spec: Spec) -> Ready:
-        """The compiled file, outputs given."""
+        """The compiled file, with given output arrays."""
         import autotensor as at
 
         f = at.load(self.folder / "default.atm", threads=spec.threads)
@@ -101,7 +100,7 @@ class Drawn:
         return run, output
 
     def prepare(self, specs: list[Spec]) -> dict[str, Any]:
-        """Writes the folder. Gives the facts of the table."""
+        """Writes the folder. Returns the facts for the table."""
         import autotensor as at
         from autotensor.api.models import plan_model
         from jobs.operator_job import target_of
@@ -140,6 +139,6 @@ class Drawn:
 
 
 def _kind(graph: Any) -> str:
-    """Whether attention is among its operators."""
+    """The kind of a graph: "transformer" if it has attention, else convolutional."""
     ops = {getattr(node, "op", "") for node in graph.nodes}
     return "transformer" if any("attention" in str(op) for op in ops) else "convolutional"

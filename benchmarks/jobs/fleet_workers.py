@@ -1,7 +1,8 @@
-"""A scheduler and workers of a fleet on this machine that do not time, as one child or several.
+"""A fleet's scheduler, and its workers, which do not time, on this machine, in one child process or several.
 
 python fleet_workers.py scheduler PORT
-python fleet_workers.py at_once PORT WORKERS TAG          many in one process: seconds from the trace's hash
+python fleet_workers.py at_once PORT WORKERS TAG          many in one process: times made up from the trace's
+hash
 python fleet_workers.py replay PORT NAME TAG TIMES.json   one that compiles, then waits as long as timing took
 """
 
@@ -31,7 +32,7 @@ HOST = "127.0.0.1"
 
 
 def made_up_s(text: str) -> float:
-    """Seconds of a trace that nobody timed."""
+    """Made-up seconds for a trace."""
     return 1e-4 * (1.0 + int(hash_of(text)[:8], 16) / 2.0**32)
 
 
@@ -40,7 +41,7 @@ def result(seconds: float, build_s: float = 0.01) -> MeasureResult:
 
 
 class MadeUpTimes:
-    """Answers without work."""
+    """A measurer that answers at once with made-up times."""
 
     def __init__(self, tag: str) -> None:
         self.tag, self.who = tag, who_here()
@@ -50,7 +51,7 @@ class MadeUpTimes:
 
 
 class ReplayedTimes:
-    """Compiles; then waits as long as checking and timing take by the log's times."""
+    """A measurer that compiles, and then waits as long as checking and timing took in the log."""
 
     def __init__(self, tag: str, times: dict[str, float]) -> None:
         self.tag, self.who, self.times = tag, who_here(), times
@@ -59,7 +60,7 @@ class ReplayedTimes:
         workload, target = Workload.from_text(batch.workload, batch.name), Target.from_json(batch.target)
         found = []
         for text in batch.traces:
-            began = time.process_time()  # others may share the core
+            began = time.process_time()  # processor time, because others may share the core
             compile_trace(workload.dag, Trace.from_json(text), target, asm=True)
             found.append(result(self.times[hash_of(text)], time.process_time() - began))
         time.sleep(sum(TRIAL_S + RUNS * r.seconds[0] for r in found))

@@ -1,12 +1,13 @@
-"""Does the tuner's timing rank candidates as the whole model does?
+"""Does the tuner's timing rank candidates in the same order as the whole model?
 
     task's candidates ─┬─ LocalMeasurer, weights rotated ──▶ seconds ┐
     (from a log)       ├─ LocalMeasurer, everything hot ───▶ seconds ├─▶ Kendall's tau against the model
                        └─ linked into the model, n-th of all tasks ──▶ seconds of each kernel in its place
 
-Kendall's tau, twice. By medians: either side has an order of every pair, and noise decides between equals. By
-bounds, as tau-b: two candidates differ where the bounds of their times do not overlap (`base.paired_times`);
-pairs that one side cannot tell apart count as its ties, pairs that neither can do not count.
+Kendall's tau is computed in two ways. By medians: both sides order every pair, and noise decides between
+equals. By bounds, as tau-b: two candidates differ if the bounds of their times do not overlap
+(`base.paired_times`). A pair that only one side cannot order is a tie of that side. A pair that neither side
+can order does not count.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
-MOST = 7  # candidates of a task
-SLOWEST = 3.0  # times the best: what is slower nobody confuses
-LEAST = 0.01  # a smaller difference is a tie, however sure
+MOST = 7  # most candidates of a task
+SLOWEST = 3.0  # most times the best: slower candidates are easy to order
+LEAST = 0.01  # a smaller relative difference is a tie, even if it is certain
 Samples = Mapping[int, Sequence[float]]  # seconds by candidate and round
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Pairs of candidates of one task: how the tuner orders them and how the model does."""
+    """Counts of pairs of one task's candidates, by the tuner's order and the model's order."""
 
     concordant: int = 0
     discordant: int = 0
-    tied_here: int = 0  # by the tuner only
-    tied_there: int = 0  # by the model only
+    tied_here: int = 0  # ties of the tuner only
+    tied_there: int = 0  # ties of the model only
 
     def __add__(self, other: Agreement) -> Agreement:
         return Agreement(
@@ -56,18 +57,19 @@ class Agreement:
 
     @property
     def tau(self) -> float | None:
-        """Kendall's tau-b; None where one side tells nothing apart.
+        """Kendall's tau-b; None if one side orders no pair.
 
         >>> Agreement(9, 1).tau
         0.8
         """
         decided = self.concordant + self.discordant
-        here, there = decided + self.tied_there, decided + self.tied_here  # told apart by either
+        here, there = decided + self.tied_there, decided + self.tied_here  # pairs that each side can order
         return (self.concordant - self.discordant) / sqrt(here * there) if here and there else None
 
 
 def candidates(store: TrialStore, workload: Workload, plan: ModelPlan, most: int = MOST) -> list[Trace]:
-    """The default, the best, and others from there to SLOWEST times its time, evenly by rank."""
+    """The default, the best, and other candidates that take up to SLOWEST times as long as the best, evenly
+    spaced by rank."""
     default = safe_default(workload, plan.target)
     best: dict[str, TrialRecord] = {}
     for t in store.trials(workload.key, plan.target.key(), machine=host_machine().fingerprint):
@@ -83,7 +85,7 @@ def candidates(store: TrialStore, workload: Workload, plan: ModelPlan, most: int
 
 
 def measured(measurer: LocalMeasurer, workload: Workload, traces: Sequence[Trace], rounds: int) -> Samples:
-    """Samples by candidate, of those that work."""
+    """The samples of the candidates that work."""
     results = measurer.measure(workload, traces, rounds)
     return {n: r.seconds for n, r in enumerate(results) if r.ok and len(r.seconds) == rounds}
 
@@ -91,7 +93,7 @@ def measured(measurer: LocalMeasurer, workload: Workload, traces: Sequence[Trace
 def in_model(
     plan: ModelPlan, sets: Mapping[str, Sequence[Trace]], rounds: int, say: Callable[[str], None]
 ) -> dict[str, dict[int, Paired]]:
-    """For every task, each candidate's time over that of the first one, inside the model."""
+    """For every task, each candidate's time divided by the first candidate's, inside the model."""
     known = default_traces(plan)
     compiled = {}
     first = {k: t[0] for k, t in sets.items()}
@@ -120,12 +122,12 @@ def _clock(artifact: Artifact, plan: ModelPlan) -> KernelClock:
 
 
 def by_middle(ratio: Paired) -> int:
-    """Which is faster: -1 the first, 1 the second."""
+    """Which of the two is faster: -1 the first, 1 the second."""
     return -1 if ratio.middle < 1.0 else int(ratio.middle > 1.0)
 
 
 def by_bounds(ratio: Paired) -> int:
-    """Which is faster: -1 the first, 1 the second, 0 nobody knows."""
+    """Which of the two is faster: -1 the first, 1 the second, 0 not known."""
     if ratio.upper < 1.0 and ratio.middle < 1.0 - LEAST:
         return -1
     return 1 if ratio.lower > 1.0 and ratio.middle > 1.0 + LEAST else 0
@@ -134,7 +136,7 @@ def by_bounds(ratio: Paired) -> int:
 def agreement(
     here: Samples, there: Mapping[int, Paired], faster: Callable[[Paired], int] = by_bounds
 ) -> Agreement:
-    """Of all pairs of candidates that both sides have timed."""
+    """The counts over all pairs of candidates that both sides have timed."""
     total = Agreement()
     for a, b in combinations(sorted(here.keys() & there.keys()), 2):
         x, y = faster(paired(here[a], here[b])), faster(_over(there[a], there[b]))
@@ -143,5 +145,5 @@ def agreement(
 
 
 def _over(a: Paired, b: Paired) -> Paired:
-    """a / b, both of which are over the same third."""
+    """a / b. Both are ratios to the same third candidate."""
     return Paired(a.middle / b.middle, a.lower / b.upper, a.upper / b.lower)

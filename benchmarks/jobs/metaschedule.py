@@ -1,14 +1,15 @@
-"""TVM's MetaSchedule on the same kernels, in a Python environment of its own; found.py times what it found.
+"""TVM's MetaSchedule on the same kernels, in its own Python environment. found.py times the results.
 
     python -m venv tvm
     tvm/bin/pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 numpy scipy
     tvm/bin/pip install xgboost cloudpickle psutil tornado
     python benchmarks/jobs/metaschedule.py --python tvm/bin/python [--only gemm,conv,depthwise] [--trials 64]
 
-It is given our own definition of each task, translated by metaschedule_child.py, so that both search one
-computation. About a second a trial, and half a minute a search to start; on an idle machine, and beside no
-other timing: it does not know our lock. The same command continues. The environment must have the Python
-version of this one, for found.py loads what was compiled in its own process.
+MetaSchedule gets autotensor's definition of each task, which metaschedule_child.py translates. So both search
+for the same computation. A trial takes about a second, and the start of a search half a minute. The machine
+must be idle and no other timing may run, because MetaSchedule does not use autotensor's timing lock. The same
+command continues a run. The environment must have the Python version of this one, because found.py loads the
+compiled code in its own process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from replays.search_tasks import chosen, workload
 from autotensor.base.target import host
 
 FAMILIES = "gemm,conv,depthwise"
-START_S = 120.0  # for importing it, twice
+START_S = 120.0  # seconds to import MetaSchedule, twice
 TRIAL_LIMIT_S = 10.0
 
 
@@ -41,7 +42,7 @@ def folder(threads: int) -> Path:
 
 
 def kept(name: str, variant: str, threads: int) -> tuple[Path, dict[str, Any]] | None:
-    """The library and the facts of one search that ended well."""
+    """The library and the facts of one search; None unless the search has succeeded."""
     library, facts = (folder(threads) / f"{name}.{variant}{end}" for end in (".so", ".json"))
     if not (library.exists() and facts.exists()):
         return None
@@ -49,7 +50,7 @@ def kept(name: str, variant: str, threads: int) -> tuple[Path, dict[str, Any]] |
 
 
 def searches(name: str, threads: int) -> dict[str, dict[str, Any]]:
-    """Facts of all its searches of a task, by seed."""
+    """The facts of all MetaSchedule's searches for a task, by seed."""
     found = sorted(folder(threads).glob(f"{name}.seed*.json"))
     keys = ("trials", "failed", "wall_s", "best_s")
     facts = {p.name.split(".")[1]: json.loads(p.read_text()) for p in found}
@@ -57,7 +58,7 @@ def searches(name: str, threads: int) -> dict[str, dict[str, Any]]:
 
 
 def contestants(threads: int) -> list[Contestant]:
-    """One for each seed that searched anything; they share a process."""
+    """One contestant for each seed with a search. They share a process."""
     seeds = sorted({p.name.split(".")[1] for p in folder(threads).glob("*.so")})
     if not seeds:
         return []
@@ -69,7 +70,7 @@ def contestants(threads: int) -> list[Contestant]:
 def search(
     name: str, seed: int, trials: int, threads: int, python: str, budget_s: float
 ) -> Mapping[str, Any]:
-    """One search in a process of its own; its facts, or {"failed": why}."""
+    """Runs one search in a separate process. Returns its facts, or {"failed": why}."""
     w, out = workload(name), folder(threads) / f"{name}.seed{seed}"
     asked = {
         "workload": [w.key, w.name, w.text],
@@ -144,7 +145,8 @@ def main() -> int:
 
 
 def packages_of(python: str) -> str:
-    """Where the packages of that environment are. Raises SystemExit unless it is one with our Python."""
+    """The folder with the packages of that environment. Raises SystemExit unless it has the same Python
+    version."""
     code = "import sys, sysconfig; print(sysconfig.get_path('purelib'), *sys.version_info[:2])"
     try:
         told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()

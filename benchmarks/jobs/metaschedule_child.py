@@ -1,10 +1,11 @@
-"""One search of MetaSchedule, in TVM's own environment: JSON on standard input, JSON as the last line out.
+"""One search of MetaSchedule, in TVM's own environment. It reads JSON from standard input and prints JSON as
+its last line.
 
     {"workload": [key, name, text], "trials": 64, "seed": 0, "library": "x.so", …}
     ─▶ {"trials": 64, "failed": 1, "wall_s": 61.0, "best_s": 1.2e-3, "inputs": ["a0", "a1"], …}
 
-Our definition becomes TVM's stage by stage. Constants get the order of axes in which their reductions come
-first: to us they are ours to lay out, and its rules leave arrays as they are given.
+autotensor's definition is translated stage by stage. Constants get the order of axes in which reduction axes
+come first: autotensor may choose the layout of constants, but TVM's rules keep arrays as they are given.
 """
 
 from __future__ import annotations
@@ -37,21 +38,22 @@ from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.workload import Workload
 
 BUILD_LIMIT_S = 150
-BATCH = 64  # candidates a round, as its own command line has it
+BATCH = 64  # candidates in a round, as in MetaSchedule's own command line
 Order = dict[str, tuple[int, ...]]
 
 
 class Unsupported(Exception):
-    """TVM is not given this computation, and why."""
+    """This computation is not translated for TVM; the message says why."""
 
 
-# -- our definition in TVM's words ------------------------------------------------------------------------
+# -- autotensor's definition in TVM's terms ---------------------------------------------------------------
 
 
 def constant_order(dag: ComputeDAG) -> Order:
-    """By constant: its axes with those that are summed over first, where every index is one axis.
+    """Constant → its axes, with the axes of sums first. Only for constants whose every index is one axis.
 
-    A weight[out, in, kh, kw] of a convolution comes as [in, kh, kw, out]: the output channels lie together.
+    A weight[out, in, kh, kw] of a convolution becomes [in, kh, kw, out]: the output channels are side by
+    side.
     """
     order: Order = {}
     for stage in dag.stages:
@@ -67,7 +69,7 @@ def constant_order(dag: ComputeDAG) -> Order:
 
 
 class Translator:
-    """te tensors of TVM for a DAG of ours."""
+    """TVM's te tensors for a DAG of autotensor."""
 
     def __init__(self, dag: ComputeDAG, te: Any, tir: Any) -> None:
         self.dag, self.te, self.tir = dag, te, tir
@@ -75,7 +77,7 @@ class Translator:
         self.tensors: dict[str, Any] = {}
 
     def args(self) -> list[Any]:
-        """Placeholders in calling order, then the output."""
+        """The placeholders in calling order, then the output."""
         for b in self.dag.inputs:
             order = self.order.get(b.name, tuple(range(len(b.shape))))
             shape = tuple(b.shape[n] for n in order)
@@ -88,7 +90,7 @@ class Translator:
 
     @property
     def inputs(self) -> list[str]:
-        """Names of what a caller gives, in order."""
+        """The names of the arrays that a caller gives, in order."""
         known = {b.name for b in self.dag.inputs}
         return [n for n in self.dag.args if n in known]
 
@@ -171,15 +173,16 @@ COMPARES: dict[Cmp, Callable[[Any, Any], Any]] = {
 
 @dataclass(slots=True)
 class Curve:
-    """How a search went so far."""
+    """The progress of a search."""
 
     began: float
     points: list[tuple[int, float, float]] = field(default_factory=list)  # trials, seconds, the best time
-    failed: int = 0  # runs that gave no time
+    failed: int = 0  # runs without a time
 
 
 def callbacks(ms: Any, curve: Curve, budget_s: float) -> list[Any]:
-    """What its search calls after each batch: the usual ones, and one that draws the curve."""
+    """The callbacks that the search calls after each batch: the usual ones, and one that records the
+    curve."""
     from tvm.ir.utils import derived_object
 
     @derived_object
@@ -217,10 +220,10 @@ def search(asked: Mapping[str, Any]) -> dict[str, Any]:
         timing = ms.runner.EvaluatorConfig(
             number=1, repeat=1, min_repeat_ms=100, enable_cpu_cache_flush=False
         )
-        # a fresh worker imports for half a minute before it builds anything
+        # a new worker imports for half a minute before it builds anything
         builder = ms.builder.LocalBuilder(max_workers=asked["threads"], timeout_sec=BUILD_LIMIT_S)
         first = ms.builder.BuilderInput(tvm.IRModule({"main": function}), target)
-        builder.build([first] * asked["threads"])  # so they do now, and it does not count
+        builder.build([first] * asked["threads"])  # the workers import now, so that this time does not count
         curve.began, stopped = time.monotonic(), ""
         try:
             ms.tune_tir(
@@ -236,7 +239,7 @@ def search(asked: Mapping[str, Any]) -> dict[str, Any]:
                 builder=builder,
                 measure_callbacks=callbacks(ms, curve, asked["budget_s"]),
             )
-        except Exception as error:  # it wraps whatever a callback raises
+        except Exception as error:  # MetaSchedule wraps any exception that a callback raises
             stopped = f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"
         wall_s = time.monotonic() - curve.began
         schedule = ms.tir_integration.compile_tir(database, function, target)

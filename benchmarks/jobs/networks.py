@@ -1,10 +1,10 @@
 """A whole model as a contestant's job: `resnet18`, `resnet18@b8` (batch 8), `mlp@b32w10` (ten times wider).
 
-What is made once for all contestants lies in a folder:
+The files that are made once for all contestants are in a folder:
 
     <cache>/networks/resnet18/   model.onnx  weights.npz  inputs.npz  facts.json  default-strict-t2.atm …
 
-`prepare` makes it, in a process of its own; contestants read it and hold no more than they need.
+`prepare` makes the folder, in a separate process. Contestants read only the files that they need.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ NAME = re.compile(r"(?P<model>\w+)(@(b(?P<batch>\d+))?(w(?P<widen>\d+))?)?")
 
 @dataclass
 class Network:
-    """A built-in model of ours, by name."""
+    """A built-in model of autotensor, by name."""
 
     name: str
     folder: Path
     model: str
     batch: int = 1
-    sizes: Mapping[str, int] = field(default_factory=dict)  # {"widen": 10}, or what the model says
+    # such as {"widen": 10}; empty: the model's own sizes
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Raises ValueError for a name that is none."""
+        """The network of that name. Raises ValueError if there is no such name."""
         found = NAME.fullmatch(name)
         if found is None:
             raise ValueError(
@@ -81,7 +82,7 @@ class Network:
         return None
 
     def ours(self, spec: Spec) -> Ready:
-        """A compiled file: that of the spec, or what `prepare` made for it."""
+        """Loads a compiled file: the spec's own file, or the file that `prepare` made for the spec."""
         import autotensor as at
 
         path = Path(spec.file) if spec.file else self.compiled(spec)
@@ -107,7 +108,7 @@ class Network:
         return run, output
 
     def compiled(self, spec: Spec) -> Path:
-        """Where the file of a contestant of ours is."""
+        """The path of the compiled file for a contestant of autotensor."""
         kind = "tuned" if spec.log else "default"
         return self.folder / f"{kind}-{spec.numerics}-t{spec.threads}.atm"
 
@@ -119,7 +120,8 @@ class Network:
         return MODELS.get(self.model).build(batch=self.batch, weights=weights, **self.sizes)
 
     def torch_graph(self) -> Any:
-        """The graph of the torch module: its tasks are those of torch.compile, not all those of `graph`."""
+        """The graph of the torch module. Its tasks are those of torch.compile, and some differ from those of
+        `graph`."""
         import torch
         from nets.plain import load
 
@@ -134,8 +136,8 @@ class Network:
         return from_torch(module, tuple(torch.from_numpy(arrays[n.name]) for n in graph.inputs))
 
     def tune(self, spec: Spec, trials: int, seed: int, limit_s: float | None = None) -> dict[str, Any]:
-        """Fills the log of the spec: by so many trials, or as `autotensor tune --deadline` does it. The same
-        call again measures nothing."""
+        """Fills the log of the spec, with so many trials, or with a time limit like `autotensor tune
+        --deadline`. A second call with the same arguments measures nothing."""
         from autotensor.api.model_tuning import tune_model
         from autotensor.api.models import plan_model
         from autotensor.search.options import TuneOptions
@@ -143,7 +145,8 @@ class Network:
 
         graph = self.torch_graph() if spec.kind == "backend" else self.graph()
         plan = plan_model(graph, target_of(spec))
-        asked = {"trials": trials} if limit_s is None else {}  # by the clock: as many as the command has
+        # with a time limit: the command's own number of trials
+        asked = {"trials": trials} if limit_s is None else {}
         options = TuneOptions(seed=seed, deadline_s=limit_s, **asked)
         report = tune_model(plan, options, db=spec.log, progress=False)
         return {
@@ -163,7 +166,8 @@ class Network:
             path.unlink()
 
     def prepare(self, specs: list[Spec]) -> dict[str, Any]:
-        """Writes the folder, and compiles the model for every spec of ours. Gives the facts of the table."""
+        """Writes the folder, and compiles the model for every spec of autotensor. Returns the facts for the
+        table."""
         from autotensor.models import MODELS
 
         self.clear()
@@ -186,7 +190,8 @@ class Network:
         return []
 
     def _as_onnx(self, graph: Any, inputs: Mapping[str, Array]) -> Any:
-        """Our graph, or the torch module where the graph has operators that ONNX has not."""
+        """The ONNX model of autotensor's graph, or of the torch module if the graph has operators that ONNX
+        lacks."""
         from nets.to_onnx import to_onnx
         from nets.torch_to_onnx import torch_to_onnx
 
@@ -199,7 +204,8 @@ class Network:
             return torch_to_onnx(module, {n.name: inputs[n.name] for n in graph.inputs})
 
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
-        """The files of ours; of fast numerics only where they change a schedule."""
+        """Writes autotensor's compiled files. A file with fast numerics is written only if these change a
+        schedule."""
         from autotensor.api.models import link_model, plan_model
         from autotensor.runtime.files import artifact_file as artifact
         from jobs.operator_job import target_of
@@ -220,14 +226,15 @@ class Network:
         return facts
 
     def facts(self) -> dict[str, float]:
-        """What `prepare` found out: nominal operations of one inference."""
+        """The facts that `prepare` has written: the nominal operations of one inference."""
         path = self.folder / "facts.json"
         found: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
 
 def _traces(plan: Any, spec: Spec) -> Mapping[str, Any]:
-    """What `autotensor tune` would link: the best of the log, unless the whole model was slower by them."""
+    """The traces that `autotensor tune` would link: the best of the log, unless they made the whole model
+    slower."""
     from autotensor.api.log import open_log
     from autotensor.api.model_race_outcome import outcome_of
     from autotensor.api.models import default_traces, traces_from_log
@@ -242,7 +249,8 @@ def _traces(plan: Any, spec: Spec) -> Mapping[str, Any]:
 
 
 def _beside(path: Path) -> dict[str, Array]:
-    """Arrays that a file wants at every call, kept in an .npz beside it (benchmarks/ablations.py)."""
+    """The arrays that a compiled file needs at every call, from the .npz file next to it
+    (benchmarks/ablations.py)."""
     extra = path.with_suffix(".npz")
     if not extra.exists():
         return {}

@@ -1,4 +1,4 @@
-"""An operator of the suite as a contestant's job: what peers and we need to run it, and tuning it."""
+"""An operator of the suite as a contestant's job: the forms that peers and autotensor run, and its tuning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class OperatorJob:
-    """A case of the suite; `module`, `onnx`, `arrays` and `channels_last` are the case's."""
+    """A case of the suite. `module`, `onnx`, `arrays` and `channels_last` are those of the case."""
 
     def __init__(self, name: str, case: Case | None = None) -> None:
-        """`case`: one that the suite does not have."""
+        """`case`: a case that is not in the suite."""
         self.case = case or get(name)
         self.arrays = self.case.arrays
         self.channels_last = self.case.channels_last
@@ -36,7 +36,8 @@ class OperatorJob:
         return (lambda: self.case.numpy(*given)) if self.case.has_numpy else None
 
     def ours(self, spec: Spec) -> Ready:
-        """Built from the log of the spec, or with default schedules; weights bound, the output given."""
+        """Builds the operator from the log of the spec, or with default schedules. Weights are bound, and the
+        output array is given."""
         import autotensor as at
         from autotensor.runtime.arrays import aligned_copy, aligned_empty
         from tuning_db import connect
@@ -62,7 +63,7 @@ class OperatorJob:
         return run, output
 
     def tune(self, spec: Spec, trials: int, seed: int) -> dict[str, Any]:
-        """Fills the log of the spec. The same call again measures nothing."""
+        """Fills the log of the spec. A second call with the same arguments measures nothing."""
         import autotensor as at
 
         target, tensors = target_of(spec), self.case.tensors()
@@ -74,14 +75,14 @@ class OperatorJob:
 
 
 def target_of(spec: Spec) -> Any:
-    """This machine with the processor, threads and numerics of the spec."""
+    """The target: this machine, with the processor, threads and numerics of the spec."""
     from autotensor.base.target import parse
 
     return parse(f"llvm -mcpu={spec.cpu} -threads={spec.threads} -numerics={spec.numerics}")
 
 
 def _differs(tensors: list[Any], target: Any) -> bool:
-    """Whether fast numerics offer this computation anything that strict ones do not."""
+    """Whether fast numerics give this computation a schedule that strict numerics lack."""
     from dataclasses import replace
 
     from autotensor.te.dag import ComputeDAG

@@ -1,4 +1,4 @@
-"""A tensor program as a contestant's job: what peers and we need to run it, and tuning it."""
+"""A tensor program as a contestant's job: the forms that peers and autotensor run, and its tuning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from suite.programs.program import Array, Program
 
 from jobs.tune_report import of_one_task
 
-MOST_STEPS = 30_000  # of a loop that Python goes through
+MOST_STEPS = 30_000  # most steps of a loop that Python runs
 
 
 class ProgramJob:
-    """A program of the suites, or one that is drawn: "drawn 7"."""
+    """A program of the suites, or a drawn program such as "drawn 7"."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -34,7 +34,7 @@ class ProgramJob:
         return self.program.inputs()
 
     def flat(self, outputs: Any) -> Array:
-        """All results behind one another."""
+        """All results as one array, one after another."""
         found = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         return np.concatenate([np.asarray(o, np.float32).reshape(-1) for o in found])
 
@@ -50,14 +50,14 @@ class ProgramJob:
 
     @cached_property
     def steps(self) -> int:
-        """Of its longest recurrence; 0 where none is."""
+        """The number of steps of the longest recurrence; 0 without a recurrence."""
         from autotensor.te.scan import hosts
 
         return max((h.axes[0].extent for h in hosts(self.dag.stages, self.dag.carried)), default=0)
 
     def module(self) -> Any:
-        """Its array functions as a torch module, results row-major as everybody's (an einsum's need not be).
-        Raises Skip where they are a very long loop of Python's."""
+        """The program's array functions as a torch module. Results are made row-major, as for all
+        contestants; an einsum's may not be. Raises Skip if they are a very long loop in Python."""
         import torch
         from peers import torch_words
 
@@ -77,7 +77,8 @@ class ProgramJob:
         return self.flat(tuple(self.program.reference()))
 
     def ours(self, spec: Spec) -> Ready:
-        """Built from the log of the spec, or with default schedules; results are new arrays, as elsewhere."""
+        """Builds the program from the log of the spec, or with default schedules. Results are new arrays, as
+        for all contestants."""
         import autotensor as at
         from autotensor.base.target import parse
         from tuning_db import connect
@@ -87,7 +88,7 @@ class ProgramJob:
         return (lambda: f(*self.inputs)), lambda: self.flat(f(*self.inputs))
 
     def tune(self, spec: Spec, trials: int, seed: int) -> dict[str, Any]:
-        """Fills the log of the spec. The same call again measures nothing."""
+        """Fills the log of the spec. A second call with the same arguments measures nothing."""
         import autotensor as at
         from autotensor.base.target import parse
 

@@ -1,5 +1,5 @@
-"""A network that is compiled in the contestant's process, nothing kept from earlier, so that what setting it
-up costs, in time and memory, is seen as its user sees it. Peers are set up as in every other table.
+"""A network that is compiled in the contestant's process, without anything kept from earlier runs. So the
+time and memory of setting it up are those that a user sees. Peers are set up as in the other tables.
 
     <cache>/networks/resnet18@b8/   model.onnx  weights.npz  inputs.npz  facts.json
 """
@@ -16,7 +16,7 @@ from jobs.networks import Array, Network
 
 
 class Scaled(Network):
-    """`setup_s` of ours is all of it: weights from the file, graph, schedules, code, packing."""
+    """autotensor's `setup_s` covers everything: weights from the file, graph, schedules, code, packing."""
 
     def ours(self, spec: Spec) -> Ready:
         from autotensor.api.log import open_existing
@@ -48,7 +48,7 @@ class Scaled(Network):
         return run, output
 
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
-        """Nothing is compiled ahead; the facts of the table only."""
+        """Compiles nothing beforehand."""
         from autotensor.api.models import plan_model
         from jobs.operator_job import target_of
 

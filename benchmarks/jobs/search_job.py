@@ -1,7 +1,7 @@
-"""A task of the search as a contestant's job: ours under the schedules that a search found, and peers.
+"""A task of the search as a contestant's job: autotensor with the schedules that a search found, and peers.
 
 SearchJob.named("layer2@8")      the winner of the first 8 trials (winners.py keeps them)
-SearchJob.named("layer2@seed0")  for TVM: what MetaSchedule found from that seed
+SearchJob.named("layer2@seed0")  for TVM: MetaSchedule's result with that seed
 SearchJob.named("layer2")        for the libraries
 """
 
@@ -20,7 +20,7 @@ from jobs.operator_job import OperatorJob, target_of
 
 
 class SearchJob(OperatorJob):
-    """`variant` is what stands behind the @."""
+    """`variant` is the part of the name after the @."""
 
     def __init__(self, name: str, variant: str) -> None:
         super().__init__(name, TASKS[name]())
@@ -32,7 +32,8 @@ class SearchJob(OperatorJob):
         return SearchJob(name, variant)
 
     def ours(self, spec: Spec) -> Ready:
-        """Compiled under the winner after so many trials; skipped where that is the winner before it."""
+        """Compiles the task with the winner after so many trials. Raises Skip if an earlier number of trials
+        has the same winner."""
         from autotensor.compiler import compile_trace
         from autotensor.runtime.arrays import aligned_copy, aligned_empty
         from autotensor.runtime.module import Module
@@ -64,7 +65,8 @@ class SearchJob(OperatorJob):
         return run, output
 
     def tvm(self, threads: int) -> tuple[Path, list[Any], Any]:
-        """Its library, the arrays in the layouts that it was made for, and what reads the result."""
+        """MetaSchedule's library, the arrays in the layouts that the library expects, and a function that
+        reads the result."""
         found = metaschedule.kept(self.name, self.variant, threads)
         if found is None:
             raise Skip("MetaSchedule did not search this one")
@@ -84,7 +86,7 @@ class SearchJob(OperatorJob):
 
 
 class _Result:
-    """Reads TVM's result: shape of its array, and how that becomes torch's."""
+    """Reads TVM's result: the shape of its array, and the way to torch's layout."""
 
     def __init__(self, read: Any, shape: tuple[int, ...]) -> None:
         self.read, self.shape = read, shape
@@ -94,7 +96,7 @@ class _Result:
 
 
 def _by_canonical_name(case: Any, dag: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Inputs in calling order, and constants under the workload's names for them."""
+    """The inputs in calling order, and the constants under the names that the workload gives them."""
     inputs, constants = case.arrays
     given = [case.to_ours(a) for a in inputs]
     weights = iter(case.constant_to_ours(a) for a in constants.values())

@@ -1,8 +1,9 @@
-"""The child of steadiness.py: microseconds of every call in one scene, as JSON on standard output.
+"""The child process of steadiness.py: it prints the microseconds of every call in one scene, as JSON.
 
     python benchmarks/jobs/steadiness_child.py SCENE FOLDER SECONDS
 
-The folder holds model.atm, model.onnx and inputs.npz; AUTOTENSOR_PROVIDER says whose threads run ours.
+The folder holds model.atm, model.onnx and inputs.npz. AUTOTENSOR_PROVIDER says which threads run autotensor's
+kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Call = Callable[[], object]
 
 
 def ours(folder: Path) -> Call:
-    """One inference of a module of its own, into arrays that are there."""
+    """One inference by a new module, into existing arrays."""
     f = at.load(folder / "model.atm")
     with np.load(folder / "inputs.npz") as found:
         inputs = [found[a.name] for a in f.args if a.role == "input"]
@@ -35,7 +36,7 @@ def ours(folder: Path) -> Call:
 
 
 def onnxruntime(folder: Path) -> Call:
-    """One inference of a session as it is by default: its threads spin for a while after each."""
+    """One inference by a session with default settings. Its threads spin for a while after each call."""
     import onnxruntime as library
 
     options = library.SessionOptions()
@@ -47,7 +48,7 @@ def onnxruntime(folder: Path) -> Call:
 
 
 def times(call: Call, seconds: float, before: Call) -> list[float]:
-    """Microseconds of each call, with something done before each."""
+    """The microseconds of each call; `before` runs before each."""
     found = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -59,11 +60,11 @@ def times(call: Call, seconds: float, before: Call) -> list[float]:
 
 
 def nothing() -> None:
-    """Between calls back to back."""
+    """Runs between calls that follow each other at once."""
 
 
 def two(folder: Path, seconds: float) -> list[float]:
-    """Of two Python threads that call at once, a module each."""
+    """The microseconds of each call of two Python threads that call at the same time, each its own module."""
     found: list[float] = []
     calls = [ours(folder), ours(folder)]
     threads = [threading.Thread(target=lambda c=c: found.extend(times(c, seconds, nothing))) for c in calls]
@@ -75,10 +76,10 @@ def two(folder: Path, seconds: float) -> list[float]:
 
 
 def scene(name: str, folder: Path, seconds: float) -> list[float]:
-    """Raises ValueError for a name that is none."""
+    """The microseconds of each call in a scene. Raises ValueError for an unknown scene."""
     if name == "two":
         return two(folder, seconds)
-    # The peer comes first, as in a program to which ours is added.
+    # The peer is loaded first, as in a program to which autotensor is added.
     before = onnxruntime(folder) if name == "turns" else nothing
     call = ours(folder)
     for _ in range(WARM):

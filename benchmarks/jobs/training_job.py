@@ -2,8 +2,9 @@
 
     step = forward pass, backward pass, update of the weights, and the loss as a Python float
 
-All start from the same weights and see the same batch again and again; the losses of the first steps are
-compared. cnn: two convolutions with pools and a dense layer, on 8x8 digits. mlp: 784 x 100 x 10, the decks'.
+All contestants start from the same weights and use the same batch in every step. The losses of the first
+steps are compared. cnn: two convolutions with pools and a dense layer, on 8x8 digits. mlp: 784 x 100 x 10, as
+in docs/decks.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from peers import KINDS, Ready, Spec
 Array = np.ndarray[Any, np.dtype[Any]]
 NAMES = ("mlp@b32", "mlp@b64", "cnn@b32", "cnn@b64", "mlp@b64@adam", "cnn@b64@adam")
 FIRST = 8  # steps whose losses are compared
-RATES = {"sgd": 0.01, "adam": 1e-4}  # small: the steps that are timed must not run into numbers that are none
+RATES = {"sgd": 0.01, "adam": 1e-4}  # small, so that no NaN occurs in the timed steps
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TrainingJob:
 
     @classmethod
     def named(cls, name: str) -> TrainingJob:
-        """Raises ValueError for a name that is none."""
+        """The job of that name. Raises ValueError for an unknown name."""
         model, batch, optimizer = (*name.split("@"), "", "")[:3]
         optimizer = optimizer or "sgd"
         if model not in ("cnn", "mlp") or not batch[1:].isdigit() or optimizer not in RATES:
@@ -63,7 +64,7 @@ class TrainingJob:
     # -- autotensor ------------------------------------------------------------------------------------------
 
     def loss(self) -> Any:
-        """Our graph."""
+        """autotensor's graph of the loss."""
         import autotensor as at
         from autotensor.graph.build import ops
 
@@ -79,7 +80,7 @@ class TrainingJob:
         return ops.mean(ops.sum(ops.log_softmax(logits) * t, axis=1)) * -1.0
 
     def step(self, spec: Spec, trials: int = 0, seed: int = 0) -> Any:
-        """Our step, tuned first if trials are asked for."""
+        """autotensor's step, tuned first if `trials` is not 0."""
         import autotensor as at
         from autotensor.autodiff.optimizers import SGD, Adam
 
@@ -105,7 +106,7 @@ class TrainingJob:
     # -- torch -----------------------------------------------------------------------------------------------
 
     def torch(self) -> tuple[Any, Any]:
-        """A function of the batch that gives the loss, and an optimiser of its weights."""
+        """A function that computes the loss of a batch, and an optimiser of its weights."""
         import torch
         from torch.nn import functional as F
 
@@ -130,7 +131,8 @@ def _first(run: Any) -> Array:
 
 
 def eager(job: TrainingJob, spec: Spec) -> Ready:
-    """torch as its tutorials write it; gradients are dropped, not set to zero, which is its default."""
+    """A step of torch as in its tutorials. Gradients are dropped and not set to zero, which is torch's
+    default."""
     import torch
 
     torch.set_num_threads(spec.threads)

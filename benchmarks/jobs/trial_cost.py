@@ -1,6 +1,6 @@
-"""How long a trial takes, all in: building, checking, timing. Candidates are register tiles of a convolution.
+"""How long a trial takes in all: building, checking, timing. Candidates are register tiles of a convolution.
 
-throughput(target) ──▶ seconds per trial, and those of each phase; measurement.py prints them
+throughput(target) ──▶ seconds per trial, and of each phase; measurement.py prints them
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GOAL_SECONDS = 0.15
 
 
 def convolution(size: int, channels: int, filters: int) -> Workload:
-    """NHWC 3x3 convolution, stride 1, of an input that is padded already, with constant weights."""
+    """An NHWC 3x3 convolution with stride 1 and constant weights. Its input is already padded."""
     x = te.placeholder((size + 2, size + 2, channels), name="x")
     w = te.placeholder((3, 3, channels, filters), name="w", constant=True)
     kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
@@ -41,7 +41,8 @@ def convolution(size: int, channels: int, filters: int) -> Workload:
 def register_tile(
     workload: Workload, pixels: int, filters: int, order: tuple[int, ...], lanes: int = 16
 ) -> Trace:
-    """`pixels` x `filters` accumulators in registers; `order` permutes the reduction loops."""
+    """A schedule with `pixels` x `filters` accumulators in registers. `order` permutes the reduction
+    loops."""
     s = Schedule(workload.dag)
     s.layout("a1", [(3, filters)], "3.0 0 1 2 3.1")
     s.cache_write("t0", "local")
@@ -66,7 +67,7 @@ def register_tile(
 
 
 def throughput(target: Target, trials: int = 64, batch: int = 32) -> dict[str, Any]:
-    """Measures so many candidates; seconds per trial, and of each phase."""
+    """Measures `trials` candidates. Returns the seconds per trial, and of each phase."""
     workload = convolution(14, 256, 128 * target.num_cores)
     tiles = itertools.product((14, 7), (32, 16, 64), itertools.permutations(range(3)), (16, 8))
     traces = [register_tile(workload, *tile) for tile in itertools.islice(itertools.cycle(tiles), trials)]
@@ -92,11 +93,12 @@ def throughput(target: Target, trials: int = 64, batch: int = 32) -> dict[str, A
         "failed": [f"{r.status}: {r.error}" for r in results if not r.ok],
         "seconds_per_trial": wall / count,
         "goal_seconds": GOAL_SECONDS,
-        **phases,  # seconds per trial, as are others
+        **phases,  # seconds per trial, like the others
         "other": wall / count - sum(phases.values()),
         "compile_seconds_each": statistics.median(r.build_seconds or 0.0 for r in results),
         "samples_each": statistics.fmean(len(r.seconds) for r in results if r.ok),
-        "first_trial_seconds": first,  # starting children, the oracle, the empty trace itself
+        # the start of child processes, the reference result, the empty trace itself
+        "first_trial_seconds": first,
         "best_gflops": workload.dag.flops() / best / 1e9,
         "load_average": os.getloadavg()[0],
     }

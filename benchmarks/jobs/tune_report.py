@@ -1,4 +1,4 @@
-"""What a contestant's child tells of a tuning run."""
+"""The facts about a tuning run that a contestant's process returns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tuning log at sizes that no run of a day reaches: how fast it is read, and written by many."""
+"""Very large tuning logs: how fast they are read, and how fast many processes write them."""

@@ -1,11 +1,11 @@
-"""A tuning log of any size, drawn from a real one; and how long the log's verbs take on it.
+"""Makes a tuning log of any size from a real log, and measures how long the log's verbs take on it.
 
-    python benchmarks/logs/big_log.py make REAL.db BIG.db 1000000     rows by the log's own writer
-    python benchmarks/logs/big_log.py double BIG.db                   twice as many
+    python benchmarks/logs/big_log.py make REAL.db BIG.db 1000000     rows, written by the log's own writer
+    python benchmarks/logs/big_log.py double BIG.db                   twice as many rows
     python benchmarks/logs/big_log.py time BIG.db                     the look-ups of daily use, warm
 
-Rows repeat those of the real log under names of their own: other hashes, scattered times, ten machines,
-twenty environments, runs of 400 trials with a race each. One workload in two runs is the same: the hot one.
+Rows repeat the real log's rows with new names: other hashes, scattered times, ten machines, twenty
+environments, and runs of 400 trials with one race each. In half of the runs, one task is the same workload.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def key(kind: str, number: int) -> str:
 
 
 def make(real: str, out: str, count: int, seed: int = 7) -> None:
-    """Raises StoreError when the real log has no trials."""
+    """Makes the log. Raises StoreError if the real log has no trials."""
     for end in ("", "-wal", "-shm"):
         Path(out + end).unlink(missing_ok=True)
     rng = random.Random(seed)
@@ -59,7 +59,7 @@ def make(real: str, out: str, count: int, seed: int = 7) -> None:
 
 
 def things_referred_to(source: TrialStore, store: TrialStore, workloads: int) -> list[str]:
-    """Workloads, targets, machines and environments; gives the machines' fingerprints."""
+    """Stores workloads, targets, machines and environments. Returns the machines' fingerprints."""
     known = source.workloads()
     for n in range(workloads):
         w = known[n % len(known)]
@@ -77,7 +77,7 @@ def things_referred_to(source: TrialStore, store: TrialStore, workloads: int) ->
 
 
 def double(log: str) -> None:
-    """Every trial once more, under another hash and with another time."""
+    """Copies every trial, with another hash and another time."""
     with closing(sqlite3.connect(log)) as db:
         names = [row[1] for row in db.execute("PRAGMA table_info(trial)") if row[1] != "id"]
         others = {"trace_hash": "lower(hex(randomblob(12)))", "source_sha": "lower(hex(randomblob(32)))",
@@ -93,7 +93,7 @@ def double(log: str) -> None:
 def add_run(
     store: TrialStore, rng: random.Random, rows: list[TrialRecord], machine: str, started: datetime
 ) -> int:
-    """A search of 400 trials of up to 20 tasks, and its race."""
+    """Adds a search of 400 trials on up to 20 tasks, and its race."""
     workloads = [w.key for w in WORKLOADS(store)]
     tasks = rng.sample(workloads, min(20, len(workloads)))
     if rng.random() < 0.5:
@@ -143,7 +143,7 @@ def WORKLOADS(store: TrialStore) -> Any:
 
 
 def like(store: TrialStore, rows: list[TrialRecord], task: str) -> list[TrialRecord]:
-    """The real rows of the computation that a workload repeats."""
+    """The real log's rows for the computation that a workload repeats."""
     if "like" not in _cached:
         known = list(dict.fromkeys(t.workload for t in rows))
         names = {w.key: w.text for w in WORKLOADS(store)}
@@ -180,7 +180,7 @@ def another(
 
 
 def timed(work: Callable[[], Any], repeat: int = 15) -> tuple[float, float]:
-    """Milliseconds: the first time, and the median of the following."""
+    """The milliseconds of the first run, and the median of the following runs."""
     seconds = []
     for _ in range(repeat + 1):
         began = time.perf_counter()

@@ -1,9 +1,10 @@
-"""How many trials writers store, and how long the slowest one waits; each is a process, as the search is.
+"""How many trials several writers store, and how long the slowest writer waits. Each writer is a process,
+like a search.
 
     python benchmarks/logs/log_writers.py REAL.db PLACE 8 5     eight writers, five seconds
 
-A batch is what the search writes for eight candidates: the round with its intents, then the trials, whose
-rows are drawn from a real log.
+A batch has the rows that a search writes for eight candidates: the round with its intents, then the trials.
+The trials' rows are drawn from a real log.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ OF_ROUND = 8
 
 
 def write(real: str, place: str, seconds: float, number: int, start: float) -> dict[str, float]:
-    """Writes until the time is over; gives the trials and the batches' milliseconds."""
+    """Writes until the time is over. Returns the number of trials, and the milliseconds of the batches."""
     with tuning_db.connect(real, readonly=True) as source, tuning_db.connect(place) as store:
         rows = [t for t in source.trials(limit=200) if t.verified]
         introduce(source, store)
@@ -97,7 +98,7 @@ def main(real: str, place: str, writers: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 5:  # one of the writers
+    if len(sys.argv) > 5:  # this process is one of the writers
         print(
             json.dumps(
                 write(sys.argv[1], sys.argv[2], float(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))

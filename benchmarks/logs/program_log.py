@@ -1,11 +1,11 @@
-"""Measures random tensor programs as a data set for cost models: the log is the data set.
+"""Measures random tensor programs, so that the log becomes a data set for cost models.
 
     python benchmarks/logs/program_log.py --log data.db --programs 2000
     python benchmarks/cost_model.py --log data.db --folds 10
 
-Every program (suite/programs/drawn.py) is a run of the tuner with candidates from all over its space
-(replays/spread.py), all measured in one stretch. The same command again goes on where it was stopped. Keep
-the cores that it measures on to itself.
+Every program (suite/programs/drawn.py) is a run of the tuner with candidates from its whole space
+(replays/spread.py). After it was stopped, the same command continues. Nothing else should run on the cores on
+which it measures.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Networks as torch modules and ONNX files, how one becomes the other, and a kernel by hand."""
+"""Networks as torch modules and ONNX files, the conversion between these, and a kernel written by hand."""

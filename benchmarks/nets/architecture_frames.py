@@ -3,9 +3,9 @@
     names("timm") ──▶ every architecture of the library
     made("timm", "resnet18") ──▶ the module in eval mode, its arguments, its keyword arguments
 
-`Excluded` says why an architecture is not in the frame: it is larger than 200 M parameters, or eager torch
-does not run it on inputs that can be made without knowing the model. Nothing is downloaded. Models of
-transformers are built from their configuration classes, made small: two layers, 64 wide (`shrunk`).
+`Excluded` says why an architecture is not in the frame: it has more than 200 M parameters, or eager torch
+does not run it on inputs that can be made without knowledge of the model. Nothing is downloaded. Models of
+transformers are built from their configuration classes, with small extents: two layers, 64 wide (`shrunk`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-LARGEST = 200e6  # parameters
+LARGEST = 200e6  # most parameters
 LIBRARIES = ("timm", "torchvision", "transformers")
-SIDES = (96, 128, 224, 256, 288, 384, 448)  # of square images, the first that a model takes
+SIDES = (96, 128, 224, 256, 288, 384, 448)  # sides of square images; the first that a model accepts is used
 WORDS = 24  # tokens of a sentence
 
-# What a configuration of transformers may call an extent, and how large it is then at most.
+# Names that configurations of transformers give to extents → the largest value that is kept.
 SMALL = {
     1: "n_group topk_group",
     2: (
@@ -48,7 +48,7 @@ LIMITS = {name: limit for limit, text in SMALL.items() for name in text.split()}
 
 
 class Excluded(Exception):
-    """Not in the frame, and why."""
+    """The architecture is not in the frame; the message says why."""
 
 
 Made = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -70,7 +70,8 @@ def names(library: str) -> list[str]:
 
 
 def made(library: str, name: str, *, whole: bool = False, shallow: bool = False) -> Made:
-    """whole: models of transformers are as large as their configurations say; shallow: but of two layers.
+    """An architecture and its arguments. whole: models of transformers have the full size of their
+    configurations. shallow: they have two layers, also with `whole`.
 
     Raises Excluded.
     """
@@ -83,9 +84,10 @@ def made(library: str, name: str, *, whole: bool = False, shallow: bool = False)
 
 
 def _lively(module: torch.nn.Module) -> None:
-    """Adds noise to weights that begin as one number (norms, biases, tiny scales) and to norms' statistics.
+    """Adds noise to weights that are initially all the same number (norms, biases, tiny scales), and to
+    norms' statistics.
 
-    Zeros and scales of 1e-6 would hide whatever they multiply."""
+    Zeros and scales of 1e-6 would hide errors in the values that they multiply."""
     maker = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, p in [*module.named_parameters(), *module.named_buffers()]:
@@ -105,14 +107,14 @@ def _few_enough(build: Callable[[], torch.nn.Module]) -> None:
     try:
         with torch.device("meta"):
             count = sum(p.numel() for p in build().parameters())
-    except Exception:  # it cannot be built without memory: the real one is counted
+    except Exception:  # the module cannot be built without memory, so a real one is counted
         return
     if count >= LARGEST:
         raise Excluded(f"{count / 1e6:.0f} M parameters")
 
 
 def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Why eager torch does not run it; "" when it does."""
+    """Why eager torch cannot run the module; "" if it can."""
     try:
         with torch.no_grad():
             module(*args, **kwargs)
@@ -139,7 +141,7 @@ def _timm(name: str) -> Made:
         for settings in ({}, {"img_size": side}):
             try:
                 module = fixed if not settings else timm.create_model(name, **settings).eval()
-            except Exception:  # it has no such setting
+            except Exception:  # the model has no such setting
                 continue
             why = _runs(module, (x,), {})
             if not why:
@@ -211,12 +213,12 @@ def shrunk(config: Any) -> Any:
 
 
 def _shallow(config: Any) -> Any:
-    """The configuration with two layers, as wide as it is."""
+    """The configuration with two layers and unchanged widths."""
     return _limited(config, {n: limit for n, limit in LIMITS.items() if limit == 2 and "heads" not in n})
 
 
 def _without_cache(config: Any) -> Any:
-    """The configuration as it is."""
+    """The configuration in its full size, without a cache."""
     return _limited(config, {})
 
 
@@ -238,7 +240,8 @@ def _limited(config: Any, limits: dict[str, int]) -> Any:
 
 
 def _sections(config: Any, sections: list[int]) -> list[int]:
-    """How many of a head's frequencies belong to each position (time, height, width), for a narrower head."""
+    """For a narrower head, how many of its frequencies belong to each kind of position (time, height,
+    width)."""
     wide = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     half = int(wide * (getattr(config, "partial_rotary_factor", None) or 1)) // 2
     cut = [max(1, n * half // sum(sections)) for n in sections[1:]]
@@ -246,7 +249,7 @@ def _sections(config: Any, sections: list[int]) -> list[int]:
 
 
 def _arguments(module: torch.nn.Module, config: Any) -> list[dict[str, Any]]:
-    """Arguments that a model of this signature may take, the likeliest first."""
+    """Sets of arguments that a model with this signature may accept, the likeliest first."""
     known = inspect.signature(module.forward).parameters
     more: dict[str, Any] = {"use_cache": False} if "use_cache" in known else {}
     vocabulary = _found(config, "vocab_size", 512)
@@ -316,5 +319,5 @@ def _found(config: Any, name: str, default: Any) -> Any:
 def _dummy(module: torch.nn.Module) -> dict[str, Any]:
     try:
         return dict(module.dummy_inputs)
-    except Exception:  # not every model has some
+    except Exception:  # not every model has this setting
         return {}

@@ -1,11 +1,11 @@
-"""A product in OpenCL C as people write it by hand: what generated kernels must beat.
+"""A matrix product in OpenCL C as people write it by hand. Generated kernels must be faster.
 
     a work-group: TM x TN of C, TK terms at a time in local memory, fetched together, two barriers a turn
     a work-item:  WM x WN of that in registers, columns in vectors of WIDTH
 
-`best(device, n)` compiles it for the sizes of `TILES` that fit, checks each, and gives the fastest. Source:
+`best(device, n)` compiles it for the sizes of `TILES` that fit, checks each, and returns the fastest. Source:
 C. Nugteren's tutorial on OpenCL SGEMM (2014), kernels 6 and 7: local tiles, two-dimensional register
-blocking, wide loads; the sizes are those that it tries and wider ones, which suit a processor's vectors.
+blocking, wide loads. The sizes are those of the tutorial, and wider ones, which suit a CPU's vectors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotensor.base.errors import AutotensorError
 from autotensor.runtime.device.contract import Device, DeviceCall
 
 REPEAT, LEAST_S = 7, 0.02
-NEAR = 1e-4  # of the largest answer
+NEAR = 1e-4  # largest error, as a share of the largest element of the result
 
 SOURCE = """
 #define VECTOR_(n) float##n
@@ -109,7 +109,8 @@ TILES = (
 
 
 def best(device: Device, n: int, tiles: tuple[Tile, ...] = TILES) -> tuple[float, Tile]:
-    """Seconds of the fastest tile for an n x n product, and that tile. Raises ValueError if none fits."""
+    """The seconds of the fastest tile for an n x n product, and that tile. Raises ValueError if no tile
+    fits."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(2))
     memories = tuple(device.allocate(a.nbytes) for _ in range(3))

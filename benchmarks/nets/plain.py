@@ -1,8 +1,8 @@
 """The networks as plain torch modules, with the names of torchvision, transformers, and PyTorch's examples.
 
-    module = load("resnet18", weights)      eval mode, weights of ours by name
+    module = load("resnet18", weights)      eval mode, with autotensor's weights by name
 
-Written without looking at our graphs, so that equal outputs mean something.
+They were written without looking at autotensor's graphs, so that equal outputs are a real test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nets.wider_nets import WIDER
 
 
 class Basic(nn.Module):
-    """Two 3x3 convolutions and a shortcut; of two or three dimensions."""
+    """A block of two 3x3 convolutions and a shortcut, in two or three dimensions."""
 
     def __init__(self, cin: int, cout: int, stride: int) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class DCGAN(nn.Module):
 
 
 class _Parts(nn.Module):
-    """Modules by name, where a name is no word of Python's or the module has no code of its own."""
+    """Modules by name, for names that are reserved in Python, and for groups of modules without code."""
 
     def __init__(self, **parts: nn.Module) -> None:
         super().__init__()
@@ -187,7 +187,8 @@ class BertLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
-        own = getattr(self.attention, "self")  # noqa: B009  # a word of Python's
+        # `self` cannot be written as an attribute of the class
+        own = getattr(self.attention, "self")  # noqa: B009
 
         def heads(y: Tensor) -> Tensor:
             return y.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
@@ -312,10 +313,10 @@ class Tagger(nn.Module):
 
 
 class Layers(nn.Module):
-    """LSTM layers to be called one by one, whose weights bear the names of one nn.LSTM's."""
+    """LSTM layers that are called one by one. Their weights have the names of a single nn.LSTM's weights."""
 
     def __init__(self, inputs: Sequence[int], width: int, both_ways: bool = False) -> None:
-        """inputs: widths of what each layer reads. both_ways: the first layer is."""
+        """inputs: the width of each layer's input. both_ways: the first layer is bidirectional."""
         super().__init__()
         for n, wide in enumerate(inputs):
             layer = nn.LSTM(wide, width, batch_first=True, bidirectional=both_ways and n == 0)
@@ -324,7 +325,7 @@ class Layers(nn.Module):
 
     @staticmethod
     def _rename(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-        """`weight_ih_l2` of all layers is `weight_ih_l0` of number 2."""
+        """`weight_ih_l2` of all layers is `weight_ih_l0` of layer 2."""
         for name in [n for n in state if n.startswith(prefix)]:
             part, layer, end = re.fullmatch(r"(.*_l)(\d+)(_reverse)?", name.removeprefix(prefix)).groups("")
             state[f"{prefix}{layer}.{part}0{end}"] = state.pop(name)
@@ -373,7 +374,8 @@ class GCN(nn.Module):
 
 
 class MoE(nn.Module):
-    """Expert by expert, each on no more tokens than it has: the greatest gates that there is room for."""
+    """A mixture of experts, computed expert by expert. Each expert takes the tokens with its greatest gates,
+    at most as many as it has room for."""
 
     def __init__(self, width: int = 768, experts: int = 8, room: float = 2.0) -> None:
         super().__init__()
@@ -424,19 +426,20 @@ NETS: Mapping[str, Callable[..., nn.Module]] = {
     "moe": MoE,
 }
 NO_IMAGES = ("bert_base", "gpt2", "mlp", "lstm", "gru", "bilstm", "gnmt", "gcn", "moe")
-CHANNELS_LAST = {"r3d_18": 3, **dict.fromkeys(NO_IMAGES, 0)}  # spatial axes; 2 for all others
+# number of spatial axes; 2 for all other networks
+CHANNELS_LAST = {"r3d_18": 3, **dict.fromkeys(NO_IMAGES, 0)}
 
 
 def load(name: str, weights: Mapping[str, np.ndarray[Any, Any]], **sizes: int) -> nn.Module | None:
-    """The network with these weights (not copied); None when there is none of that name here.
+    """The network with these weights (not copied); None if this file has no network of that name.
 
-    sizes: what the network's constructor takes, `widen` for the two smallest.
+    sizes: arguments of the network's constructor; `widen` for the two smallest networks.
 
-    Raises ValueError when a weight is missing or left over.
+    Raises ValueError if a weight is missing or left over.
     """
     if name not in NETS:
         return None
-    with torch.device("meta"):  # nothing is drawn: all weights come from outside
+    with torch.device("meta"):  # no weights are drawn, because all of them are given
         module = NETS[name](**sizes)
     state = {n: torch.from_numpy(np.require(a, requirements="CW")) for n, a in weights.items()}
     counters = {n: torch.tensor(0) for n in module.state_dict() if n.endswith("num_batches_tracked")}

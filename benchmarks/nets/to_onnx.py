@@ -1,9 +1,10 @@
-"""A graph of ours as an ONNX model, so that onnxruntime runs the same network with the same weights.
+"""Converts a graph of autotensor to an ONNX model, so that onnxruntime runs the same network with the same
+weights.
 
-What the built-in models use; anything else is an error. Needs the `onnx` package.
+It supports the operators of the built-in models; any other operator is an error. It needs the `onnx` package.
 
-Operators without an ONNX operator of their meaning become several, in the form that exporters write and
-runtimes know how to fuse: attention is two MatMuls with a Softmax between them.
+An operator without an equal ONNX operator becomes several operators, in the form that exporters write and
+runtimes can fuse: attention is two MatMuls with a Softmax between them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autotensor.graph.ir import Apply, Array, Constant, Graph, Input
 
 OPSET = 20  # the first with Gelu
 
-# one operator of the same inputs, without attributes
+# operators that become one ONNX operator with the same inputs and without attributes
 SAME = {
     **{"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "exp": "Exp", "sqrt": "Sqrt"},
     **{"sin": "Sin", "cos": "Cos", "less": "Less", "where": "Where"},
@@ -58,7 +59,7 @@ def _value(name: str, node: Any) -> Any:
 
 
 class _Writer:
-    """The nodes and weights so far."""
+    """Collects the nodes and weights."""
 
     def __init__(self) -> None:
         self.names: dict[Any, str] = {}
@@ -66,7 +67,7 @@ class _Writer:
         self.arrays: list[Any] = []
 
     def array(self, value: Array) -> str:
-        """A weight; its name."""
+        """Adds a weight and returns its name."""
         name = f"w{len(self.arrays)}"
         self.arrays.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
@@ -75,13 +76,13 @@ class _Writer:
         return self.array(np.array(list(values), np.int64))
 
     def node(self, op: str, inputs: list[str], **attrs: Any) -> str:
-        """A node; the name of its result."""
+        """Adds a node and returns the name of its result."""
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], **attrs))
         return name
 
     def apply(self, node: Apply, inputs: list[str]) -> str:
-        """An operator of ours; the name of its result."""
+        """Adds an operator of autotensor and returns the name of its result."""
         if node.op in SAME:
             return self.node(SAME[str(node.op)], inputs)
         write = WRITERS.get(str(node.op))
@@ -103,7 +104,7 @@ def _pads(value: Any, rank: int) -> list[int]:
 
 
 def _channels_first(node: Apply) -> int:
-    """Number of spatial axes. Raises ValueError for other layouts than ONNX's."""
+    """The number of spatial axes. Raises ValueError for any layout but ONNX's."""
     layout = str(node.attr("layout"))
     if layout[1] != "C":
         raise ValueError(f"to_onnx writes channels first, not {node.op_name} in {layout}")
@@ -172,7 +173,7 @@ def _matmul(w: _Writer, node: Apply, inputs: list[str]) -> str:
 
 
 def _attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
-    """[batch, heads, tokens, depth] throughout."""
+    """Attention; all tensors are [batch, heads, tokens, depth]."""
     if node.attr("layout") != "BHND":
         raise ValueError("to_onnx writes attention in layout BHND only")
     q, k, v, *mask = inputs
@@ -192,7 +193,7 @@ def _attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
 
 
 def _cached_attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
-    """Old and new words are joined at the scores, and the cache is not copied."""
+    """The scores of old and new words are joined, so the cache is not copied."""
     q, k, v, keys, values, position = inputs
     rows, depth = node.inputs[0].shape[2:]
     tokens, capacity = node.inputs[1].shape[2], node.inputs[3].shape[2]

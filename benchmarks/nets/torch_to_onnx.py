@@ -1,7 +1,7 @@
-"""A torch module as an ONNX model, as torch's own exporter writes it.
+"""Converts a torch module to an ONNX model, with torch's own exporter.
 
-For networks whose graph `to_onnx.py` does not write. A recurrent layer is one LSTM or GRU node then, which is
-what onnxruntime is fast at; our graph has its steps one by one. Needs `onnx` and `onnxscript`.
+This is for networks whose graph `to_onnx.py` cannot write. A recurrent layer then is one LSTM or GRU node,
+which onnxruntime runs fast; autotensor's graph has each step. It needs `onnx` and `onnxscript`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def torch_to_onnx(module: Any, inputs: Mapping[str, Array]) -> Any:
-    """An onnx.ModelProto with the module's weights inside; its inputs in the order of these samples."""
-    import onnxscript  # noqa: F401  # torch's message for its absence is no ImportError
+    """An onnx.ModelProto with the module's weights inside. Its inputs are in the order of the samples in
+    `inputs`."""
+    # if it is missing, this raises ImportError; torch would raise another error
+    import onnxscript  # noqa: F401
     import torch
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torchvision is not missed
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # no warning about missing torchvision
     samples = tuple(map(torch.from_numpy, inputs.values()))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own imports are deprecated

@@ -1,4 +1,4 @@
-"""More convolutional networks of the zoo as plain torch modules; `nets.NETS` has them with the others."""
+"""More convolutional networks as plain torch modules. `nets.NETS` lists all networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class VGG(nn.Module):
-    """torchvision's. counts: convolutions of each stage."""
+    """torchvision's VGG. counts: the number of convolutions in each stage."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class VGG(nn.Module):
 
 
 class AlexNet(nn.Module):
-    """torchvision's, but for the average pool from 6x6 to 6x6."""
+    """torchvision's AlexNet, without its average pool from 6x6 to 6x6."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Inception(nn.Module):
 
 
 class GoogLeNet(nn.Module):
-    """torchvision's, without the auxiliary heads."""
+    """torchvision's GoogLeNet, without the auxiliary heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class GoogLeNet(nn.Module):
 
 
 class Separable(nn.Module):
-    """A depthwise convolution and one of 1x1, each with its norm and ReLU."""
+    """A depthwise convolution and a 1x1 convolution, each with its norm and ReLU."""
 
     def __init__(self, cin: int, cout: int, stride: int) -> None:
         super().__init__()

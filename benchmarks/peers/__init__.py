@@ -1,10 +1,11 @@
-"""How each library is set up, as its users would for speed: one function per library.
+"""Sets up each library in the way in which its users would for speed, with one function per library.
 
     run, output = onnxruntime(job, spec)        run() computes once, output() gives the result as an array
 
-A job is a `suite.case.Case` or a `networks.Network`: it knows itself as torch module, as ONNX bytes, as NumPy
-function. Everything that can be done ahead (packing weights, binding inputs, compiling) is done here and not
-timed. All compute in float32 with as many threads as the spec says, and may use Winograd's convolution.
+A job is a `suite.case.Case` or a `networks.Network`: it gives a torch module, ONNX bytes and a NumPy
+function. All work that can be done beforehand (packing weights, binding inputs, compiling) is done in these
+functions and not timed. All libraries compute in float32 with the spec's number of threads, and may use
+Winograd's convolution.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from peers.peer_spec import Array, Ready, Skip, Spec, cache_folder
 
 __all__ = ["KINDS", "PACKAGES", "RUNTIMES", "Array", "Ready", "Skip", "Spec", "cache_folder"]
 
-# who takes whole networks, in the order of the table's columns
+# libraries that run whole networks, in the order of the table's columns
 RUNTIMES: dict[str, Callable[[Any, Spec], Ready]] = {
     "torch": pytorch.torch,
     "inductor": pytorch.inductor,
@@ -34,7 +35,7 @@ RUNTIMES: dict[str, Callable[[Any, Spec], Ready]] = {
     "litert": pytorch.litert,
     "executorch": pytorch.executorch,
 }
-# of Halide's wheel; its Anderson2021 is for graphics cards only
+# the autoschedulers in Halide's wheel; its Anderson2021 is only for graphics cards
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "ours": local_peers.ours,

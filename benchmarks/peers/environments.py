@@ -1,10 +1,10 @@
-"""Libraries that want an environment of their own, for their versions of torch exclude one another.
+"""Separate environments for libraries that need different versions of torch.
 
-    python benchmarks/peers/environments.py            makes those that are missing (some gigabytes)
-    python benchmarks/peers/environments.py xla iree   only these
+    python benchmarks/peers/environments.py            makes the missing ones (some gigabytes)
+    python benchmarks/peers/environments.py xla iree   only these two
 
-An environment holds its packages and nothing of ours: a contestant's process imports autotensor's few modules
-for talking to its parent from the source tree.
+An environment does not contain autotensor. A contestant's process imports the few modules that it needs to
+talk to its parent from the source tree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from peers.peer_spec import cache_folder
 
 @dataclass(frozen=True)
 class Environment:
-    """Who lives in it, and what is installed for them; the first package's version is the library's."""
+    """The libraries of an environment, and the packages to install. The version of the first package is the
+    library's."""
 
     kinds: tuple[str, ...]
     packages: tuple[str, ...]
@@ -34,13 +35,14 @@ ENVIRONMENTS = {
         ("iree", "tinygrad", "ncnn", "mnn"),
         ("iree-base-compiler", "iree-base-runtime", "tinygrad", "ncnn", "pnnx", "MNN", "onnx"),
     ),
-    "xla": Environment(("xla",), ("jax", "torchax", "torch==2.9.1")),  # torchax knows no later torch
-    "zentorch": Environment(("zentorch",), ("zentorch", "torch==2.14.1")),  # its binary is for one torch
+    "xla": Environment(("xla",), ("jax", "torchax", "torch==2.9.1")),  # torchax supports no later torch
+    # its binary is for this version of torch only
+    "zentorch": Environment(("zentorch",), ("zentorch", "torch==2.14.1")),
     "litert": Environment(("litert",), ("litert-torch",)),
     "halide": Environment(("halide-mullapudi2016", "halide-adams2019", "halide-li2018"), ("halide",)),
     "executorch": Environment(("executorch",), ("executorch", "torch==2.13.0")),
 }
-# whose version stands in the table
+# library → the package whose version is in the table
 PACKAGES = {
     "iree": "iree-base-compiler", "mnn": "MNN", "xla": "jax", "litert": "ai-edge-litert",
     "halide-mullapudi2016": "halide", "halide-adams2019": "halide", "halide-li2018": "halide",
@@ -49,13 +51,13 @@ PACKAGES = {
 
 
 def python_of(kind: str) -> str:
-    """The interpreter in which a library lives: this one, or that of its environment."""
+    """The Python interpreter for a library: this one, or that of the library's environment."""
     name = next((n for n, e in ENVIRONMENTS.items() if kind in e.kinds), None)
     return sys.executable if name is None else str(_folder(name) / "bin" / "python")
 
 
 def make(names: tuple[str, ...] = ()) -> None:
-    """Makes the environments that are missing. Raises KeyError for a name that there is not."""
+    """Makes the environments that are missing. Raises KeyError for an unknown name."""
     for name in names or tuple(ENVIRONMENTS):
         environment, folder = ENVIRONMENTS[name], _folder(name)
         if (folder / "made").exists():

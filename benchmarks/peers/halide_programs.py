@@ -1,13 +1,13 @@
-"""te programs as Halide programs: a stage becomes a Func, as a user of Halide would write it.
+"""Translates te programs to Halide programs: each stage becomes a Func, as a user of Halide would write it.
 
     pipeline_of(ComputeDAG.of(tensors), Writing())       Funcs and their inputs, not scheduled
-    fastest(dag, "Adams2019", 2, arrays)                 compiled with what that autoscheduler chose
+    fastest(dag, "Adams2019", 2, arrays)                 compiled with that autoscheduler's schedule
 
-What te has is what Halide has: pure definitions, and update definitions over a reduction domain. Where a
-user has a choice, both ways are written (`writings`): small windows as sums over a domain or written out,
-and conditions as part of the domain and of the loops or as selects. Inputs that are read outside of what they
-hold (under a select) get `BoundaryConditions.repeat_edge`. Few channels behind an image are the outermost
-dimension with stride 1, as in Halide's own applications.
+te and Halide have the same elements: pure definitions, and update definitions over a reduction domain. If a
+user of Halide has a choice, both forms are written (`writings`): small windows as sums over a domain or with
+all terms written out, and conditions as part of the domain and the loops or as selects. Inputs that are read
+outside their bounds (under a select) get `BoundaryConditions.repeat_edge`. The few channels of an image are
+the outermost dimension with stride 1, as in Halide's own applications.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from autotensor.te.workload import Workload
 from peers.peer_spec import Array, Skip, cache_folder
 
 LIBRARIES = os.path.join(os.path.dirname(hl.__file__), "lib64")
-ALIGNED = 128  # bytes
-TRY_S = 0.15  # how long a way of writing is run
-FEW = 4  # channels: an axis of so few elements is the outermost one
-WRITTEN_OUT, WINDOW = 32, 100  # terms at most of a sum, and of a window, that are written out
+ALIGNED = 128  # alignment, in bytes
+TRY_S = 0.15  # seconds to run each form
+FEW = 4  # most channels: an axis of at most so many elements becomes the outermost dimension
+WRITTEN_OUT, WINDOW = 32, 100  # most terms of a sum, and of a window, that are written out
 TYPES = {"float32": hl.Float(32), "int32": hl.Int(32), "int64": hl.Int(32), "bool": hl.Bool()}
 OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b, Op.MUL: lambda a, b: a * b,
@@ -68,7 +68,7 @@ COMPARISONS: dict[Cmp, Callable[[Any, Any], Any]] = {
     Cmp.GT: operator.gt, Cmp.GE: operator.ge,
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    # hl.tanh calls the C library, element by element; by exp it is vectors
+    # hl.tanh calls the C library for each element; this formula with exp uses vectors
     "tanh": lambda x: 1.0 - 2.0 / (1.0 + hl.exp(2.0 * x)),
     "sigmoid": lambda x: 1.0 / (1.0 + hl.exp(-x)),
 }
@@ -76,16 +76,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Writing:
-    """Choices of the person who writes the program down."""
+    """The choices of the person who writes the program."""
 
     written_out: bool = False  # windows are sums of terms, not loops over a domain
-    conditions: bool = True  # of the domain (`RDom.where`) and likely ones (loops are cut there)
-    planes: bool = True  # few channels are the outermost dimension; else the innermost, as they lie
-    guarded: bool = False  # every input is repeated at its edges: tried where a schedule reads beyond them
+    # conditions are part of the domain (`RDom.where`), or marked likely (loops are cut there); else selects
+    conditions: bool = True
+    planes: bool = True  # few channels are the outermost dimension; else the innermost, as in memory
+    guarded: bool = False  # every input is repeated at its edges; tried if a schedule reads beyond them
 
 
 def writings(dag: ComputeDAG) -> list[Writing]:
-    """The ways in which a program can be written that differ."""
+    """The different forms in which a program can be written."""
     small = any(s.combiner and _is_small(s) for s in dag.stages)
     selects = [(s, n) for s in dag.stages for b in s.bodies for n in walk(b) if isinstance(n, Select)]
     chosen = any(s.combiner or _cuts_loops(n.cond) for s, n in selects)
@@ -95,7 +96,8 @@ def writings(dag: ComputeDAG) -> list[Writing]:
 
 
 def _is_small(s: StageOp) -> bool:
-    """Whether a person would write a reduction's terms out: few, or those of a window that slides."""
+    """Whether a person would write out all terms of a reduction: if there are few, or somewhat more in a
+    sliding window."""
     spatial, summed = {a.var for a in s.axes}, {a.var for a in s.reduce_axes}
     indices = [set(walk(i)) for load in s.loads() for i in load.indices]
     window = any(i & spatial and i & summed for i in indices)
@@ -113,19 +115,20 @@ def order(shape: Sequence[int], writing: Writing) -> list[int]:
 
 
 def as_buffer(array: Array, writing: Writing) -> Any:
-    """An array where it lies, with dimensions in Halide's order."""
+    """The array in its own memory, with dimensions in Halide's order."""
     return hl.Buffer(array.transpose(order(array.shape, writing)[::-1]))
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """A new array that begins where Halide's own buffers may: its code may store whole vectors there."""
+    """A new array with the alignment of Halide's own buffers, because Halide's code may store whole
+    vectors."""
     size = prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNED, np.uint8)
     begin = -raw.ctypes.data % ALIGNED
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
-# -- what is read outside ------------------------------------------------------------------------------------
+# -- reads outside bounds ------------------------------------------------------------------------------------
 
 
 def reads_data(e: Expr) -> bool:
@@ -133,7 +136,7 @@ def reads_data(e: Expr) -> bool:
 
 
 def regions(dag: ComputeDAG) -> dict[str, tuple[Interval, ...]]:
-    """What is needed of every buffer when both sides of every select are computed."""
+    """The region that is needed of every buffer if both sides of every select are computed."""
     found = {b.name: tuple(Interval(0, n - 1) for n in b.shape) for b in _buffers(dag)}
     for s in reversed(dag.stages):
         needed = found[s.buffers[0].name]
@@ -160,16 +163,17 @@ def _buffers(dag: ComputeDAG) -> list[Buffer]:
 
 @dataclass
 class Translation:
-    """A program half written."""
+    """A program during its translation."""
 
     dag: ComputeDAG
     writing: Writing
     inputs: dict[str, Any] = field(default_factory=dict)  # ImageParams
-    funcs: dict[str, Callable[[Sequence[Any]], Any]] = field(default_factory=dict)  # values at indices
+    # functions that give a buffer's value at indices
+    funcs: dict[str, Callable[[Sequence[Any]], Any]] = field(default_factory=dict)
     computed: dict[str, Any] = field(default_factory=dict)  # Funcs
 
     def give(self, b: Buffer, needed: Sequence[Interval]) -> None:
-        """An input of fixed size and strides."""
+        """Adds an input of fixed size and strides."""
         dims = order(b.shape, self.writing)
         param = hl.ImageParam(TYPES[str(b.dtype)], len(dims), b.name)
         for n, axis in enumerate(dims):
@@ -186,7 +190,7 @@ class Translation:
             self.funcs[b.name] = lambda at: hl.Expr(repeated[tuple(at[axis] for axis in dims)])
 
     def add(self, s: StageOp) -> None:
-        """A stage that is not a step of a scan."""
+        """Adds a stage that is not part of a scan."""
         if not s.combiner:
             self._define(s, lambda f, env: self._values(s.bodies, env))
             return
@@ -197,7 +201,8 @@ class Translation:
         self._update(s)
 
     def add_step(self, s: StageOp) -> None:
-        """A stage of every step of a scan: part of the expressions that read it."""
+        """Adds a stage that belongs to every step of a scan. It becomes part of the expressions that read
+        it."""
         if s.combiner:
             raise Skip("a step of the recurrence has sums of its own")
         axes = [a.var for a in s.axes]
@@ -205,7 +210,7 @@ class Translation:
             self.funcs[b.name] = lambda at, n=n: self._values(s.bodies, dict(zip(axes, at, strict=True)))[n]
 
     def add_scan(self, host: StageOp, states: Mapping[str, int]) -> None:
-        """A recurrence: what is first, and an update definition along the steps."""
+        """Adds a recurrence: the first value as a definition, and an update definition along the steps."""
         first, time = first_steps(host), host.axes[0]
         f = self._define(host, lambda f, env: [hl.undef(TYPES[str(b.dtype)]) for b in host.buffers])
         for name, n in states.items():
@@ -224,7 +229,7 @@ class Translation:
         return {a.var: hl.Var(a.name) for a in s.axes}
 
     def _define(self, s: StageOp, values: Callable[[Any, Mapping[Var, Any]], list[Any]]) -> Any:
-        """The pure definition of a stage's Func."""
+        """Writes the pure definition of a stage's Func."""
         f, env, dims = hl.Func(s.name), self.env(s), self.order(s)
         f[tuple(env[s.axes[a].var] for a in dims)] = _tuple(values(f, env))
         for n, b in enumerate(s.buffers):
@@ -253,7 +258,7 @@ class Translation:
         return total
 
     def _update(self, s: StageOp) -> None:
-        """The update definition of a reduction over a domain."""
+        """Writes the update definition of a reduction over a domain."""
         assert s.combiner is not None
         f, env = self.computed[s.name], self.env(s)
         inner_first = s.reduce_axes[::-1]
@@ -268,7 +273,8 @@ class Translation:
                 bodies = [bodies[0].then]
             for cond in kept:
                 found = _place(cond, s)
-                if found is not None and found[0] in place:  # what is looked up is where it goes
+                # the element that is looked up is the index to write at
+                if found is not None and found[0] in place:
                     var, e = found
                     extent = next(a.extent for a in s.axes if a.var is var)
                     (at,) = self._values([e], env)
@@ -285,7 +291,8 @@ class Translation:
     # -- expressions -------------------------------------------------------------------------------------
 
     def value(self, e: Expr, env: dict[Any, Any]) -> Any:
-        """The Halide expression of an expression; `env` has its variables, and what is known already."""
+        """The Halide expression of an expression. `env` has its variables, and the expressions that are
+        already translated."""
         if e not in env:
             env[e] = self._value(e, env)
         return env[e]
@@ -337,7 +344,7 @@ def _conjuncts(e: Expr) -> list[Expr]:
 
 
 def _cuts_loops(e: Expr) -> bool:
-    """Whether a condition holds between ends of loops: the inside, which is likely."""
+    """Whether a condition holds in the inside of loops, between two ends. Then it is likely."""
     return all(
         isinstance(c, Compare)
         and c.op in (Cmp.LT, Cmp.LE, Cmp.GT, Cmp.GE)
@@ -347,7 +354,7 @@ def _cuts_loops(e: Expr) -> bool:
 
 
 def _place(e: Expr, s: StageOp) -> tuple[Var, Expr] | None:
-    """The axis that an element looked up must equal, and the element."""
+    """If the condition says that an axis equals an element of data, this axis and the element."""
     axes = {a.var for a in s.axes}
     if isinstance(e, Compare) and e.op is Cmp.EQ:
         for one, other in ((e.a, e.b), (e.b, e.a)):
@@ -362,15 +369,15 @@ def _place(e: Expr, s: StageOp) -> tuple[Var, Expr] | None:
 
 @dataclass(frozen=True)
 class Unscheduled:
-    """A pipeline and its inputs, in the DAG's order."""
+    """A pipeline without a schedule, and its inputs in the DAG's order."""
 
     pipeline: Any
     inputs: tuple[Any, ...]
 
 
 def pipeline_of(dag: ComputeDAG, writing: Writing) -> Unscheduled:
-    """Not scheduled; sizes are given as bounds of the buffers and as estimates. Raises Skip where Halide
-    has no such program."""
+    """The pipeline of a program. Sizes are given as bounds of the buffers and as estimates. Raises Skip if
+    Halide cannot express the program."""
     t, needed = Translation(dag, writing), regions(dag)
     for b in dag.inputs:
         t.give(b, needed[b.name])
@@ -397,9 +404,9 @@ def pipeline_of(dag: ComputeDAG, writing: Writing) -> Unscheduled:
 def scheduled(
     dag: ComputeDAG, autoscheduler: str, writing: Writing, threads: int, arrays: Sequence[Array]
 ) -> Callable[[], list[Array]]:
-    """Runs the program on copies of these arrays that stay where they are; results are new arrays.
+    """A function that runs the program on fixed copies of these arrays and returns new arrays.
 
-    Raises halide.HalideError where the autoscheduler cannot."""
+    Raises halide.HalideError if the autoscheduler fails."""
     hl.load_plugin(os.path.join(LIBRARIES, f"libautoschedule_{autoscheduler.lower()}.so"))
     program, target = pipeline_of(dag, writing), hl.get_host_target()
     params = hl.AutoschedulerParams(autoscheduler, {"parallelism": str(threads)})
@@ -423,9 +430,9 @@ def scheduled(
 def fastest(
     dag: ComputeDAG, autoscheduler: str, threads: int, arrays: Sequence[Array]
 ) -> Callable[[], list[Array]]:
-    """The program as the autoscheduler makes it, written in the way that it likes best: all are tried once
-    on a machine. Raises Skip where Halide has no such program, halide.HalideError where the autoscheduler
-    can do nothing with any."""
+    """The program with the autoscheduler's schedule, in the form that is fastest. All forms are tried once on
+    each machine. Raises Skip if Halide cannot express the program, halide.HalideError if the autoscheduler
+    fails for every form."""
     key = f"{metadata.version('halide')} {hl.get_host_target()} {threads} {Workload.of(dag, '').key}"
     known = Path(cache_folder(), f"halide-{autoscheduler.lower()}.json")
     liked = json.loads(known.read_text()) if known.exists() else {}
@@ -448,7 +455,7 @@ def fastest(
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """The least of some runs."""
+    """The least seconds of several runs."""
     times, end = [], time.perf_counter() + TRY_S
     while len(times) < 3 or time.perf_counter() < end:
         began = time.perf_counter()

@@ -1,4 +1,5 @@
-"""autotensor, NumPy, XLA, numba, Halide, and what TVM's MetaSchedule left: who needs no model converted."""
+"""Contestants that need no converted model: autotensor, NumPy, XLA, numba, Halide, and results of TVM's
+MetaSchedule."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from peers.peer_spec import Array, Ready, Skip, Spec
 
 
 def ours(job: Any, spec: Spec) -> Ready:
-    """autotensor; the output array is given, as with the other runtimes' bound outputs."""
+    """autotensor. The output array is given, like the bound outputs of other runtimes."""
     ready: Ready = job.ours(spec)
     return ready
 
@@ -24,7 +25,8 @@ def numpy(job: Any, spec: Spec) -> Ready:
 
 
 def tvm(job: Any, spec: Spec) -> Ready:
-    """What TVM's MetaSchedule found (metaschedule.py), outputs given. Its own packages come last in line."""
+    """MetaSchedule's result (metaschedule.py), with given outputs. Its packages come last on Python's
+    path."""
     import sys
 
     if spec.file not in sys.path:
@@ -48,12 +50,13 @@ def tvm(job: Any, spec: Spec) -> Ready:
 
 
 def reference(job: Any, spec: Spec) -> Ready:
-    """A program by NumPy in float64."""
+    """A program computed by NumPy in float64."""
     return (lambda: None), job.reference
 
 
 def jax(job: Any, spec: Spec) -> Ready:
-    """A program by XLA: its array functions, compiled as one; results are new arrays, as always there."""
+    """A program computed by XLA: its array functions are compiled as one. Results are new arrays, as always
+    with XLA."""
     import jax as package
     import jax.numpy as jnp
 
@@ -67,7 +70,7 @@ def jax(job: Any, spec: Spec) -> Ready:
 
 
 def numba(job: Any, spec: Spec) -> Ready:
-    """A program by numba, in the loops that a person wrote or would write."""
+    """A program computed by numba, in the loops that a person wrote or would write."""
     if job.program.numba is None:
         from peers.numba_programs import compiled
 
@@ -78,7 +81,8 @@ def numba(job: Any, spec: Spec) -> Ready:
 
 
 def halide(autoscheduler: str, job: Any, spec: Spec) -> Ready:
-    """A program by Halide with one of its autoschedulers, the same stages and inputs where they lie."""
+    """A program computed by Halide with one of its autoschedulers, with the same stages, and inputs that are
+    not copied."""
     from peers.halide_programs import fastest
 
     run = fastest(job.dag, autoscheduler, spec.threads, job.inputs)

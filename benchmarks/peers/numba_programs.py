@@ -1,9 +1,10 @@
-"""te programs as loops for numba, as a person would write them: a loop nest for every stage.
+"""Translates te programs to loops for numba, as a person would write them: a loop nest for every stage.
 
     text(dag, 2)     def run(a0, a1): …        compiled(dag, 2)(*arrays)     the results, new arrays
 
-The outermost loop is `prange`. A pointwise value that is read at one place is written there. A sum runs in a
-variable where its terms lie along the axis that is summed, else the last axis of the result is innermost.
+The outermost loop is `prange`. A pointwise value with a single reader is written inside the reader's
+expression. If the terms of a sum lie side by side along the summed axis, the sum is kept in a variable.
+Otherwise the last axis of the result is the innermost loop.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ def run({arguments}):"""
 
 
 def compiled(dag: ComputeDAG, threads: int) -> Callable[..., Any]:
-    """The program, as a function that numba compiles for these types once on a machine."""
+    """The program as a function. numba compiles it for these types once on each machine."""
     code = text(dag, threads)
     name = f"program_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
-    path = Path(cache_folder(), "numba", f"{name}.py")  # a file: numba keeps code beside it
+    # the source is in a file, because numba keeps the code next to it
+    path = Path(cache_folder(), "numba", f"{name}.py")
     path.parent.mkdir(exist_ok=True)
     path.write_text(code)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -68,14 +70,15 @@ def text(dag: ComputeDAG, threads: int) -> str:
 
 
 def _joined(dag: ComputeDAG) -> list[StageOp]:
-    """The stages, without those whose one reader has them in its own expression."""
+    """The stages, without those that are inside the expression of their only reader."""
     read = Counter(n.buffer for s in dag.stages for b in s.bodies for n in walk(b) if isinstance(n, Load))
     inside: dict[Buffer, StageOp] = {}
 
     def at_home(node: object) -> Expr | None:
         if isinstance(node, Load) and node.buffer in inside:
             s = inside[node.buffer]
-            there = {a.var: Var(f"{s.name}_{a.name}") for a in s.axes}  # names of its own, then its indices
+            # own names for the axes, then the indices in their place
+            there = {a.var: Var(f"{s.name}_{a.name}") for a in s.axes}
             return substitute(
                 substitute(s.bodies[0], there), dict(zip(there.values(), node.indices, strict=True))
             )
@@ -133,7 +136,7 @@ def _nest(s: StageOp, threads: int) -> list[str]:
 
 
 def _along(body: Expr, var: Var) -> int:
-    """Reads that go along the axis element by element."""
+    """The number of reads that go along the axis element by element."""
     loads = {n for n in walk(body) if isinstance(n, Load)}
     return sum(bool(n.indices) and stride(n.indices[-1], var) == 1 for n in loads)
 

@@ -1,4 +1,4 @@
-"""Libraries that take the ONNX file."""
+"""Libraries that read the ONNX file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def onnxruntime(job: Any, spec: Spec) -> Ready:
     given = [library.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in first]
     for entry, value in zip(session.get_outputs(), given, strict=True):
         binding.bind_ortvalue_output(entry.name, value)
-    keep = (taken, given)  # the binding holds bare addresses
+    keep = (taken, given)  # keeps the arrays alive, because the binding only has their addresses
 
     def run(_: object = keep) -> None:
         session.run_with_iobinding(binding)
@@ -43,7 +43,8 @@ def onnxruntime(job: Any, spec: Spec) -> Ready:
 
 
 def openvino(job: Any, spec: Spec) -> Ready:
-    """OpenVINO for latency, inputs set once. float32 must be asked for: bf16 is its default on some CPUs."""
+    """OpenVINO for latency, with inputs set once. float32 must be requested, because bf16 is the default on
+    some CPUs."""
     import openvino as library
 
     core = library.Core()
@@ -58,7 +59,8 @@ def openvino(job: Any, spec: Spec) -> Ready:
     for n, array in enumerate(arrays):
         request.set_input_tensor(n, library.Tensor(array, shared_memory=True))
 
-    def run(_: object = arrays) -> None:  # start and wait: `infer` would copy results into new arrays
+    # starts and waits, because `infer` would copy results into new arrays
+    def run(_: object = arrays) -> None:
         request.start_async()
         request.wait()
 
@@ -70,7 +72,8 @@ def openvino(job: Any, spec: Spec) -> Ready:
 
 
 def iree(job: Any, spec: Spec) -> Ready:
-    """IREE for this processor at its highest level, inputs on its device beforehand."""
+    """IREE for this processor at its highest level of optimisation. Inputs are copied to its device
+    beforehand."""
     import iree.runtime as library
 
     with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +103,8 @@ def iree(job: Any, spec: Spec) -> Ready:
 
 
 def tinygrad(job: Any, spec: Spec) -> Ready:
-    """tinygrad with its graph captured; without its search (BEAM), which takes minutes a network."""
+    """tinygrad with its graph captured, but without its search (BEAM), which takes minutes for each
+    network."""
     from tinygrad import Device, Tensor, TinyJit
     from tinygrad.nn.onnx import OnnxRunner
 
@@ -117,13 +121,14 @@ def tinygrad(job: Any, spec: Spec) -> Ready:
         Device[Device.DEFAULT].synchronize()
         return result
 
-    for _ in range(3):  # the second call captures
+    for _ in range(3):  # the second call captures the graph
         run()
     return run, lambda: np.array(run().numpy())
 
 
 def ncnn(job: Any, spec: Spec) -> Ready:
-    """ncnn, converted by pnnx; Winograd allowed, storage of halves not: it is not float32."""
+    """ncnn, with a model converted by pnnx. Winograd is allowed. Storage in float16 is not allowed, because
+    that is not float32."""
     import ncnn as library
     import pnnx
 
@@ -142,7 +147,7 @@ def ncnn(job: Any, spec: Spec) -> Ready:
         if net.load_param(str(Path(folder, "model.ncnn.param"))):
             raise Skip("pnnx writes operators that ncnn has not")
         net.load_model(str(Path(folder, "model.ncnn.bin")))
-    # pnnx takes the batch axis away: ncnn has none
+    # pnnx removes the batch axis, because ncnn has none
     given = [library.Mat(np.ascontiguousarray(_narrow(a)[0])).clone() for a in arrays]
     names, result = net.input_names(), net.output_names()[0]
 
@@ -156,7 +161,7 @@ def ncnn(job: Any, spec: Spec) -> Ready:
 
 
 def mnn(job: Any, spec: Spec) -> Ready:
-    """MNN, asked for its high precision (float32)."""
+    """MNN with high precision (float32)."""
     import MNN.expr as expr
     import MNN.nn as library
     import onnx
@@ -183,12 +188,12 @@ def mnn(job: Any, spec: Spec) -> Ready:
 
 
 def _narrow(array: Array) -> Array:
-    """Indices as int32, for who has no other integers."""
+    """The array, with integers as int32, for libraries that have no other integers."""
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
 def _file(job: Any, folder: str) -> str:
-    """The job's ONNX file; written into the folder if the job has bytes."""
+    """The job's ONNX file. If the job has bytes, they are written to a file in the folder."""
     source = job.onnx()
     if isinstance(source, str):
         return source
@@ -198,8 +203,10 @@ def _file(job: Any, folder: str) -> str:
 
 
 def _call(tool: str, *words: object, folder: str | None = None) -> None:
-    """Runs a library's converter, which lies beside the interpreter. Raises Skip with its last line."""
-    command = [str(Path(sys.executable).parent / tool), *map(str, words)]  # an absolute `tool` stays as it is
+    """Runs a library's converter, which is in the interpreter's folder. Raises Skip, with the converter's
+    last line, if it fails."""
+    # an absolute path `tool` stays unchanged
+    command = [str(Path(sys.executable).parent / tool), *map(str, words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]

@@ -1,4 +1,4 @@
-"""What a contestant is: which library, how it is asked for, and what it gives back."""
+"""The description of a contestant: the library, its settings, and the functions that it returns."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ Ready = tuple[Callable[[], object], Callable[[], Array]]
 
 
 class Skip(Exception):
-    """This contestant does not take part in this job, and why; not a failure."""
+    """This contestant does not take part in this job; the message says why. It is not a failure."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A contestant: which library, and how. Travels to its process as JSON."""
+    """A contestant: the library and its settings. Its process gets them as JSON."""
 
     kind: str  # a key of KINDS
     threads: int
-    channels_last: bool = False  # torch: activations and weights in channels-last order
-    numerics: str = "strict"  # ours: "fast" also allows Winograd's convolution
-    cpu: str = "native"  # ours: the processor that code is for
-    log: str = ""  # ours: tuning log; "" takes default schedules
-    file: str = ""  # ours: a compiled model, or a folder of schedules; tvm: where its packages are
+    channels_last: bool = False  # for torch: activations and weights in channels-last order
+    numerics: str = "strict"  # for autotensor: "fast" also allows Winograd's convolution
+    cpu: str = "native"  # for autotensor: the processor for which code is compiled
+    log: str = ""  # for autotensor: the tuning log; "": default schedules
+    # for autotensor: a compiled model or a folder of schedules; for tvm: the folder of its packages
+    file: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
-        """Environment of its process: every library's own way to say how many threads."""
+        """The environment variables of its process. Each library has its own variable for the number of
+        threads."""
         names = (
             "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS",
             "AUTOTENSOR_NUM_THREADS", "HL_NUM_THREADS", "NUMBA_NUM_THREADS",
         )  # fmt: skip
-        ours = {"AUTOTENSOR_NO_SHIPPED": "1"}  # what comes tuned may have been tuned on these very rows
+        ours = {"AUTOTENSOR_NO_SHIPPED": "1"}  # shipped schedules may have been tuned on these rows
         return {
             **dict.fromkeys(names, str(self.threads)),
             "PYTHONUNBUFFERED": "1",
@@ -46,7 +48,7 @@ class Spec:
 
 
 def cache_folder() -> str:
-    """Where compiled code, tuning logs and environments of the benchmarks live between runs."""
+    """The folder in which the benchmarks keep compiled code, tuning logs and environments between runs."""
     import platformdirs
 
     folder = os.path.join(platformdirs.user_cache_dir("autotensor"), "benchmarks")

@@ -1,4 +1,4 @@
-"""Libraries that take the torch module: torch itself, its compilers, and what is exported from it."""
+"""Libraries that run the torch module: torch itself, its compilers, and runtimes for exported modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from peers.peer_spec import Array, Ready, Skip, Spec
 
-MOST_STEPS = 128  # of a Python loop that torch.compile is asked to write out
+MOST_STEPS = 128  # most steps of a Python loop that torch.compile unrolls
 
 
 def _module(job: Any, spec: Spec) -> tuple[Any, tuple[Any, ...]]:
@@ -34,7 +34,7 @@ def _module(job: Any, spec: Spec) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _as_array(job: Any, result: Any) -> Array:
-    """torch's (first) result as a row-major array; all results of a tensor program."""
+    """torch's (first) result as a row-major array. For a tensor program, all results."""
     import torch
 
     if hasattr(job, "flat"):
@@ -48,7 +48,8 @@ def torch(job: Any, spec: Spec) -> Ready:
     """torch eager, in inference mode."""
     import torch as library
 
-    library.inference_mode().__enter__()  # for the life of this process: entering it costs a microsecond
+    # entered once for the life of this process, because entering costs a microsecond
+    library.inference_mode().__enter__()
     module, inputs = _module(job, spec)
 
     def run() -> Any:
@@ -66,8 +67,8 @@ def inductor(job: Any, spec: Spec) -> Ready:
         raise Skip(f"{job.steps} steps, which it would write out")
 
     config.freezing = True
-    library.set_grad_enabled(False)  # freezing asks for it
-    library._dynamo.reset()  # code of the last job, and its count of recompilations
+    library.set_grad_enabled(False)  # freezing requires this
+    library._dynamo.reset()  # removes the code of the last job, and its count of recompilations
     module, inputs = _module(job, spec)
     compiled = library.compile(module, mode="max-autotune")
 
@@ -80,7 +81,7 @@ def inductor(job: Any, spec: Spec) -> Ready:
 
 
 def backend(job: Any, spec: Spec) -> Ready:
-    """torch.compile with our backend, called as in a torch program: tensors in, new tensors out."""
+    """torch.compile with autotensor's backend, called as in a torch program: tensors in, new tensors out."""
     import warnings
 
     import torch as library
@@ -98,7 +99,8 @@ def backend(job: Any, spec: Spec) -> Ready:
     def run() -> Any:
         return compiled(*inputs)
 
-    with warnings.catch_warnings():  # what would run in torch's eager mode is no time of ours
+    # a part that runs in torch's eager mode would not be autotensor's time, so its warning is an error
+    with warnings.catch_warnings():
         warnings.filterwarnings("error", message="autotensor: a part of the model runs in eager mode")
         run()
     return run, lambda: _as_array(job, run())
@@ -125,7 +127,7 @@ def zentorch(job: Any, spec: Spec) -> Ready:
 
 
 def xla(job: Any, spec: Spec) -> Ready:
-    """XLA as JAX drives it, by torchax. Weights are constants of the program, which XLA may fold."""
+    """XLA through JAX and torchax. Weights are constants of the program, which XLA may fold."""
     import jax
     import torchax
 
@@ -172,7 +174,7 @@ def litert(job: Any, spec: Spec) -> Ready:
         interpreter = Interpreter(path, num_threads=spec.threads)
     interpreter.allocate_tensors()
     for entry, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(entry["index"], value.numpy().astype(entry["dtype"]))  # it narrows int64
+        interpreter.set_tensor(entry["index"], value.numpy().astype(entry["dtype"]))  # LiteRT narrows int64
     result = interpreter.get_output_details()[0]["index"]
 
     def output() -> Array:
@@ -183,7 +185,7 @@ def litert(job: Any, spec: Spec) -> Ready:
 
 
 def opt_einsum(job: Any, spec: Spec) -> Ready:
-    """torch eager where opt_einsum takes contractions apart; its expressions are made beforehand."""
+    """torch eager, with contractions split by opt_einsum. Its expressions are made beforehand."""
     from functools import cache
 
     import opt_einsum as library

@@ -1,6 +1,7 @@
-"""torch in NumPy's words: what programs' array functions call as `xp`. Most names are torch's own.
+"""torch's functions with NumPy's names, which programs' array functions call as `xp`. Most names are torch's
+own.
 
-Loops over steps are Python's, for torch has none that carries state.
+Loops over steps are Python's loops, because torch has no loop that carries state.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def __getattr__(name: str) -> Any:
 
 
 def array(x: Any) -> Any:
-    """A copy."""
+    """A copy of x as a tensor."""
     return x.clone()
 
 
@@ -25,7 +26,7 @@ def asarray(x: Any, dtype: Any) -> Any:
 
 
 def einsum(spec: str, *operands: Any, optimize: bool = False) -> Any:
-    return torch.einsum(spec, *operands)  # several operands: by opt_einsum where it is installed
+    return torch.einsum(spec, *operands)  # torch uses opt_einsum for several operands if it is installed
 
 
 def max(x: Any, axis: Any) -> Any:
@@ -41,7 +42,7 @@ def maximum(x: Any, y: Any) -> Any:
 
 
 def pad(x: Any, width: int, mode: str) -> Any:
-    """The two axes of an image made longer at both ends."""
+    """Pads the two axes of an image at both ends."""
     kind = {"edge": "replicate"}[mode]
     return torch.nn.functional.pad(x[None, None], (width,) * 4, mode=kind)[0, 0]
 
@@ -59,12 +60,12 @@ def transpose(x: Any, axes: Sequence[int]) -> Any:
 
 
 def add_at(size: int, at: Any, x: Any) -> Any:
-    """Rows of x added up where `at` says."""
+    """Adds up the rows of x at the indices `at`."""
     return torch.zeros((size, x.shape[1]), dtype=x.dtype).index_add(0, at, x)
 
 
 def scan(step: Callable[..., Any], state: Any, sequence: Any) -> Any:
-    """All states after a step each, the first one given."""
+    """The states after each step; `state` is the first state."""
     found = [state]
     for x in sequence:
         found.append(step(found[-1], x))

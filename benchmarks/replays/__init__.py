@@ -1,1 +1,1 @@
-"""Searches, races, cost models and variants of them, replayed on what was measured before."""
+"""Searches, races, cost models and their variants, replayed on earlier measurements."""

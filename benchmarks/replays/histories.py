@@ -1,12 +1,14 @@
-"""Searches as a tuning log tells them: per task the batches in order, and what the cost model made of them.
+"""Searches read from a tuning log: for each task its batches in order, and the cost model's predictions after
+each.
 
     for history in read("tuning.db", fewest=48):
-        history.batches        what was told, batch by batch
-        history.best_s         the best of all of it: the best known
-    told = retold(history, model, rates)      the same through a tuner of today: best, outlook, seconds
+        history.batches        the results, batch by batch
+        history.best_s         the best of all batches: the best known
+    told = retold(history, model, rates)      the same in today's tuner: best, predictions, seconds
 
-A history is that of one task in one run. Runs that stop tasks early have short ones: tune with
-`patience=False` for long ones. Candidates of other rules than today's count as told and teach nothing.
+A history belongs to one task in one run. Runs that stop tasks early have short histories; for long ones, tune
+with `patience=False`. Candidates that today's rules do not make count as trials, but the model does not learn
+from them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tuning_db.records import Status, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One task of one run."""
+    """The history of one task in one run."""
 
     session: str
     task: Task
@@ -43,12 +45,12 @@ class History:
 
     @property
     def best_s(self) -> float:
-        """The best known."""
+        """The best known time."""
         return min(map(best_of, self.batches))
 
     @property
     def finds(self) -> int:
-        """Trials that the run had made when it had its best."""
+        """The number of trials until the run had its best."""
         spent = 0
         for batch in self.batches:
             spent += ran(batch)
@@ -59,18 +61,18 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A task after a batch."""
+    """The state of a task after a batch."""
 
     trials: int
     best_s: float
-    gain: float  # relative, by this batch
-    left: Prediction | None  # of what was not measured
-    told_s: tuple[float, ...]  # of all candidates so far
-    seconds: float  # that the batch took
+    gain: float  # relative gain by this batch
+    left: Prediction | None  # predictions for candidates that are not measured
+    told_s: tuple[float, ...]  # the times of all candidates so far
+    seconds: float  # duration of the batch
 
 
 def ran(batch: Sequence[TrialRecord]) -> int:
-    """Trials of a batch: what was rejected unrun is none."""
+    """The number of trials in a batch. A candidate that was rejected and did not run is not a trial."""
     return sum(r.status is not Status.REJECTED for r in batch)
 
 
@@ -79,7 +81,7 @@ def best_of(batch: Sequence[TrialRecord]) -> float:
 
 
 def read(store: TrialStore, fewest: int = 0) -> list[History]:
-    """Histories of this machine with so many trials at least, in the order in which they began."""
+    """The histories of this machine with at least `fewest` trials, in the order in which they began."""
     known = {w.key: w for w in store.workloads()}
     races = {s.id for s in store.sessions(RACES)}
     rows = [r for r in store.trials(machine=host_machine().fingerprint) if r.session not in races]
@@ -100,7 +102,7 @@ def read(store: TrialStore, fewest: int = 0) -> list[History]:
 
 
 def rates_in(store: TrialStore, history: History) -> Rates:
-    """The machine's rates as the log has them."""
+    """The machine's rates in the log."""
     values = {n: c.value for n, c in store.calibration(host_machine().fingerprint).items()}
     target = history.task.target
     found = rates_of(values, target) if "flops.core" in values else calibrated(None, target)
@@ -108,9 +110,9 @@ def rates_in(store: TrialStore, history: History) -> Rates:
 
 
 def retold(history: History, model: CostModel, rates: Rates, seed: int = 0) -> Iterator[Told]:
-    """The task after each of its batches, as a tuner of today sees it.
+    """The state of the task after each of its batches, in today's tuner.
 
-    Times are the log's, those of candidates that today's rules do not make included.
+    Times are those of the log, including candidates that today's rules do not make.
     """
     tuner = Tuner(history.task, model, rates, seed=seed)
     trials, best_s = 0, float("inf")

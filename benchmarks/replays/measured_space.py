@@ -1,14 +1,15 @@
-"""Small spaces of which every candidate was measured once, so that searches can be replayed against them.
+"""Small spaces in which every candidate is measured once, so that searches can be replayed on them.
 
     space = cut("layer2", target, rates, limit=400, seed=0)     the task's sketches with fewer options
     measure(space, measurer, "graph")                           all candidates, then the best of them again
-    space.outcome(candidate)                                    what the table says: no clock, no noise
+    space.outcome(candidate)                                    the result in the table: no clock, no noise
 
-A space is cut by dropping options of the longest holes by chance, the defaults stay; so neither the prior nor
-the model has a say in what is in it. It is smaller than the task's own: chance finds good candidates sooner
-in it, and what a policy gains over chance here is less than it gains outside.
+A space is made smaller by dropping random options of the longest holes; the defaults stay. So neither the
+prior nor the model influences which candidates it has. In a smaller space, random draws find good candidates
+sooner. So a policy gains less over random draws here than in the task's whole space.
 
-A file holds its sketches, the machine's rates and all times: later rules and models are compared on it.
+A file holds the sketches, the machine's rates and all times, so that later rules and models can be compared
+on it.
 """
 
 from __future__ import annotations
@@ -42,25 +43,28 @@ from tuning_db.records import Status
 
 FORMAT = 1
 BATCH = 32
-FINALISTS = 16  # measured again, side by side: the least of hundreds of medians was lucky
+# how many of the best are measured again, side by side, because the least of hundreds of medians is partly
+# luck
+FINALISTS = 16
 FINAL_REPEAT = 15
-TAKES = 3  # of a batch in which the default was this many times as slow as alone
+TAKES = 3  # most times that a batch is measured if it was disturbed
 DISTURBED = 1.25
-LOST = 2.0  # so much slower, in every take: its neighbours' times mean nothing
+# if the default is this many times as slow in every take, the other times of the batch mean nothing
+LOST = 2.0
 FOLDER = Path(__file__).parents[1] / "results" / "spaces"
 
 
 @dataclass
 class Space:
-    """Candidates of one task, and what became of each."""
+    """The candidates of one task, and the result of each."""
 
     task: Task
     sketches: tuple[Sketch, ...]
     rates: Rates
     machine: Mapping[str, Any] = field(default_factory=dict)
-    # by residency: trace hash → seconds, "rejected" (unrun, for its machine code) or "failed"
+    # residency → trace hash → seconds, "rejected" (not run, because of its machine code) or "failed"
     found: dict[str, dict[str, float | str]] = field(default_factory=dict)
-    finals: dict[str, bool] = field(default_factory=dict)  # by residency: whether the best ran again
+    finals: dict[str, bool] = field(default_factory=dict)  # residency → whether the best ran again
 
     @property
     def name(self) -> str:
@@ -73,7 +77,7 @@ class Space:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """All of them, one for each trace; the default first."""
+        """All candidates, one for each trace, the default first."""
         dag = self.task.workload.dag
         unique: dict[str, Candidate] = {self.default.trace.hash: self.default}
         for s in self.sketches:
@@ -84,7 +88,8 @@ class Space:
         return tuple(unique.values())
 
     def outcome(self, c: Candidate, residency: str = "graph") -> float | str:
-        """Seconds, "rejected" or "failed". Raises KeyError for what is not in the space."""
+        """The seconds of a candidate, or "rejected" or "failed". Raises KeyError if it is not in the
+        space."""
         return self.found[residency][c.trace.hash]
 
     def best(self, residency: str = "graph") -> float:
@@ -94,11 +99,11 @@ class Space:
         return self.finals.get(residency, False)
 
 
-# -- cutting -------------------------------------------------------------------------------------------------
+# -- making spaces smaller -----------------------------------------------------------------------------------
 
 
 def cut(name: str, target: Target, rates: Rates, limit: int, seed: int) -> Space:
-    """The space of a task with at most `limit` candidates, which its sketches share."""
+    """The space of a task, with at most `limit` candidates in all its sketches."""
     task = Task(workload(name), target, name=name)
     sketches = generate(task.workload.dag, target)
     rng = random.Random(f"{name}/{seed}")
@@ -106,11 +111,11 @@ def cut(name: str, target: Target, rates: Rates, limit: int, seed: int) -> Space
 
 
 def smaller(sketches: Sequence[Sketch], limit: int, rng: random.Random) -> tuple[Sketch, ...]:
-    """The sketches with fewer options: at most `limit` candidates in all, but one of each sketch at least."""
+    """The sketches with fewer options: at most `limit` candidates in all, but at least one of each sketch."""
     left, out = limit, []
     by_size = sorted(range(len(sketches)), key=lambda n: sketches[n].size)
     shares: dict[int, int] = {}
-    for taken, n in enumerate(by_size):  # small sketches leave what they do not need to the others
+    for taken, n in enumerate(by_size):  # small sketches leave the rest of their share to the others
         shares[n] = max(1, left // (len(sketches) - taken))
         left -= min(shares[n], sketches[n].size)
     for n, s in enumerate(sketches):
@@ -121,7 +126,7 @@ def smaller(sketches: Sequence[Sketch], limit: int, rng: random.Random) -> tuple
 
 
 def _one_less(s: Sketch, rng: random.Random) -> Sketch:
-    """Without one option, which is not the default, of the hole that has most."""
+    """The sketch without one random option of its longest hole. The default option stays."""
     longest = max(range(len(s.holes)), key=lambda n: len(s.holes[n].options))
     hole = s.holes[longest]
     gone = rng.choice([o for o in hole.options if o != hole.default])
@@ -140,10 +145,11 @@ def measure(
     deadline: float = math.inf,
     keep: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Measures what is not measured yet; whether all is. `keep` is called after every batch.
+    """Measures the candidates that are not yet measured. Returns whether all are measured. `keep` is called
+    after every batch.
 
-    The default is in every batch, and it is the ratios to it that count: the machine drifts. A batch during
-    which the default was much slower than before is taken again.
+    The default is in every batch, and only the ratios to its time count, because the machine's speed drifts.
+    A batch in which the default was much slower than before is measured again.
     """
     found = space.found.setdefault(residency, {})
     if space.default.trace.hash not in found:
@@ -173,7 +179,8 @@ def _default_s(space: Space, measurer: Measurer) -> float:
 def _batch(
     space: Space, measurer: Measurer, wanted: Sequence[Candidate], residency: str, repeat: int | None = None
 ) -> dict[str, float | str]:
-    """What becomes of some candidates beside the default; of several takes the least disturbed one."""
+    """The results of some candidates, measured together with the default. Of several takes, the least
+    disturbed counts."""
     default_s = space.outcome(space.default, residency)
     assert isinstance(default_s, float)
     batch = [space.default, *wanted]
@@ -187,14 +194,14 @@ def _batch(
     now, results = min(takes, key=lambda take: take[0])
     if math.isinf(now):
         raise SystemExit(f"{space.name}: its default schedule fails now: {results[0].error}")
-    if now > LOST * default_s:  # a candidate beside it that was left in peace would seem to be a wonder
+    if now > LOST * default_s:  # an undisturbed candidate next to a disturbed default would seem far too fast
         raise SystemExit(
             f"{space.name}: other programs use the cores: its default schedule takes "
             f"{now / default_s:.1f} times as long as alone. The same command continues where this one ended."
         )
     found: dict[str, float | str] = {}
     for c, r in zip(wanted, results[1:], strict=True):
-        if r.ok:  # samples of equal number were taken side by side, in the same state of the machine
+        if r.ok:  # samples with the same index were taken side by side, in the same state of the machine
             ratios = [s / d for s, d in zip(r.seconds, results[0].seconds, strict=False)]
             found[c.trace.hash] = default_s * median(ratios)
         else:
@@ -206,7 +213,7 @@ def _batch(
 
 
 def save(space: Space, path: Path) -> None:
-    """Replaces the file at once."""
+    """Writes the space. The file is replaced in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {
         "format": FORMAT,
@@ -225,7 +232,7 @@ def save(space: Space, path: Path) -> None:
 
 
 def load(path: Path) -> Space:
-    """Raises ValueError for a file of another format."""
+    """Reads a space. Raises ValueError for a file of another format."""
     from autotensor.te.workload import Workload
 
     data = json.loads(path.read_text())
@@ -238,7 +245,7 @@ def load(path: Path) -> Space:
 
 
 def spaces(folder: Path, names: Sequence[str] = ()) -> list[Space]:
-    """The spaces of a folder that are measured whole, by name."""
+    """The spaces of a folder in which every candidate is measured, in the order of their names."""
     found = [load(p) for p in sorted(folder.glob("*.json"))]
     return [s for s in found if s.whole() and (not names or s.name in names)]
 
@@ -283,5 +290,5 @@ def _rates(data: Mapping[str, Any]) -> Rates:
         tuple(data["team_bandwidths"]),
         data["region_s"],
         MicroKernels(data["lanes"], steps),
-        guessed=data.get("guessed", False),  # files of before 2026-11-27 have measured ones
+        guessed=data.get("guessed", False),  # files from before 2026-11-27 have measured rates
     )

@@ -1,8 +1,8 @@
-"""Rows of a tuning log as a cost model sees them: features and prior of every trial, its time, its network.
+"""Rows of a tuning log in the form of a cost model's data: each trial's features, prior, time and network.
 
     sessions ──▶ networks (one run of the tuner each) ──▶ tasks ──▶ rounds ──▶ features, prior, seconds
 
-Features are made anew from the decisions, by the same path by which a tuning run learns from the log.
+Features are computed again from the decisions, with the same code by which a tuning run learns from the log.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Ints = npt.NDArray[np.int64]
 class TaskRows:
     """The trials of one task in one run, in the order in which they were measured."""
 
-    network: str  # the run; which tasks belong together
+    network: str  # the run, which says which tasks belong together
     group: str  # key of the workload
     name: str
     features: Floats  # [trials, features]
     prior: Floats  # seconds
-    seconds: Floats  # NaN: a failure
+    seconds: Floats  # NaN for a failure
     rounds: Ints
-    families: Ints  # of sketch and register tile: what a batch should not be full of
+    families: Ints  # family of sketch and register tile; a batch should not have only one family
 
     @property
     def worked(self) -> npt.NDArray[np.bool_]:
@@ -54,7 +54,7 @@ class TaskRows:
 
 
 class Recorder(PriorModel):
-    """A cost model that keeps what it is taught."""
+    """A cost model that keeps the rows from which it should learn."""
 
     def __init__(self) -> None:
         self.taught: list[tuple[Floats, Floats, Floats]] = []
@@ -64,9 +64,9 @@ class Recorder(PriorModel):
 
 
 def load(store: TrialStore, rates: Rates | None = None) -> list[TaskRows]:
-    """All tasks of all runs on the machine that the log knows best; races are left out.
+    """All tasks of all runs on the machine with the most rows in the log, without races.
 
-    rates: for the prior; None: those that the log was calibrated with, else a guess.
+    rates: the rates for the prior. None: the calibrated rates in the log, or guessed rates if there are none.
     """
     rows = store.trials()
     machines = [r.machine for r in rows]
@@ -134,7 +134,8 @@ def _task(network: str, task: Task, trials: Sequence[TrialRecord], rates: Rates)
 
 
 def save_table(tasks: Sequence[TaskRows], path: Path) -> None:
-    """All rows as arrays of one file (NumPy's `.npz`), a row a trial, whatever rules there will be."""
+    """Writes all rows as arrays of one file (NumPy's `.npz`), one row for each trial. Later rules do not
+    matter for it."""
     count = [len(t.seconds) for t in tasks]
     words = {n: np.repeat([getattr(t, n) for t in tasks], count) for n in ("network", "group", "name")}
     columns = {
@@ -145,7 +146,7 @@ def save_table(tasks: Sequence[TaskRows], path: Path) -> None:
 
 
 def load_table(path: Path) -> list[TaskRows]:
-    """Raises SystemExit for a table of other features than today's."""
+    """Reads such a file. Raises SystemExit if its features are not today's."""
     with np.load(path) as table:
         if list(table["names"]) != list(NAMES):
             raise SystemExit(f"{path} holds features of schema {table['schema']}; today's is {SCHEMA}.")

@@ -1,6 +1,7 @@
-"""How good predictions of one task's candidates are: in order, at the top, and in their own doubts.
+"""How good the predictions for one task's candidates are: their order, the top candidates, and the predicted
+errors.
 
-scores(prediction, seconds)      of candidates that were all measured
+scores(prediction, seconds)      for candidates that were all measured
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from autotensor.search.score.cost_model import Prediction
 
 Floats = npt.NDArray[np.float64]
 
-EQUAL = 0.02  # relative difference of times below which no order is asked for: noise of a trial
-TOP = 0.01  # share of a pool that is its top
-LOOKED_AT = 16  # candidates in which the top should be
-LARGE = 32  # smaller pools do not say whether it is
-INTERVAL = 1.645  # standard deviations on either side that hold 90 %
+EQUAL = 0.02  # relative difference of times below which the order does not count: a trial's noise
+TOP = 0.01  # the share of a pool that counts as its top
+LOOKED_AT = 16  # the top should be among the first so many predicted candidates
+LARGE = 32  # least size of a pool for this score
+INTERVAL = 1.645  # the interval of 90 % has so many standard deviations on either side
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of one task; NaN where it cannot be said."""
+    """The scores of one task; NaN if a score is not defined."""
 
     spearman: float
     pairs: float  # share of pairs in the right order
-    recall: float  # of the top 1 %, among the first 16
-    regret_1: float  # how much slower than the best of the pool the best of the first is
+    recall: float  # share of the top 1 % that is among the first 16
+    regret_1: float  # how much slower than the pool's best the first predicted candidate is
     regret_4: float
     regret_8: float
     regret_16: float
-    error: float  # median of |log(measured / predicted)|, less the task's level
-    inside: float  # share of measurements inside of their 90 % interval, less the task's level
+    error: float  # median of |log(measured / predicted)|, after the task's level is subtracted
+    inside: float  # share of measurements inside their 90 % interval, after the task's level is subtracted
 
 
 def scores(p: Prediction, seconds: Floats) -> Scores:
@@ -53,13 +54,13 @@ def scores(p: Prediction, seconds: Floats) -> Scores:
 
 
 def correlation(predicted: Floats, seconds: Floats) -> float:
-    """Spearman's; NaN where one of them is constant."""
+    """Spearman's rank correlation; NaN if one side is constant."""
     found = spearman(predicted.tolist(), seconds.tolist())
     return nan if found is None else found
 
 
 def pairs_in_order(predicted: Floats, seconds: Floats) -> float:
-    """Share of the pairs that differ by more than noise."""
+    """The share of pairs in the right order, among the pairs that differ by more than noise."""
     a, b = np.triu_indices(len(seconds), 1)
     differ = np.abs(np.log(seconds[a] / seconds[b])) > EQUAL
     right = (predicted[a] < predicted[b]) == (seconds[a] < seconds[b])
@@ -67,13 +68,13 @@ def pairs_in_order(predicted: Floats, seconds: Floats) -> float:
 
 
 def recall(predicted: Floats, seconds: Floats) -> float:
-    """Share of the fastest 1 % (at least one) that are among the first 16 predicted."""
+    """The share of the fastest 1 % (at least one candidate) that is among the first 16 predicted."""
     top = np.argsort(seconds, kind="stable")[: max(1, ceil(TOP * len(seconds)))]
     return float(np.isin(top, np.argsort(predicted, kind="stable")[:LOOKED_AT]).mean())
 
 
 def regret(predicted: Floats, seconds: Floats, count: int) -> float:
-    """Relative to the best, how much slower the best of the first `count` predicted is.
+    """How much slower than the best, relatively, the best of the first `count` predicted candidates is.
 
     >>> round(regret(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 3.0]), 2), 3)
     0.333
@@ -82,7 +83,7 @@ def regret(predicted: Floats, seconds: Floats, count: int) -> float:
 
 
 def mean_scores(found: Sequence[Scores]) -> dict[str, float]:
-    """Means over tasks; tasks of which a score says nothing are left out of it."""
+    """The means over tasks. A task for which a score is NaN does not count in this score's mean."""
     out = {}
     for f in fields(Scores):
         values = np.asarray([getattr(s, f.name) for s in found])

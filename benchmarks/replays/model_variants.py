@@ -1,6 +1,8 @@
-"""Cost models that were tried beside ours: one booster, ranking objectives with the prior as margin, ridge.
+"""Cost models that were tried besides autotensor's: one booster, ranking objectives with the prior as margin,
+ridge.
 
-All take the same rows, boosters the same trees (`ensemble.PARAMETERS`): the objective is what differs.
+All models use the same rows, and boosters the same parameters for trees (`ensemble.PARAMETERS`). Only the
+objective differs.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.cost_model import CostModel, Floats, Prediction, PriorModel
 
 ROUNDS = 80
-GRADES = 15  # of relevance, from the slowest to the fastest
-SPREAD = 0.1  # they have none of their own
+GRADES = 15  # grades of relevance, from the slowest to the fastest
+SPREAD = 0.1  # the predicted spread, because these models predict none
 
 
 class TriedModel:
-    """A booster that is fitted to all rows when it is first asked."""
+    """A booster that is fitted to all rows at the first prediction."""
 
     learns = True
 
@@ -36,14 +38,14 @@ class TriedModel:
             self._booster = None
 
     def _columns(self) -> tuple[Floats, Floats, Floats, npt.NDArray[np.str_]]:
-        """Sorted by group, as ranking wants it."""
+        """The rows, sorted by group, as ranking objectives require."""
         rows = sorted(self._rows, key=lambda r: r[3])
         x, prior, seconds = (np.concatenate([r[n] for r in rows]) for n in range(3))
         return x, prior, seconds, np.concatenate([np.full(len(r[2]), r[3]) for r in rows])
 
 
 class Regression(TriedModel):
-    """Trees on log(measured / prior), less its median in the workload."""
+    """Trees that predict log(measured / prior) minus its median in the workload."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         import xgboost as xgb
@@ -60,7 +62,7 @@ class Regression(TriedModel):
 
 
 class Ridge(TriedModel):
-    """A linear model on log(measured / prior), less its median in the workload."""
+    """A linear model that predicts log(measured / prior) minus its median in the workload."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         if not self._rows:

@@ -1,4 +1,5 @@
-"""A part of a search's space: only what the default's structure can be tiled to, or only structures."""
+"""Restricts a search to a part of its space: only the tilings of the default's structure, or only the
+structures."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ Sketches = tuple[Sketch, ...]
 
 
 def tiles(sketches: Sketches) -> Sketches:
-    """The default's sketch alone: its holes are all there is to choose."""
+    """Only the default's sketch: the search can choose only its holes."""
     return sketches[:1]
 
 
 def structures(sketches: Sketches) -> Sketches:
-    """Every sketch as its rules fill it without measuring: which one is all there is to choose."""
+    """Every sketch with the values that its rules choose without measuring: the search can only choose a
+    sketch."""
     return tuple(replace(s, holes=tuple(replace(h, options=(h.default,)) for h in s.holes)) for s in sketches)
 
 
@@ -30,7 +32,7 @@ PARTS: Mapping[str, Callable[[Sketches], Sketches]] = {"tiles": tiles, "structur
 
 @contextmanager
 def only(part: str) -> Iterator[None]:
-    """Inside the block, searches have this part of their spaces; "" leaves them whole."""
+    """Inside the block, searches have only this part of their spaces; "": the whole space."""
     whole = loop.generate
 
     def of_part(dag: ComputeDAG, target: Target) -> Sketches:

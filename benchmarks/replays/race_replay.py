@@ -1,8 +1,8 @@
-"""Ways to take samples, replayed on samples that were taken: what each costs and what it chooses.
+"""Ways to take samples, replayed on existing samples: the cost of each way, and its choice.
 
 samples [candidates, rounds] ─┬─ way: ten of each ───────────▶ chosen, seconds spent
                               └─ way: race_rule.racing ──────▶ chosen, seconds spent
-regret: the chosen one's time over the best's, by rounds that no way has seen
+regret: the chosen candidate's time over the best's, in rounds that no way has seen
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from statistics import median
 
 from autotensor.search.measuring.race_rule import racing
 
-SEEN = 15  # rounds that a way may look at; the others say what the truth is
+SEEN = 15  # rounds that a way may use; the other rounds give the truth
 FIXED = 10
-Table = Sequence[Sequence[float]]  # seconds of a call: of each candidate, by round
+Table = Sequence[Sequence[float]]  # seconds of a call, for each candidate and round
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What one way did on one task."""
+    """The result of one way on one task."""
 
     spent_s: float
     chosen: int
     samples: int
-    regret: float  # 0: none
+    regret: float  # 0: it chose the best
 
 
 def sample_seconds(call_s: float, least_s: float) -> float:
-    """What one sample takes: as many calls as last long enough."""
+    """The seconds of one sample: the calls that together last long enough."""
     return max(1.0, round(least_s / call_s)) * call_s
 
 
 def fixed(table: Table, count: int = FIXED) -> dict[int, Sequence[float]]:
-    """So many of each."""
+    """Takes `count` samples of each candidate."""
     return {n: row[:count] for n, row in enumerate(table)}
 
 
 def raced(table: Table, wanted: int, *, sure: bool = False) -> dict[int, Sequence[float]]:
-    """As the measurer does, at most `wanted` of each; sure: as in a final race."""
+    """Takes samples like the measurer, at most `wanted` of each candidate. sure: as in a final race."""
     samples: dict[int, Sequence[float]] = {n: () for n in range(len(table))}
     for at in range(wanted):
         going_on = racing(samples, wanted, sure=sure)
@@ -48,7 +48,7 @@ def raced(table: Table, wanted: int, *, sure: bool = False) -> dict[int, Sequenc
 
 
 def replay(table: Table, way: Callable[[Table], Mapping[int, Sequence[float]]], least_s: float) -> Replay:
-    """Runs a way on the first SEEN rounds; the fastest median is what it chooses."""
+    """Runs a way on the first SEEN rounds. It chooses the candidate with the fastest median."""
     seen = [row[:SEEN] for row in table]
     taken = way(seen)
     chosen = min(taken, key=lambda n: median(taken[n]))

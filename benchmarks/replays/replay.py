@@ -1,11 +1,11 @@
-"""Searches replayed against measured spaces: every policy with many seeds, in seconds, without a clock.
+"""Searches replayed on measured spaces: every policy with many seeds, in seconds, without measuring.
 
     run = replay(space, POLICIES["full"], seed=0, trials=64)
     run.share(8)          best known / best after 8 trials
-    run.trials_to(0.05)   trials until within 5 % of the best; None: not in that run
+    run.trials_to(0.05)   trials until within 5 % of the best; None: never in this run
 
-A trial is a candidate that ran or failed; what is rejected for its machine code is told to the
-search and costs nothing, as in a real run. Times are the table's: the same for every policy.
+A trial is a candidate that ran or failed. If a candidate is rejected because of its machine code, the search
+learns this at no cost, as in a real run. Times come from the table, so they are the same for every policy.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from replays.measured_space import Space
 from schedules.generate import structure
 from schedules.prior.predict import predict
 
-BATCH = 8  # as the tuner's own
-TAUGHT = 64  # trials of every other space that a warm log holds
+BATCH = 8  # as in the tuner
+TAUGHT = 64  # how many trials of every other space a warm log holds
 Batches = Iterator[Sequence[Candidate]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One search: the best time after each trial, as the table says; the default's is before the first."""
+    """One search: the best time in the table after each trial. Before the first trial it is the default's
+    time."""
 
     space: str
     policy: str
@@ -47,15 +48,15 @@ class Run:
     curve: tuple[float, ...]
 
     def after(self, trials: int) -> float:
-        """Best seconds after so many trials; the first guess after none."""
+        """The best seconds after so many trials; after 0 trials those of the first guess."""
         return self.curve[min(trials, len(self.curve)) - 1] if trials and self.curve else self.default_s
 
     def share(self, trials: int) -> float:
-        """Of the best known speed."""
+        """The speed after so many trials, as a share of the best known speed."""
         return self.best_s / self.after(trials)
 
     def trials_to(self, within: float) -> int | None:
-        """Trials until that close to the best known; 0: the first guess is."""
+        """The trials until the best is within `within` of the best known; 0: the first guess is."""
         goal = self.best_s * (1.0 + within)
         if self.default_s <= goal:
             return 0
@@ -64,13 +65,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Policy:
-    """What is different from the search as it is. `model` and `options` make a Tuner; `order` replaces it."""
+    """The differences from the unchanged search. A Tuner is made with `model` and `options`."""
 
     about: str
     model: str = "xgb"
-    options: SearchOptions | None = SearchOptions()  # noqa: RUF009  # frozen; None: drawn evenly
+    # frozen; None: candidates are drawn evenly
+    options: SearchOptions | None = SearchOptions()  # noqa: RUF009
     warm: bool = False  # the log has trials of the other spaces
-    told: str = "graph"  # residency of the times that the search is told
+    told: str = "graph"  # residency of the times that the search gets
     blind: bool = False  # drafts in random order, and a model that does not start from the prior
     ranked: bool = False  # no search: all candidates in the order of the prior
     batch: int = BATCH
@@ -90,13 +92,15 @@ POLICIES = {
 
 
 class Blind:
-    """A cost model that is not told what the prior thinks of a candidate, but for what the features say."""
+    """A cost model that does not get the prior of a candidate. Only its features may contain parts of the
+    prior."""
 
     def __init__(self, inner: CostModel, seed: int) -> None:
         self.inner, self.rng = inner, np.random.default_rng(seed)
 
     def predict(self, features: Any, prior: Any, group: str) -> Any:
-        """As the inner model with one prior for all, but for a millionth that orders equals by chance."""
+        """The inner model's prediction with one prior for all candidates. A random millionth orders equal
+        candidates."""
         return self.inner.predict(
             features, self._same(prior) * (1.0 + 1e-6 * self.rng.random(len(prior))), group
         )
@@ -109,7 +113,7 @@ class Blind:
 
 
 def replay(space: Space, name: str, seed: int, trials: int, others: Sequence[Space] = ()) -> Run:
-    """One policy on one space. `others` are what a warm log knows."""
+    """Replays one policy on one space. others: the spaces whose trials a warm log holds."""
     policy = POLICIES[name]
     batches = ranked(space, policy) if policy.ranked else searched(space, policy, seed, others)
     best, curve = math.inf, []
@@ -127,7 +131,7 @@ def replay(space: Space, name: str, seed: int, trials: int, others: Sequence[Spa
 
 
 def searched(space: Space, policy: Policy, seed: int, others: Sequence[Space]) -> Batches:
-    """What the tuner asks, told from the table."""
+    """The batches that the tuner proposes. It gets the times from the table."""
     model = made_model(policy.model, seed, None)
     tuner = tuner_of(space, Blind(model, seed) if policy.blind else model, seed, policy.options)
     if policy.warm:
@@ -139,7 +143,8 @@ def searched(space: Space, policy: Policy, seed: int, others: Sequence[Space]) -
 
 
 def teach(model: CostModel, other: Space, seed: int) -> list[tuple[float, Candidate]]:
-    """Tells the model what a search of another space measured, as the log would; gives it, fastest first."""
+    """The model learns the measurements of a search on another space, as from a log. Returns them, fastest
+    first."""
     tuner = tuner_of(other, model, seed, SearchOptions())
     asked: list[Candidate] = []
     times: list[float | None] = []
@@ -157,7 +162,8 @@ def teach(model: CostModel, other: Space, seed: int) -> list[tuple[float, Candid
 def suggested(
     space: Space, known: Mapping[str, tuple[Space, Sequence[tuple[float, Candidate]]]]
 ) -> list[Candidate]:
-    """The best of spaces of one family, re-fitted to this one, nearest first: as transfer.seeds does."""
+    """The best candidates of spaces of the same family, adapted to this space, the nearest first, as in
+    transfer.seeds."""
     mine = shape_of(space.task.workload.text)
     near = []
     for name, (other, measured) in known.items():
@@ -176,7 +182,7 @@ def tuner_of(space: Space, model: CostModel, seed: int, options: SearchOptions |
 
 
 def ranked(space: Space, policy: Policy) -> Batches:
-    """The default, then everything in the order of the prior."""
+    """The default, then all candidates in the order of the prior."""
     found: list[tuple[float, int, Candidate]] = []
     for s in space.sketches:
         pop = sample(s, structure(s, space.task.workload.dag), s.size, np.random.default_rng(0))
@@ -194,16 +200,17 @@ def _told(outcome: float | str) -> float | None:
     return outcome if isinstance(outcome, float) else None
 
 
-# -- what came out -------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Runs of one policy together."""
+    """A summary of all runs of one policy."""
 
     runs: int
-    shares: dict[int, tuple[float, float]]  # after so many trials: median and 10th percentile
-    to_five: tuple[float, float]  # trials to within 5 %: median and 90th percentile; inf: not in the run
+    # number of trials → share of the best known speed: median and 10th percentile
+    shares: dict[int, tuple[float, float]]
+    to_five: tuple[float, float]  # trials until within 5 %: median and 90th percentile; inf: never in the run
     to_one: tuple[float, float]
 
 
@@ -223,7 +230,7 @@ def low(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The least value that at least so large a share of all does not exceed; infinite ones allowed.
+    """The least value that a share of at least `share` of all values does not exceed. Values may be infinite.
 
     >>> percentile([3.0, 1.0, 2.0, math.inf], 0.5), percentile([3.0, 1.0, 2.0, math.inf], 0.9)
     (2.0, inf)

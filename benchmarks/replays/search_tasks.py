@@ -1,12 +1,12 @@
-"""The sixty tasks on which the search is judged, and how some of them are drawn.
+"""The sixty tasks on which the search is judged, and a way to draw some of them.
 
-    TASKS["ffn"]()            the case: what it computes, for us, for torch, ONNX and NumPy
-    workload("ffn")           ours, as the search sees it
-    chosen("conv,ffn", None)  names by family or by name;  chosen("", 7) draws twenty of all by seed
+    TASKS["ffn"]()            the case: its computation for autotensor, torch, ONNX and NumPy
+    workload("ffn")           autotensor's workload, as the search gets it
+    chosen("conv,ffn", None)  names by family or by name;  chosen("", 7) draws twenty tasks by seed
 
-Families: gemm 15, conv 20, depthwise 7, attention 5, rows 8, unknown 5. About half of the shapes stand in
-networks or in benchmarks that everybody knows, the others nowhere; what has weights in a network has them as
-constants, and what is followed by something there is followed by it here.
+Families: gemm 15, conv 20, depthwise 7, attention 5, rows 8, unknown 5. About half of the shapes occur in
+well-known networks or benchmarks, the others nowhere. Weights are constants if they are weights in a network.
+If an operator is followed by others in a network, these are part of the task.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _conv(
     dilation: int = 1,
     groups: int = 1,
 ) -> Make:
-    """Padded so that stride 1 keeps the extents, which are two equal ones unless given as a tuple."""
+    """A convolution, padded so that stride 1 keeps the extents. An `extent` that is not a tuple stands for
+    two equal extents."""
     extents = extent if isinstance(extent, tuple) else (extent, extent)
     padding = dilation * (kernel // 2)
     make = partial(Conv, name, 1, extents, cin, cout, kernel, stride, padding, dilation, groups)
@@ -147,11 +148,12 @@ FAMILIES: Mapping[str, Mapping[str, Make]] = MappingProxyType(
     }
 )
 TASKS: Mapping[str, Make] = MappingProxyType({n: m for tasks in FAMILIES.values() for n, m in tasks.items()})
-SAMPLE = ("odd", "dw_56", "softmax", "layer2", "log_cosh_pool")  # one of several families, for quick looks
+# one task of each of five families, for quick tests
+SAMPLE = ("odd", "dw_56", "softmax", "layer2", "log_cosh_pool")
 
 
 def workload(name: str) -> Workload:
-    """The task as the search sees it."""
+    """The task's workload, as the search gets it."""
     return Workload.of(ComputeDAG.of(TASKS[name]().tensors()), name)
 
 
@@ -166,7 +168,7 @@ def family(name: str) -> str:
 def chosen(text: str, seed: int | None, count: int = DRAWN) -> tuple[str, ...]:
     """The tasks that `text` names (families or tasks, by commas; "": all), and with a seed `count` of them.
 
-    Raises SystemExit for a name that there is not.
+    Raises SystemExit for an unknown name.
     """
     words: Sequence[str] = [w for w in text.split(",") if w] or list(FAMILIES)
     if wrong := [w for w in words if w not in FAMILIES and w not in TASKS]:

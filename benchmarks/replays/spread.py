@@ -1,7 +1,8 @@
-"""Spread: a policy that measures what a cost model is to learn from, not what one holds for best.
+"""Spread: a policy that measures candidates from which a cost model can learn, not those that a model
+predicts as best.
 
-Half of every batch is drawn by chance; all sketches are drawn equally often. For the other half a few
-candidates are drawn in the same way, and the prior takes one.
+Half of every batch is drawn at random, with all sketches equally often. Each candidate of the other half is
+the one with the best prior among several that are drawn in the same way.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.population import sample
 from autotensor.search.task import Candidate
 
-DRAWN = 48  # candidates of which the prior takes one
+DRAWN = 48  # how many candidates are drawn, of which the prior chooses one
 
 
 class Spread(Policy):
-    """Candidates from everywhere, promising ones more often."""
+    """Proposes candidates from the whole space, promising ones more often."""
 
     warm = False
 

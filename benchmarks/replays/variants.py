@@ -1,11 +1,12 @@
-"""Ways to take one ingredient away, and a model built without it.
+"""Variants of autotensor, each without one ingredient, and models built with a variant.
 
-    with without(VARIANTS["no-fusion"]): …        what the variant lacks is gone, until the end of the block
-    build("no-packing", graph, path, …)           tuned and compiled to a file; arrays that it wants at every
-                                                  call lie beside it, `path.npz`
+    with without(VARIANTS["no-fusion"]): …        until the end of the block, the ingredient is off
+    build("no-packing", graph, path, …)           tuned and compiled to a file; arrays that it needs at every
+    call are next to it, in `path.npz`
 
-Every switch is one that exists: numerics and features of the target, a list of passes, a list of rules, what
-is constant, how candidates are ranked, how many trials. The full model is the variant without any.
+Every variant uses existing switches: numerics and features of the target, the list of passes, the list of
+rules, which values are constant, how candidates are ranked, the number of trials. The variant `full` changes
+no switch.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ from schedules.registry import Extension, SketchRule
 Array = np.ndarray[Any, np.dtype[Any]]
 
 GENERAL = ("constants", "inline", "epilogue", "pointwise", "tile_general", "fallback")
-WIDE = ("avx512", "evex512", "avx10")  # features that have registers of 512 bits, by their first letters
+WIDE = ("avx512", "evex512", "avx10")  # prefixes of features with registers of 512 bits
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is different from `full`."""
+    """The differences from `full`."""
 
     about: str
-    strict: bool = False  # numerics
-    narrow: bool = False  # AVX2 only
+    strict: bool = False  # strict numerics
+    narrow: bool = False  # only AVX2
     trials: float = 1.0  # share of --trials; 0: default schedules
     model: str = "xgb"
     threads: int | None = None
     fuse: bool = True
-    join: bool = True  # products with what stands in front of them
-    fold: bool = True  # batch norms into weights
-    known: str = "all"  # what may be computed ahead: "all", "graph" (not by kernels), "nothing"
-    panels: bool = True  # operands arranged for the kernels that read them
-    rules: tuple[str, ...] | None = None  # these only
-    search: bool = True  # False: the loops as they are written, no schedule at all
+    join: bool = True  # join products with the operators in front of them
+    fold: bool = True  # fold batch norms into weights
+    known: str = "all"  # values that may be computed beforehand: "all", "graph" (not by kernels), "nothing"
+    panels: bool = True  # arrange operands for the kernels that read them
+    rules: tuple[str, ...] | None = None  # only these rules
+    search: bool = True  # False: no schedule at all, the loops as they are written
 
 
 VARIANTS = {
@@ -82,7 +83,8 @@ VARIANTS = {
 def build(
     variant: Variant, graph: Graph, out: Path, *, trials: int = 0, threads: int = 1, seed: int = 0
 ) -> dict[str, Any]:
-    """Tunes and compiles the graph without what the variant lacks, into `out`; gives what it took."""
+    """Tunes and compiles the graph with the variant, into the file `out`. Returns the numbers of trials and
+    tasks."""
     with without(variant), switches.override(no_shipped=True):
         plan, extra = plan_of(graph, variant, target_of(variant, variant.threads or threads))
         spent = 0
@@ -99,8 +101,8 @@ def build(
 
 @contextmanager
 def without(variant: Variant) -> Iterator[None]:
-    """What the variant lacks is gone inside the block: epilogues, fronts, rules, panels. Not for several
-    threads."""
+    """Inside the block, the variant's ingredients are off: epilogues, fronts, rules, panels. Only one thread
+    may use this."""
     epilogue, joined, rules = partition.MAX_EPILOGUE, joined_groups.MOST, generate.RULES
     kept = [r for r in rules if variant.rules is None or r.name in variant.rules]
     try:
@@ -115,7 +117,7 @@ def without(variant: Variant) -> Iterator[None]:
 
 
 def _without_panels(rule: SketchRule) -> SketchRule:
-    """The rule's sketches, with tensors where they are."""
+    """The rule's sketches, with all tensors in their own layouts."""
 
     def expand(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         return tuple(
@@ -127,7 +129,7 @@ def _without_panels(rule: SketchRule) -> SketchRule:
 
 
 def target_of(variant: Variant, threads: int) -> Target:
-    """This machine, with what the variant lacks turned down."""
+    """The target: this machine, without the features and numerics that the variant lacks."""
     target = parse(f"llvm -threads={threads} -numerics={'strict' if variant.strict else 'fast'}")
     if not variant.narrow:
         return target
@@ -138,7 +140,7 @@ def target_of(variant: Variant, threads: int) -> Target:
 
 
 def plan_of(graph: Graph, variant: Variant, target: Target) -> tuple[ModelPlan, dict[str, Array]]:
-    """The model in groups, and arrays that it wants at every call, by name."""
+    """The model in groups, and the arrays that it needs at every call, by name."""
     extra: dict[str, Array] = {}
     if variant.known == "nothing":
         graph, extra = weights_as_inputs(graph)

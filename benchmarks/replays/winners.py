@@ -1,11 +1,12 @@
-"""What one search of a task found, and when: its best schedule after 0, 8, 16 … trials, in a file.
+"""The results of one search of a task: its best schedule after 0, 8, 16 … trials, in a file.
 
-    found = search("layer2", options)      an empty log, nothing shipped, one seed, no early end
-    found.winners[8]                       the trace that eight trials leave, as JSON
+    found = search("layer2", options)      an empty log, no shipped schedules, one seed, no early end
+    found.winners[8]                       the best trace after eight trials, as JSON
     found.curve                            (trials, seconds since the start, best seconds so far)
 
-The winner after n trials is what whoever asks for n trials gets: the search ends there with its final race,
-and then goes on. It is timed anew beside the others. The first guess, after none, is the default schedule.
+The winner after n trials is the result of a search of n trials: the search makes its final race there, and
+then goes on. The winner is timed again together with the others. The first guess, after 0 trials, is the
+default schedule.
 """
 
 from __future__ import annotations
@@ -37,32 +38,33 @@ from schedules.generate import default_trace
 from schedules.prior.rates import Rates
 from tuning_db import connect
 
-FIRST = 8  # trials of the first winner after the default
+FIRST = 8  # number of trials of the first winner after the default
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What makes another search."""
+    """The settings of a search. Other settings are another search."""
 
     trials: int
     seed: int
     threads: int
     numerics: str
-    source: str  # hash of our source
+    source: str  # hash of autotensor's source
     cpu: str = "native"
 
 
 @dataclass(frozen=True)
 class Found:
-    """One search."""
+    """The results of one search."""
 
     asked: Asked
-    winners: Mapping[int, str]  # after so many trials: trace as JSON
-    curve: Sequence[tuple[int, float, float]]  # after each race: trials, elapsed s, the winner's s in it
+    winners: Mapping[int, str]  # number of trials → trace as JSON
+    # after each race: trials, elapsed seconds, the winner's seconds in the race
+    curve: Sequence[tuple[int, float, float]]
     trials: int
     failures: int
     wall_s: float
-    shares: Mapping[str, float]  # seconds by kind
+    shares: Mapping[str, float]  # kind of work → seconds
 
 
 def steps(trials: int) -> tuple[int, ...]:
@@ -79,7 +81,7 @@ def steps(trials: int) -> tuple[int, ...]:
 
 
 def same_before(winners: Mapping[int, str], after: int) -> int | None:
-    """The first smaller number of trials with the same winner; None if this one is new.
+    """The first smaller number of trials with the same winner; None if the winner is new.
 
     >>> same_before({0: "a", 8: "b", 16: "b"}, 16), same_before({0: "a", 8: "b"}, 8)
     (8, None)
@@ -92,7 +94,7 @@ def asked(trials: int, seed: int, threads: int, numerics: str, cpu: str) -> Aske
 
 
 def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
-    """Searches one task from nothing; everything stays in the caches between calls, as in the contest."""
+    """Searches one task from nothing. Data stay in the caches between calls, as in the contest."""
     task, store = Task(workload(name), target, name=name), connect(":memory:")
     options = TuneOptions(seed=what.seed, patience=False, warm_start=False)
     measuring = MeasureOptions(residency="hot", peak_flops=rates.peak(target.num_cores))
@@ -133,7 +135,7 @@ def read(folder: Path, name: str) -> Found:
 
 
 def kept(folder: Path, name: str, what: Asked) -> Found | None:
-    """The search as asked for, if the folder has it."""
+    """The search with these settings, if the folder has it."""
     if not (folder / f"{name}.json").exists():
         return None
     found = read(folder, name)

@@ -1,4 +1,5 @@
-"""A prior whose constants are wrong: each is halved or doubled at random. What is a search worth with it?"""
+"""A prior with wrong constants: each is halved or doubled at random. It shows how good a search is with such
+a prior."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ CONSTANTS = tuple(f.name for f in fields(Cpu) if f.name.startswith("prior_"))
 
 
 def factors(count: int, seed: int) -> list[float]:
-    """Halves and doubles."""
+    """A list of random factors, each 1/2 or 2."""
     return [float(f) for f in np.random.default_rng(seed).choice((0.5, 2.0), count)]
 
 
 def wrong_rates(rates: Rates, seed: int) -> Rates:
-    """Peak, every level's bandwidth and memory's, each by a factor of its own; nothing else is known."""
+    """The rates with the peak, the bandwidth of every cache level, and that of memory each multiplied by its
+    own factor. All other rates are unknown."""
     peak, memory, *levels = factors(2 + len(rates.bandwidths), seed)
     found = tuple(b * f for b, f in zip(rates.bandwidths, levels, strict=True))
     return Rates(rates.flops * peak, found, rates.memory_bandwidth * memory, multiplies=rates.multiplies)
@@ -31,7 +33,8 @@ def wrong_rates(rates: Rates, seed: int) -> Rates:
 
 @contextmanager
 def wrong_constants(seed: int) -> Iterator[None]:
-    """Inside the block the prior's own constants of every processor are wrong; schedules keep theirs."""
+    """Inside the block, the prior's constants are wrong for every processor. The constants of schedules stay
+    right."""
     drawn = dict(zip(CONSTANTS, factors(len(CONSTANTS), seed), strict=True))
 
     @lru_cache(maxsize=64)

@@ -1,11 +1,12 @@
-"""What CuPy's installed wheel takes, as JSON: parameters of functions and methods, and what is a property.
+"""Facts about CuPy's installed wheel as JSON: the parameters of functions and methods, and the names of
+properties.
 
     PYTHON-WITH-CUPY benchmarks/simulated_card/cupy_facts.py [SOURCE.cu …]
 
-Nothing here needs a driver or autotensor. Compiled functions say their parameters in the first line of their
-docstring; those that do not are called with each name that they might know. What CuPy's own `RawModule` adds
-to the options of NVRTC is said, too. Sources, where given, are compiled by CuPy's names for NVRTC with
-the options of CUDA_OPTIONS (JSON); what it refuses is said.
+This needs neither a driver nor autotensor. Compiled functions give their parameters in the first line of
+their docstring. Functions that do not are called with each name that they might accept. The facts include the
+options that CuPy's own `RawModule` adds to NVRTC's. If sources are given, they are compiled through CuPy's
+names for NVRTC, with the options of CUDA_OPTIONS (JSON), and the facts list the sources that NVRTC refuses.
 """
 
 from __future__ import annotations
@@ -80,13 +81,14 @@ NAMES = (
     "ndarray.shape",
     "ndarray.view",
 )
-# What says nothing of its parameters, and the names that it might take after those that come first.
+# Functions that do not give their parameters → the first names, and the names that they might accept after
+# these.
 ASKED = {"cuda.Function.__call__": (("grid", "block", "args"), ("shared_mem", "stream", "shared_memory"))}
 
 
 def facts_of(root: Any, name: str) -> dict[str, Any] | None:
-    """{"kind": …, "parameters": [[name, kind], …] or None where nobody says}; None if there is no such
-    name."""
+    """{"kind": …, "parameters": [[name, kind], …], or None if they are not known}; None if the name does not
+    exist."""
     found = root
     for part in name.split("."):
         found = (
@@ -106,7 +108,7 @@ def facts_of(root: Any, name: str) -> dict[str, Any] | None:
 
 
 def _asked(kind: Any, first: tuple[str, ...], more: tuple[str, ...]) -> list[list[str]]:
-    """The names that a call takes; of a wrong type, so that nothing is called."""
+    """The names that a call accepts. The arguments have a wrong type, so that the function does nothing."""
     taken = []
     for name in (*first, *more):
         given = dict.fromkeys(first, 0) | {name: 0}
@@ -149,7 +151,8 @@ def _parameters(f: Any) -> list[list[str]] | None:
 
 
 def refused_by_nvrtc(files: list[str]) -> dict[str, str]:
-    """NVRTC's words for each source that it refuses, compiled as autotensor does it: by CuPy's names."""
+    """NVRTC's message for each source that it refuses. Sources are compiled as in autotensor, through CuPy's
+    names."""
     from cupy.cuda import nvrtc
 
     options = ("--gpu-architecture=sm_80", *json.loads(os.environ["CUDA_OPTIONS"]))
@@ -166,11 +169,11 @@ def refused_by_nvrtc(files: list[str]) -> dict[str, str]:
 
 
 class _Seen(Exception):
-    """Enough is known: nothing need be compiled."""
+    """Raised when the facts are known, so that nothing is compiled."""
 
 
 def added_by_raw_module() -> list[str]:
-    """The options that CuPy's own way adds to those that were given, without the folders of its headers."""
+    """The options that CuPy adds to the given options, without the folders of its headers."""
     from cupy.cuda import compiler
 
     seen: list[str] = []
@@ -190,7 +193,8 @@ def added_by_raw_module() -> list[str]:
 
 
 def _load_nvrtc() -> None:
-    """NVRTC of NVIDIA's wheel, if there is one: CuPy 13 asks for it by its name alone, and finds it then."""
+    """Loads NVRTC from NVIDIA's wheel, if there is one. CuPy 13 looks for it by name only, and finds it if it
+    is loaded."""
     for folder in sys.path:
         for file in sorted(Path(folder).glob("nvidia/cuda_nvrtc/lib/libnvrtc.so.*")):
             ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)

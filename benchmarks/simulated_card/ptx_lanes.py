@@ -1,14 +1,14 @@
-"""Threads of a card as lanes of arrays: who runs what, branches, barriers, `cp.async`.
+"""A card's threads as lanes of arrays: their execution, branches, barriers, `cp.async`.
 
     launch(kernel, memory, [address, …], grid, block)
 
-Lanes are the threads of as many blocks as fit, side by side, a warp being 32 neighbours. Those with the
-smallest program counter run, together, to the end of their basic block: so threads that went different ways
-meet again where the code does. A lane at a barrier waits until all of its block that still run have come.
-A `cp.async` lands as late as PTX allows: when its thread waits for its group.
+Lanes are the threads of as many blocks as fit, side by side. 32 neighbours are a warp. The lanes with the
+smallest program counter run together to the end of their basic block. So threads that took different branches
+meet again where the branches join. A lane at a barrier waits until all running threads of its block have
+come. A `cp.async` arrives as late as PTX allows: when its thread waits for its group.
 
-No emulator serves instead: GPGPU-Sim and GPU Ocelot are C++ to be built with CUDA's toolkit or LLVM, and the
-first stops at `mma.sync` (accel-sim/accel-sim-framework#4).
+No existing emulator could be used: GPGPU-Sim and GPU Ocelot are C++ programs that must be built with CUDA's
+toolkit or LLVM, and GPGPU-Sim does not support `mma.sync` (accel-sim/accel-sim-framework#4).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Step = Callable[["Lanes"], None]
 Extents = tuple[int, int, int]
 
 WARP = 32
-BIT = np.uint64(1) << np.arange(WARP, dtype=np.uint64)  # of each lane of a warp
-LANES = 1 << 14  # threads side by side: enough that NumPy's time is in its loops
+BIT = np.uint64(1) << np.arange(WARP, dtype=np.uint64)  # the bit of each lane of a warp
+LANES = 1 << 14  # threads side by side, so many that NumPy spends its time in its loops
 DONE = np.iinfo(np.int64).max
 _LDMATRIX = re.compile(r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16")
 _ADDRESS = re.compile(r"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\d+))?\s*\]")
@@ -46,7 +46,8 @@ def launch(
     block: Extents,
     dynamic: int = 0,
 ) -> int:
-    """Runs a grid; instructions that its lanes ran. Raises CardFault, NotSimulated."""
+    """Runs a grid. Returns the number of instructions that its lanes ran. Raises CardFault or
+    NotSimulated."""
     steps = [compiled(i) for i in kernel.code]
     threads = -(-prod(block) // WARP) * WARP
     side = max(1, LANES // threads)
@@ -71,7 +72,7 @@ class Lanes:
         numbers: Array,
         dynamic: int,
     ) -> None:
-        """numbers: which blocks."""
+        """numbers: the indices of the blocks."""
         size = prod(block)
         padded = -(-size // WARP) * WARP
         self.kernel, self.memory = kernel, memory
@@ -94,15 +95,15 @@ class Lanes:
         self.shared = SharedMemory(len(numbers), kernel.shared_bytes + dynamic, granule_of(kernel))
         self.local = np.full((self.count, -(-max(1, kernel.local_bytes) // 16) * 16), 0xFF, np.uint8)
         self.pc = np.where(self.thread < size, 0, DONE).astype(np.int64)
-        self.waits = np.zeros(self.count, np.bool_)  # at a barrier
-        self.at = self.pc.copy()  # where it waits
-        self.now: Array = np.arange(self.count)  # lanes that run
-        self.whole = False  # whether these are all
-        self._sent: list[tuple[Array, Array, Array, Array, Array]] = []  # lanes, group, place, data, thread
-        self._group = np.zeros(self.count, np.int64)  # groups that were committed
+        self.waits = np.zeros(self.count, np.bool_)  # whether each lane waits at a barrier
+        self.at = self.pc.copy()  # the program counter of the barrier
+        self.now: Array = np.arange(self.count)  # the lanes that run now
+        self.whole = False  # whether these are all lanes
+        self._sent: list[tuple[Array, Array, Array, Array, Array]] = []  # lanes, group, address, data, thread
+        self._group = np.zeros(self.count, np.int64)  # number of committed groups of each lane
 
     def run(self, steps: Sequence[Step]) -> int:
-        """Until all lanes are done; how many steps lanes made."""
+        """Runs until all lanes are done. Returns the number of steps of all lanes."""
         code, ends = self.kernel.code, block_ends(self.kernel)
         ran = 0
         while True:
@@ -129,7 +130,7 @@ class Lanes:
     # -- values -------------------------------------------------------------------------------------------
 
     def read(self, operand: str, t: str) -> Array:
-        """An operand of the running lanes as a type."""
+        """The running lanes' values of an operand, as a type."""
         dtype = TYPES[t]
         if operand in self.registers:
             found = self.registers[operand]
@@ -162,12 +163,13 @@ class Lanes:
                 .astype(BITS[dtype.itemsize * 8])
                 .view(dtype)
             )
-        if operand.startswith("%"):  # never written: what PTX leaves open
+        if operand.startswith("%"):  # a register that was never written; PTX leaves its value open
             return np.zeros((), dtype)
         raise NotSimulated(f"operand {operand} is not known")
 
     def write(self, register: str, values: Array) -> None:
-        """The running lanes' register; of a wider one the rest is zeros, or the sign."""
+        """Writes a register of the running lanes. The rest of a wider register is filled with zeros, or with
+        the sign."""
         if register == "_":
             return
         if values.dtype.kind != "b":
@@ -196,7 +198,7 @@ class Lanes:
         return self.read(base, f"u{bits}").astype(np.int64) + offset
 
     def under(self, guard: str, step: Step) -> None:
-        """A step for those lanes whose predicate says so."""
+        """Runs a step for the lanes whose predicate holds."""
         now, whole = self.now, self.whole
         wanted = self.read(guard.lstrip("!"), "pred") != guard.startswith("!")
         if not wanted.all():
@@ -206,7 +208,7 @@ class Lanes:
         self.now, self.whole = now, whole
 
     def warps(self, what: str) -> None:
-        """Raises CardFault unless warps run as a whole."""
+        """Raises CardFault unless all lanes of each running warp run."""
         if (
             len(self.now) % WARP
             or (self.now.reshape(-1, WARP)[:, 0] % WARP).any()
@@ -221,7 +223,7 @@ class Lanes:
         self.at[self.now] = self.pc[self.now]
 
     def _release(self) -> None:
-        """All that can run have come to a barrier."""
+        """Releases the barriers, when all lanes that are not done have come to one."""
         for block in np.unique(self.block[self.waits]):
             if len(np.unique(self.at[self.waits & (self.block == block)])) > 1:
                 raise CardFault(
@@ -239,8 +241,8 @@ class Lanes:
         self._group[self.now] += 1
 
     def wait(self, left: int | None) -> None:
-        """Lands what the running lanes sent, but for the newest `left` groups; with None what is not
-        committed, too."""
+        """Lets the running lanes' copies arrive, except the newest `left` groups. None: all copies, also
+        those that are not committed."""
         here = np.zeros(self.count, np.bool_)
         here[self.now] = True
         kept = []
@@ -258,11 +260,11 @@ class Lanes:
 
 @lru_cache(maxsize=1 << 16)
 def compiled(i: Instruction) -> Step:
-    """What an instruction does to the running lanes."""
+    """The effect of an instruction on the running lanes, as a function."""
     try:
         step = _step(i)
     except NotSimulated as missing:
-        step = _refused(missing)  # when it is reached: it may never be
+        step = _refused(missing)  # raises only when the instruction is reached, which may never happen
     if i.guard and not i.op.startswith("bra"):
         return lambda lanes: lanes.under(i.guard, step)
     return step
@@ -320,7 +322,7 @@ def _branch(lanes: Lanes, i: Instruction) -> None:
 
 
 def _pack(lanes: Lanes, i: Instruction, t: str) -> None:
-    """Registers to a wider one, low first, or back."""
+    """Packs registers into a wider one, the low part first, or unpacks it."""
     into, source = i.operands
     if isinstance(into, tuple):
         whole = (
@@ -352,7 +354,7 @@ def _access(i: Instruction, name: str, words: list[str]) -> Step:
         for n, register in enumerate(registers):
             place = at + n * size
             if name == "ld" and register in lanes.unread:
-                continue  # NVRTC makes one access of three floats and what is behind them
+                continue  # NVRTC loads three floats and the next four bytes in one access
             if name == "ld":
                 lanes.write(register, _load(lanes, space, place, TYPES[t]))
             else:
@@ -385,7 +387,8 @@ def _store(lanes: Lanes, space: str, at: Array, values: Array) -> None:
 
 
 def _copy(i: Instruction, words: list[str]) -> Step:
-    """cp.async and its groups. With a number of bytes to take, zeros are what is left of its size."""
+    """cp.async and its groups. If the copy gives a number of bytes to read, the rest of its size is filled
+    with zeros."""
     match words[1]:
         case "commit_group":
             return Lanes.commit
@@ -423,8 +426,9 @@ def _shuffle(lanes: Lanes, i: Instruction, mode: str) -> None:
     wide = np.zeros((4, lanes.count), np.uint32)
     wide[:3, lanes.now], wide[3, lanes.now] = (a, b, c), 1
     a, b, c, runs = wide.reshape(4, -1, WARP)
-    bits = (runs * BIT).sum(axis=1)  # of each warp
-    there = ((lanes.pc != DONE).reshape(-1, WARP) * BIT).sum(axis=1)  # nobody waits for those that have left
+    bits = (runs * BIT).sum(axis=1)  # one number for each warp
+    # lanes that have ended are not waited for
+    there = ((lanes.pc != DONE).reshape(-1, WARP) * BIT).sum(axis=1)
     if ((members & there[lanes.now // WARP]) != bits[lanes.now // WARP]).any():
         raise CardFault("divergent warp", "shfl.sync names other lanes than those that run it")
     found, inside, source = ptx_warps.shuffle(mode, a, b, c)
@@ -464,7 +468,7 @@ def _mma(lanes: Lanes, i: Instruction, shape: str, kind: str, result: str) -> No
 
 
 def block_ends(kernel: Kernel) -> list[int]:
-    """For every instruction where its basic block ends: behind a branch or a barrier, before a label."""
+    """For every instruction, the end of its basic block: after a branch or a barrier, or before a label."""
     labels = set(kernel.labels.values())
     ends, end = [0] * len(kernel.code), len(kernel.code)
     for k in reversed(range(len(kernel.code))):
@@ -475,7 +479,7 @@ def block_ends(kernel: Kernel) -> list[int]:
 
 
 def unread_registers(kernel: Kernel) -> frozenset[str]:
-    """Parts of vector loads that no instruction reads."""
+    """The registers of vector loads that no instruction reads."""
     loaded: set[str] = set()
     read: set[str] = set()
     for i in kernel.code:
@@ -488,7 +492,7 @@ def unread_registers(kernel: Kernel) -> frozenset[str]:
 
 
 def granule_of(kernel: Kernel) -> int:
-    """Bytes of the smallest access to shared memory."""
+    """The bytes of the smallest access to shared memory."""
     sizes = [
         TYPES[i.op.rpartition(".")[2]].itemsize
         for i in kernel.code

@@ -1,9 +1,9 @@
-"""Memories of a card: global allocations by address; a block's shared memory, which is suspicious.
+"""Memories of a card: global allocations by address, and a block's shared memory, which checks every access.
 
-Global memory is one address space with a gap behind each allocation; what leaves one is reported. Shared
-memory remembers for each granule who wrote and who read it since the last barrier, and which `cp.async` is
-on its way to it: two threads that meet there without a barrier between, one of them writing, are a race,
-whatever order they came in here.
+Global memory is one address space with a gap after each allocation. An access outside an allocation is
+reported. For each granule, shared memory records the threads that wrote and read it since the last barrier,
+and unfinished `cp.async`. If two threads access a granule without a barrier between, and one of them writes,
+this is a race, in any order of the accesses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MANY = -1
 
 
 class CardFault(Exception):
-    """What a kernel did that PTX leaves undefined, or a card stops for. `code`: its CUDA name."""
+    """A kernel did something that PTX leaves undefined, or at which a card stops. `code`: CUDA's name of the
+    error."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(f"{code}: {what}")
@@ -29,16 +30,17 @@ class CardFault(Exception):
 
 
 class GlobalMemory:
-    """Allocations at addresses of a card's own."""
+    """Allocations at the card's own addresses."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.used = capacity, 0
         self._bases: list[int] = []
-        self._parts: dict[int, tuple[Array, int]] = {}  # base ▶ bytes, padded, and how many are allocated
+        # base ▶ the padded bytes, and the number of allocated bytes
+        self._parts: dict[int, tuple[Array, int]] = {}
         self._next = PAGE
 
     def allocate(self, size: int) -> tuple[int, Array]:
-        """An address and its bytes, which are full of NaN. Raises CardFault when memory is full."""
+        """A new address and its bytes, which are filled with NaN. Raises CardFault if memory is full."""
         if self.used + size > self.capacity:
             raise CardFault("cudaErrorMemoryAllocation", f"out of memory: {size:,} bytes")
         base, self._next = self._next, self._next + -(-size // PAGE) * PAGE + PAGE
@@ -67,12 +69,14 @@ class GlobalMemory:
             data.view(values.dtype)[index] = values[which]
 
     def _find(self, at: Array, size: int) -> Iterator[tuple[Any, Array, Array]]:
-        """For each allocation that addresses are in: which of them, its bytes, and which elements of it."""
+        """For each allocation with some of the addresses: which addresses, its bytes, and the indices of the
+        elements."""
         low, high = (bisect.bisect_right(self._bases, int(x)) - 1 for x in (at.min(), at.max()))
         if low == high:
             yield slice(None), *self._part(low, at, size)
             return
-        numbers = np.searchsorted(self._bases, at, side="right") - 1  # a pointer was chosen lane by lane
+        # each lane may have chosen another allocation
+        numbers = np.searchsorted(self._bases, at, side="right") - 1
         for k in np.unique(numbers):
             which = np.flatnonzero(numbers == k)
             yield which, *self._part(int(k), at[which], size)
@@ -95,15 +99,17 @@ class SharedMemory:
     def __init__(self, blocks: int, size: int, granule: int) -> None:
         self.size, self.granule = size, granule
         self.pitch = -(-max(size, 1) // 16) * 16
-        self._data = np.full(blocks * self.pitch, 0xFF, np.uint8)  # NaN, until somebody writes
+        self._data = np.full(blocks * self.pitch, 0xFF, np.uint8)  # NaN until a thread writes
         count = blocks * self.pitch // granule
         self._writer, self._reader = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        self._written, self._read = np.full(count, -1, np.int32), np.full(count, -1, np.int32)  # when: epochs
-        self._coming = np.zeros(count, np.int32)  # copies on their way there
-        self.epoch = 0  # barriers that were passed
+        # the epochs of the last write and read
+        self._written, self._read = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+        self._coming = np.zeros(count, np.int32)  # number of unfinished copies to each granule
+        self.epoch = 0  # number of passed barriers
 
     def load(self, at: Array, dtype: np.dtype[Any], block: Array, thread: Array, width: int = 0) -> Array:
-        """at: bytes in the block's memory, by lane; width: bytes of the whole access, for its alignment."""
+        """at: for each lane, the byte in its block's memory. width: the bytes of the whole access, for its
+        alignment."""
         place = self._place(at, dtype.itemsize, block, width)
         self.note_read(place, dtype.itemsize, thread)
         return self._data.view(dtype)[place // dtype.itemsize]
@@ -114,15 +120,15 @@ class SharedMemory:
         self._data.view(values.dtype)[place // values.itemsize] = values
 
     def load_rows(self, at: Array, block: Array, thread: Array) -> Array:
-        """16 bytes from each address, as eight uint16. [n] ▶ [n, 8]."""
+        """Loads 16 bytes from each address, as eight uint16. [n] ▶ [n, 8]."""
         place = self._place(at, 16, block, 16)
         self.note_read(place, 16, thread)
         return self._data.view(np.uint16).reshape(-1, 8)[place // 16]
 
-    # -- copies on their way ------------------------------------------------------------------------------
+    # -- unfinished copies --------------------------------------------------------------------------------
 
     def send(self, at: Array, size: int, block: Array, thread: Array) -> Array:
-        """A copy of `size` bytes starts towards each address; where it will land."""
+        """Starts a copy of `size` bytes to each address. Returns the positions where the data will arrive."""
         place = self._place(at, size, block, size)
         cells = self._cells(place, size)
         self._check_write(cells, thread)
@@ -130,13 +136,13 @@ class SharedMemory:
         return place
 
     def land(self, place: Array, data: Array, thread: Array) -> None:
-        """What was sent arrives. data: [n, size] uint8."""
+        """Finishes copies. data: [n, size] uint8."""
         size = data.shape[1]
         np.subtract.at(self._coming, self._cells(place, size), 1)
         self.note_write(place, size, thread)
         self._data[place[:, None] + np.arange(size)] = data
 
-    # -- who met whom -------------------------------------------------------------------------------------
+    # -- races --------------------------------------------------------------------------------------------
 
     def note_read(self, place: Array, size: int, thread: Array) -> None:
         cells, who = self._cells(place, size), thread[:, None]
@@ -169,7 +175,7 @@ class SharedMemory:
             raise CardFault("race", "a thread overwrites what another has read without a barrier between")
 
     def _cells(self, place: Array, size: int) -> Array:
-        """Granules of each access. [n] ▶ [n, size / granule]."""
+        """The granules of each access. [n] ▶ [n, size / granule]."""
         return (place // self.granule)[:, None] + np.arange(max(1, size // self.granule))
 
     def _place(self, at: Array, size: int, block: Array, width: int) -> Array:

@@ -1,9 +1,10 @@
-"""PTX as text to kernels of instructions: the part of the language that NVRTC writes for our sources.
+"""Parses PTX text to kernels of instructions. It covers the part of the language that NVRTC writes for
+autotensor's sources.
 
     parse(text)["C_3b24ac025c25"].code[7]     Instruction("mad.lo.s32", ("%r31", "%r43", "11", "%r30"), …)
 
 Source: PTX ISA 8.8, "Syntax" and "State spaces, types, and variables". The parser in the wheel `ptx-parser`
-(0.1.3) does not serve: it loses the predicate of `@%p1 bra`, and stops at `.maxntid 64, 1, 1` (2026-11).
+(0.1.3) cannot be used: it loses the predicate of `@%p1 bra`, and stops at `.maxntid 64, 1, 1` (2026-11).
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ class Instruction:
 
 @dataclass(slots=True)
 class Kernel:
-    """An entry: its instructions, and where things lie."""
+    """An entry function: its instructions, and the addresses of its labels and variables."""
 
     name: str
     params: tuple[str, ...] = ()
     code: list[Instruction] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)  # name ▶ number of the next instruction
-    shared: dict[str, int] = field(default_factory=dict)  # name ▶ byte in the block's shared memory
+    labels: dict[str, int] = field(default_factory=dict)  # name ▶ index of the next instruction
+    shared: dict[str, int] = field(default_factory=dict)  # name ▶ offset in the block's shared memory
     shared_bytes: int = 0
     local: dict[str, int] = field(default_factory=dict)  # the same in a thread's own memory
     local_bytes: int = 0
-    widths: dict[str, int] = field(default_factory=dict)  # register's name without its number ▶ bits
+    widths: dict[str, int] = field(default_factory=dict)  # a register's name without its number ▶ bits
 
 
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)[^{]*\{", re.DOTALL)
@@ -49,7 +50,7 @@ _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 
 
 def parse(text: str) -> dict[str, Kernel]:
-    """Kernels by name."""
+    """The kernels of a module, by name."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     found = {}
     module = text[: (_ENTRY.search(text) or re.compile("$").search(text)).start()]  # type: ignore[union-attr]
@@ -65,7 +66,7 @@ def parse(text: str) -> dict[str, Kernel]:
 
 
 def _body(text: str, at: int) -> str:
-    """What is between the brace before `at` and its partner."""
+    """The text between the brace before `at` and its closing brace."""
     depth = 1
     for brace in re.compile(r"[{}]").finditer(text, at):
         depth += 1 if brace[0] == "{" else -1
@@ -75,7 +76,8 @@ def _body(text: str, at: int) -> str:
 
 
 def _statements(body: str) -> list[str]:
-    """Split at `;`, labels apart; braces of an inner scope are dropped, those of an operand kept."""
+    """Splits a body at `;`. Labels become separate statements. Braces of an inner scope are dropped, braces
+    of an operand are kept."""
     out: list[str] = []
     for line in re.sub(r"(\$?\w+):(?!:)", r"\1: ;", body).split(";"):
         line = line.strip()
@@ -117,7 +119,7 @@ def _declare(kernel: Kernel, statement: str) -> None:
         align = int(space[2])
         at = -(-size // align) * align
         places[space[4]] = at
-        count = 1 if space[5] is None else int(space[5] or 0)  # [] is what the launch adds
+        count = 1 if space[5] is None else int(space[5] or 0)  # the launch gives the size of []
         end = at + int(space[3]) // 8 * count
         if space[1] == "shared":
             kernel.shared_bytes = end

@@ -1,12 +1,12 @@
-"""What arithmetic instructions of PTX compute, lane by lane: one function of arrays for each.
+"""The arithmetic instructions of PTX, lane by lane: one function of arrays for each instruction.
 
     operation("mad.lo.s32")     Operation(function, types of the operands, type of the result)
 
-Registers are bits (unsigned integers); types are read from the instruction. Approximations (`ex2.approx`, …)
-are computed exactly and rounded: a card's are within 2 ulp of that. A fused operation is made in float64 and
-rounded once more, which is exact for products of float32 and a last bit off in rare sums.
+Registers are bits (unsigned integers); the instruction gives the types. Approximations (`ex2.approx`, …) are
+computed exactly and rounded; a card's results are within 2 ulp of this. A fused operation is computed in
+float64 and rounded once more. This is exact for products of float32; rare sums are wrong in the last bit.
 
-Source: PTX ISA 8.8, "Instruction set". What is not here is refused by name.
+Source: PTX ISA 8.8, "Instruction set". Other instructions are refused, with their name.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
 
 
 class NotSimulated(Exception):
-    """An instruction that this card does not know."""
+    """The simulated card does not support an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """result = function(operands), each viewed as its type."""
+    """result = function(operands). Each operand is viewed as its type."""
 
     function: Callable[..., Array]
     operands: tuple[str, ...]
@@ -50,7 +50,7 @@ class Operation:
 
 @cache
 def operation(op: str) -> Operation:
-    """By the instruction's whole name. Raises NotSimulated."""
+    """The operation of an instruction, by its full name. Raises NotSimulated."""
     name, *words = op.split(".")
     t = words[-1] if words else ""
     try:
@@ -111,7 +111,7 @@ def _rounding(f: Callable[..., Array], words: list[str], t: str, wide: bool) -> 
 
 
 def _rounded(exact: Array, way: str) -> Array:
-    """float64 to float32 in a direction."""
+    """Rounds float64 to float32 in a direction."""
     near = exact.astype(np.float32)
     back = near.astype(np.float64)
     low, high = np.float32(-np.inf), np.float32(np.inf)
@@ -127,7 +127,7 @@ def _rounded(exact: Array, way: str) -> Array:
 
 
 def _flushed(f: Callable[..., Array]) -> Callable[..., Array]:
-    """.ftz: subnormal operands and results are zeros of their sign."""
+    """.ftz: subnormal operands and results become zeros with the same sign."""
 
     def flush(a: Array) -> Array:
         return np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
@@ -159,7 +159,7 @@ def _conversion(words: list[str]) -> Operation:
 
 
 def _to_tf32(bits: Array) -> Array:
-    """.rna: to the nearest of 10 bits of mantissa, ties away from zero; NaN is 0x7fffffff."""
+    """.rna: rounds to 10 bits of mantissa, to nearest, with ties away from zero. NaN becomes 0x7fffffff."""
     near = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
     nan = (bits & np.uint32(0x7FFFFFFF)) > 0x7F800000
     return np.where(nan, np.uint32(0x7FFFFFFF), near)
@@ -172,7 +172,8 @@ def _to_bf16(bits: Array) -> Array:
 
 
 def _to_integer(whole: Callable[[Array], Array], to: np.dtype[Any], a: Array) -> Array:
-    """What does not fit is the nearest that does; NaN is 0."""
+    """Converts to an integer type. A value that does not fit becomes the nearest one that does; NaN becomes
+    0."""
     info = np.iinfo(to)
     exact = whole(np.where(np.isnan(a), 0, a).astype(np.float64))
     inside = np.clip(
@@ -221,7 +222,7 @@ def _integer_product(name: str, part: str, t: str) -> Operation:
 
 
 def _quotient(a: Array, b: Array) -> Array:
-    """Towards zero; of 0 all bits are set."""
+    """The quotient, rounded towards zero. For a divisor of 0 all bits are set."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     q = a // safe
     inexact = (q * safe != a) & ((a < 0) != (safe < 0))
@@ -233,7 +234,7 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 def _shift(f: Callable[..., Array], a: Array, by: Array) -> Array:
-    """Amounts beyond the width count as the width."""
+    """A shift. Amounts above the width count as the width."""
     bits = a.dtype.itemsize * 8
     near = np.minimum(by, bits - 1).astype(a.dtype)
     out = f(a, near)
@@ -242,7 +243,8 @@ def _shift(f: Callable[..., Array], a: Array, by: Array) -> Array:
 
 
 def _prmt(a: Array, b: Array, how: Array) -> Array:
-    """Each of four bytes chosen of the eight of {b, a}; with bit 3 its sign, eight times."""
+    """Chooses each of four bytes from the eight bytes of {b, a}. With bit 3 set, the result is the chosen
+    byte's sign, repeated eight times."""
     whole = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     out = np.zeros_like(a)
     for n in range(4):
@@ -254,7 +256,7 @@ def _prmt(a: Array, b: Array, how: Array) -> Array:
 
 
 def _bfi(a: Array, b: Array, at: Array, length: Array) -> Array:
-    """The low `length` bits of a into b, from bit `at`."""
+    """b, with the low `length` bits of a inserted from bit `at` on."""
     bits = a.dtype.type
     ones = _shift(np.left_shift, np.ones_like(a), length.astype(np.uint32)) - bits(1)
     ones = np.where(length >= a.dtype.itemsize * 8, ~bits(0), ones)
@@ -263,7 +265,8 @@ def _bfi(a: Array, b: Array, at: Array, length: Array) -> Array:
 
 
 def _dot(name: str, words: list[str]) -> Operation:
-    """dp4a: c and four products of bytes. dp2a: c and two, of halves of a with the low or high bytes of b."""
+    """dp4a: c plus four products of bytes. dp2a: c plus two products, of the halves of a with the low or high
+    bytes of b."""
     *part, a_type, b_type = words
     if name == "dp4a":
         a_size, at = 1, slice(0, 4)
@@ -303,7 +306,7 @@ _PLAIN: dict[str, tuple[Callable[..., Array], int]] = {
 
 
 def special(name: str) -> Operation | None:
-    """Those whose operands are not all of one type."""
+    """The operation of an instruction whose operands have different types; None for other instructions."""
     head, *words = name.split(".")
     if head == "bfi":
         t = words[-1]

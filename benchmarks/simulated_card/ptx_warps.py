@@ -1,13 +1,13 @@
-"""What the lanes of a warp do together: where PTX says that a matrix's elements are, and shuffles.
+"""Instructions of a whole warp: shuffles, and matrix instructions with PTX's layouts of elements.
 
     ldmatrix(rows, turned)           rows: [warps, matrices, 8 rows, 8] uint16 ▶ [warps, matrices, 32] uint32
     mma("m16n8k16", "f16", a, b, c)  a: [warps, 4, 32] uint32, …               ▶ [warps, 4, 32] float32
     shuffle("bfly", a, b, c)         a: [warps, 32]                            ▶ values, in range, sources
 
-Written from NVIDIA's published tables, which are quoted beside each function, and not from autotensor's code
-generation: where both agree, what is printed means what was scheduled. Source: PTX ISA 8.8, "Warp-level
-matrix instructions" (9.7.14.5.7 and .8: fragments of mma.m16n8k8 and mma.m16n8k16; 9.7.14.5.15: ldmatrix) and
-"shfl.sync" (9.7.9.6).
+This was written from NVIDIA's published tables, which are quoted at each function, and not from autotensor's
+code generation. So if both agree, the generated code means what was scheduled. Source: PTX ISA 8.8,
+"Warp-level matrix instructions" (9.7.14.5.7 and .8: fragments of mma.m16n8k8 and mma.m16n8k16; 9.7.14.5.15:
+ldmatrix) and "shfl.sync" (9.7.9.6).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LANE = np.arange(32)
 GROUP = LANE >> 2  # groupID = %laneid >> 2
 MEMBER = LANE % 4  # threadID_in_group = %laneid % 4
 
-Place = Callable[[int], tuple[Array, Array]]  # element i of a lane's fragment ▶ its row and column, by lane
+# element i of a lane's fragment ▶ the rows and columns, for each lane
+Place = Callable[[int], tuple[Array, Array]]
 
 
 def _a_1688_tf32(i: int) -> tuple[Array, Array]:
@@ -54,7 +55,8 @@ def _c_16x8(i: int) -> tuple[Array, Array]:
     return GROUP + (0 if i < 2 else 8), MEMBER * 2 + (i & 1)
 
 
-FRAGMENTS: dict[str, tuple[int, Place, Place]] = {  # shape.type ▶ k, and where A and B are
+# shape.type ▶ k, and the positions of A's and B's elements
+FRAGMENTS: dict[str, tuple[int, Place, Place]] = {
     "m16n8k8.tf32": (8, _a_1688_tf32, _b_1688_tf32),
     "m16n8k16.f16": (16, _a_16816, _b_16816),
     "m16n8k16.bf16": (16, _a_16816, _b_16816),
@@ -62,9 +64,9 @@ FRAGMENTS: dict[str, tuple[int, Place, Place]] = {  # shape.type ▶ k, and wher
 
 
 def elements(registers: Array, kind: str) -> Array:
-    """The numbers in registers of 32 bits, low to high. [warps, registers, 32] ▶ [warps, elements, 32]
-    float64."""
-    if kind == "tf32":  # the low 13 bits are not looked at
+    """The numbers in registers of 32 bits, from low to high bits. [warps, registers, 32] ▶ [warps, elements,
+    32] float64."""
+    if kind == "tf32":  # the low 13 bits are ignored
         return (registers & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     halves = np.stack((registers & np.uint32(0xFFFF), registers >> np.uint32(16)), axis=2)
     halves = halves.reshape(registers.shape[0], -1, 32)  # element 2 r + h: half h of register r
@@ -74,8 +76,8 @@ def elements(registers: Array, kind: str) -> Array:
 
 
 def mma(shape: str, kind: str, a: Array, b: Array, c: Array) -> Array:
-    """D = A × B + C of 16 × 8 × k in every warp. a: [warps, 4, 32], b: [warps, 2, 32] uint32; c: [warps, 4,
-    32] float32. Sums are made in float64 and rounded once: PTX leaves their order open."""
+    """D = A × B + C with 16 × 8 × k in every warp. a: [warps, 4, 32], b: [warps, 2, 32] uint32; c: [warps, 4,
+    32] float32. Sums are computed in float64 and rounded once, because PTX leaves their order open."""
     k, a_at, b_at = FRAGMENTS[f"{shape}.{kind}"]
     whole_a, whole_b = np.zeros((len(a), 16, k)), np.zeros((len(a), k, 8))
     for matrix, place, found in ((whole_a, a_at, elements(a, kind)), (whole_b, b_at, elements(b, kind))):
@@ -91,11 +93,11 @@ def mma(shape: str, kind: str, a: Array, b: Array, c: Array) -> Array:
 
 
 def ldmatrix(rows: Array, turned: bool) -> Array:
-    """Registers of every lane. rows: [warps, matrices, 8, 8] uint16, row r of matrix m being what lane 8 m +
-    r names ▶ [warps, matrices, 32] uint32.
+    """The registers of every lane, [warps, matrices, 32] uint32. rows: [warps, matrices, 8, 8] uint16. Lane 8
+    m + r gives the address of row r of matrix m.
 
-    Thread t holds the elements 2 * (t % 4) and the next of row t / 4, the first in the register's low half;
-    with .trans of column t / 4.
+    Thread t holds element 2 * (t % 4) of row t / 4 in its register's low half, and the next element in the
+    high half. With .trans, column t / 4 replaces row t / 4.
     """
     if turned:
         rows = rows.swapaxes(2, 3)
@@ -104,7 +106,7 @@ def ldmatrix(rows: Array, turned: bool) -> Array:
 
 
 def shuffle(mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Values, whether the source lane is in range, and that lane. a, b, c: [warps, 32] uint32.
+    """The values, whether the source lane is in range, and the source lane. a, b, c: [warps, 32] uint32.
 
     maxLane = (lane & mask) | (cval & ~mask) and minLane = lane & mask, where cval = c[4:0], mask = c[12:8];
     .up j = lane - b, in range if j >= maxLane; .down j = lane + b, .bfly j = lane ^ b, .idx j = minLane |

@@ -2,12 +2,12 @@
 
     case = get("C2D.s2.b1")
     case.arrays()      inputs and constants, in torch's layout, the same in every process
-    case.compute(…)    its meaning by torch;  case.numpy(…) by NumPy;  case.nodes() as ONNX
-    case.tensors()     ours: te tensors, channels last
+    case.compute(…)    its result by torch;  case.numpy(…) by NumPy;  case.nodes() as ONNX
+    case.tensors()     for autotensor: te tensors, channels last
 
-basic    matrix products, convolutions of two networks, pools, rows; a relu of 16 floats: the price of a call
+basic    matrix products, convolutions of two networks, pools, rows; a relu of 16 floats: the cost of a call
 ansor1   the single operators of Ansor (Zheng et al., OSDI 2020), shapes as in TVM's meta_schedule; batch 1
-ansor16  some of them with batch 16
+ansor16  some of these with batch 16
 gemm     sixty matrix products: squares, odd sizes, long and thin, layers of known networks
 """
 
@@ -39,14 +39,14 @@ _CASES = _table()
 
 
 def get(name: str) -> Case:
-    """The case of that name. Raises KeyError, naming the groups, when there is none."""
+    """The case of that name. Raises KeyError, which names the groups, for an unknown name."""
     if name not in _CASES:
         raise KeyError(f"no operator is called {name!r}; the groups are {', '.join(GROUPS)}.")
     return _CASES[name]()
 
 
 def names(group: str) -> tuple[str, ...]:
-    """The cases of a group, of "all", or the one case of that name."""
+    """The names of the cases of a group, of all cases ("all"), or of the single case with that name."""
     match group:
         case "all":
             return tuple(n for g in GROUPS for n in names(g))

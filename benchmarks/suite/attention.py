@@ -1,4 +1,4 @@
-"""Attention of given queries, keys and values, with heads before tokens, as torch has it."""
+"""Attention of given queries, keys and values, with heads before tokens, as in torch."""
 
 from __future__ import annotations
 

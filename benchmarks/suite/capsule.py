@@ -1,9 +1,9 @@
-"""Ansor's capsule convolution: where others have numbers it has 4x4 matrices, and products of those.
+"""Ansor's capsule convolution: its elements are 4x4 matrices, and it sums products of matrices.
 
     out[n, h, w, i, j, co] = sum in[n, h*s + rh, w*s + rw, i, k, ci] * weight[rh, rw, k, j, ci, co]
 
-Peers keep the layout of this definition around a convolution over the batch (n, i) with channels (k, ci) and
-(j, co); the two permutations are theirs to do.
+Peers compute a convolution over the batch (n, i) with channels (k, ci) and (j, co). They get and return the
+layout of this definition, so the two permutations are part of their time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 
 from suite.case import Array, Case
 
-SIDE = 4  # of the matrices
+SIDE = 4  # rows and columns of the matrices
 # extent, channels in and out, kernel, stride, padding
 SHAPES = ((16, 32, 32, 3, 2, 1), (8, 32, 32, 3, 1, 1), (16, 8, 16, 3, 2, 1), (8, 16, 16, 3, 1, 1))
 
 
 @dataclass
 class Capsule(Case):
-    """x: [batch, n, n, 4, 4, cin], w: [4 cout, 4 cin, k, k] as a convolution's."""
+    """x: [batch, n, n, 4, 4, cin], w: [4 cout, 4 cin, k, k] as in a convolution."""
 
     name: str
     batch: int

@@ -1,4 +1,4 @@
-"""A case of the operator table, and how it becomes a torch module, an ONNX model and a kernel of ours."""
+"""A case of the operator table, as a torch module, as an ONNX model and as a kernel of autotensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Case(ABC):
     """One operator on fixed shapes. Arrays are float32 in torch's layout (channels first)."""
 
     name: str
-    channels_last: int = 0  # 2 or 3: spatial axes of a convolution that torch can also do channels last
+    # 2 or 3: the spatial axes of a convolution that torch can also compute channels last
+    channels_last: int = 0
     has_numpy: bool = False
 
     @abstractmethod
@@ -28,28 +29,29 @@ class Case(ABC):
     @property
     @abstractmethod
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of the result in torch's layout."""
+        """The shape of the result in torch's layout."""
 
     @property
     @abstractmethod
     def flops(self) -> int:
-        """Nominal floating-point operations, those on padding included; 0 where they are not the point."""
+        """Nominal floating-point operations, including those on padding; 0 if their number does not
+        matter."""
 
     @property
     def useful(self) -> float:
-        """Share of the operations that touches data, not padding."""
+        """The share of the operations on data, not on padding."""
         return 1.0
 
     @property
     def bytes(self) -> int:
-        """Bytes of inputs, constants and result: what must move at least."""
+        """The bytes of inputs, constants and result, which must at least be moved."""
         inputs, constants = self.arrays
         read = sum(a.nbytes for a in inputs) + sum(a.nbytes for a in constants.values())
         return read + 4 * prod(self.output_shape)
 
     @cached_property
     def arrays(self) -> tuple[list[Array], dict[str, Array]]:
-        """The same arrays in every process."""
+        """The arrays of the case, which are the same in every process."""
         return self.make(np.random.default_rng(0))
 
     # -- the peers -------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ class Case(ABC):
         """The result by torch, from inputs and then constants."""
 
     def numpy(self, *arrays: Array) -> Array:
-        """The result by NumPy, as a person would write it. Only where `has_numpy`."""
+        """The result by NumPy, as a person would write it. Only if `has_numpy`."""
         raise NotImplementedError(self.name)
 
     @abstractmethod
@@ -107,7 +109,7 @@ class Case(ABC):
 
     @abstractmethod
     def tensors(self) -> list[Any]:
-        """te tensors: inputs, constants (under their names), result."""
+        """te tensors: inputs, constants (with their names), result."""
 
     def to_ours(self, array: Array) -> Array:
         """An input in the layout of `tensors`."""
@@ -118,5 +120,5 @@ class Case(ABC):
         return array
 
     def from_ours(self, array: Array) -> Array:
-        """Our result in torch's layout."""
+        """autotensor's result in torch's layout."""
         return array

@@ -1,6 +1,7 @@
 """Convolutions of one to three axes: grouped, depthwise, dilated, transposed.
 
-Peers get channels first, or channels last where torch has that; ours is channels last. Weights are constants.
+Peers get channels first, or channels last if torch supports it. autotensor's convolutions are channels last.
+Weights are constants.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GRP = (
 DIL = tuple((*shape, 2) for shape in C2D)
 T2D = ((4, 512, 256, 4, 2, 1), (8, 256, 128, 4, 2, 1), (16, 128, 64, 4, 2, 1), (32, 64, 3, 4, 2, 1))
 DEP = ((112, 32, 3, 1, 1), (112, 64, 3, 2, 1), (14, 512, 3, 2, 1), (7, 1024, 3, 1, 1))
-DEPTH = 16  # of the three-dimensional ones
+DEPTH = 16  # depth of the three-dimensional convolutions
 
 RESNET50 = {
     "r50_3x3_56x64": (56, 64, 64, 3, 1, 1),
@@ -79,7 +80,7 @@ class Conv(Case):
 
     @property
     def results(self) -> tuple[int, ...]:
-        """Extents of the result."""
+        """The spatial extents of the result."""
         if self.transposed:
             return tuple((n - 1) * self.stride - 2 * self.padding + self.kernel for n in self.extents)
         reach = self.dilation * (self.kernel - 1) + 1
@@ -100,7 +101,7 @@ class Conv(Case):
         return prod(self._useful(n, m) for n, m in pairs)
 
     def _useful(self, extent: int, result: int) -> float:
-        """Share of the (position, tap) pairs of one axis that meet data."""
+        """The share of the (position, tap) pairs of one axis that read data, not padding."""
         if self.transposed:
             at = [i * self.stride - self.padding + j for i in range(extent) for j in range(self.kernel)]
             return sum(0 <= p < result for p in at) / len(at)
@@ -147,7 +148,7 @@ class Conv(Case):
 
 
 def convolutions() -> dict[str, Callable[[], Case]]:
-    """All of them by name."""
+    """All convolutions by name."""
     found: dict[str, Callable[[], Case]] = {}
 
     def add(name: str, batch: int, extents: tuple[int, ...], *rest: int, transposed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""An operator with what follows it in a network: bias, shortcut, activation, as one computation.
+"""An operator and the operators that follow it in a network (bias, shortcut, activation), as one computation.
 
     Fused(Conv("c", 1, (56, 56), 64, 64, 3, 1, 1), ("bias", "add", "relu"))
 
@@ -48,7 +48,7 @@ class Fused(Case):
 
     @property
     def _channel_axis(self) -> int:
-        """Of the result in torch's layout."""
+        """The axis of the channels in torch's layout of the result."""
         return 1 if isinstance(self.head, Conv) else len(self.output_shape) - 1
 
     def make(self, rng: np.random.Generator) -> tuple[list[Array], dict[str, Array]]:

@@ -1,4 +1,5 @@
-"""Matrix products: of two inputs (nobody may pack ahead), and with constant weights (everybody may).
+"""Matrix products: of two inputs (no contestant may pack these beforehand), and with constant weights (all
+may).
 
 gemm_251x387x513     m x n x k, both operands are inputs
 dense_128x768x3072   x[m, k] times the transpose of a constant weight[n, k], as a layer of a network
@@ -37,7 +38,7 @@ LAYERS = (  # rows of activations, outputs, inputs
 
 @dataclass
 class Product(Case):
-    """a: [batch, m, k] times b: [batch, k, n]; batch 0: plain matrices. transpose_a: a is [k, m]."""
+    """a: [batch, m, k] times b: [batch, k, n]; with batch 0 both are matrices. transpose_a: a is [k, m]."""
 
     name: str
     m: int
@@ -104,7 +105,7 @@ class Product(Case):
 
 @dataclass
 class Dense(Case):
-    """x: [m, k] times w: [n, k] transposed, a constant; perhaps plus a constant bias: [n]."""
+    """x: [m, k] times the transpose of a constant w: [n, k], and optionally plus a constant bias: [n]."""
 
     name: str
     m: int
@@ -153,7 +154,7 @@ class Dense(Case):
 
 
 def products() -> dict[str, Callable[[], Case]]:
-    """All of them by name."""
+    """All products by name."""
     found: dict[str, Callable[[], Case]] = {
         "matmul_1024": partial(Product, "matmul_1024", 1024, 1024, 1024),
         "matmul_1024_ta": partial(Product, "matmul_1024_ta", 1024, 1024, 1024, transpose_a=True),

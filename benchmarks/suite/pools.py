@@ -80,7 +80,7 @@ class Pool(Case):
 
 
 def pools() -> dict[str, Callable[[], Case]]:
-    """ResNet's two, and the first of VGG's, by name."""
+    """The two pools of ResNet and the first pool of VGG, by name."""
     return {
         "maxpool_112x64": partial(Pool, "maxpool_112x64", 112, 64, 3, 2, 1),
         "maxpool_224x64": partial(Pool, "maxpool_224x64", 224, 64, 2, 2),

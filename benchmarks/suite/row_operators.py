@@ -1,4 +1,4 @@
-"""Operators that read every element a few times: softmax, norms, sums, gelu. Memory decides here."""
+"""Operators that read every element a few times: softmax, norms, sums, gelu. Memory decides their speed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Rows(Case):
 
 
 def rows() -> dict[str, Callable[[], Case]]:
-    """All of them by name."""
+    """All row operators by name."""
     found: dict[str, Callable[[], Case]] = {
         "softmax_1536x128": partial(Rows, "softmax_1536x128", "softmax", (1536, 128)),
         "layernorm_128x768": partial(Rows, "layernorm_128x768", "layer_norm", (128, 768)),

@@ -1,6 +1,6 @@
-"""Computations that nobody's library has and none of our rules knows: written in te as a person would.
+"""Computations that no library has and for which autotensor has no rules, written in te as a person would.
 
-torch has them in two or three operators each; there are no ONNX models of them.
+torch computes each with two or three operators. There are no ONNX models of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from suite.case import Array, Case
 
 
 class Written(Case):
-    """The four methods that tell one from the other: `make`, `compute`, `tensors` and `flops`."""
+    """A case that defines only `make`, `compute`, `tensors` and `flops`."""
 
     @abstractmethod
     def tensors(self) -> list[Any]:
@@ -82,7 +82,7 @@ class LogCoshPool(Written):
 
 @dataclass
 class Pairs(Written):
-    """A number for every pair of rows of a: [m, k] and b: [n, k].
+    """A number for every pair of a row of a: [m, k] and a row of b: [n, k].
 
     kind: "distance" sum |a - b|; "tropical" max (a + b); "kernel" exp(-sum (a - b)^2 / k).
     """

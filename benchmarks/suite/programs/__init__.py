@@ -1,4 +1,4 @@
-"""Tensor programs that no kernel rule was written for, by suite: each in te, and in NumPy's words."""
+"""Tensor programs for which no kernel rule was written, by suite: each in te, and as NumPy functions."""
 
 from __future__ import annotations
 

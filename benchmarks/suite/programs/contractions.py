@@ -35,7 +35,7 @@ def einsum(spec: str, sizes: dict[str, int], name: str) -> Program:
 
 
 def _named(body: Callable[..., Any], out: str) -> Callable[..., Any]:
-    """A function of as many named parameters as te asks for."""
+    """A function with as many named parameters as te needs."""
     found: Callable[..., Any] = eval(f"lambda {', '.join(out)}: body({', '.join(out)})", {"body": body})
     return found
 

@@ -1,11 +1,11 @@
 """Random tensor programs: graphs of stencils, filters, contractions, reductions and pointwise work.
 
-    drawn(7)                    program number 7: the same te and the same array functions for ever
+    drawn(7)                    program number 7: always the same te and the same array functions
     drawn(7, "stencils")        number 7 of that class
-    drawn(7, small=True)        another one, of few elements: to be checked, not timed
+    drawn(7, small=True)        another program, with few elements: to be checked, not timed
 
-A program is a few steps over a pool of values; each step takes values from the pool and puts one in. Every
-kind of step says what it is in te and in NumPy's words. What nothing reads is a result.
+A program is a few steps over a pool of values. Each step takes values from the pool and adds one. Every kind
+of step is written in te and as NumPy functions. Values that no step reads are results.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from autotensor import te
 from suite.programs.program import Program
 
-MOST = 1 << 21  # elements of a value
-MOST_WORK = 1 << 28  # multiplications of a contraction
+MOST = 1 << 21  # most elements of a value
+MOST_WORK = 1 << 28  # most multiplications of a contraction
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: `te(name, *tensors)` and `arrays(xp, *arrays)` of the values with these numbers."""
+    """One step: `te(name, *tensors)` and `arrays(xp, *arrays)`, applied to the values with these indices."""
 
     args: tuple[int, ...]
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass
 class Draw:
-    """A program in the making."""
+    """A program that is being drawn."""
 
     rng: random.Random
     small: bool = False
@@ -58,17 +58,17 @@ class Draw:
         return len(self.shapes) - 1
 
     def least(self, extent: int) -> int:
-        """The least extent that a step takes."""
+        """The least extent that a step accepts."""
         return min(extent, 16) if self.small else extent
 
     def some(self, rank: int = 0) -> int | None:
-        """A value, the latest more often; of a rank if one is asked for."""
+        """A random value, later ones more often; with the given rank if `rank` is not 0."""
         fitting = [n for n, s in enumerate(self.shapes) if not rank or len(s) == rank]
         return fitting[max(self.rng.randrange(len(fitting)) for _ in range(2))] if fitting else None
 
 
 def named(body: Callable[..., Any], rank: int) -> Callable[..., Any]:
-    """A function of `rank` named parameters, as te asks for."""
+    """A function with `rank` named parameters, as te needs."""
     names = ", ".join(f"i{n}" for n in range(rank))
     found: Callable[..., Any] = eval(f"lambda {names}: body({names})", {"body": body})
     return found
@@ -125,7 +125,7 @@ def binary(d: Draw) -> int | None:
 
 
 def broadcast(d: Draw) -> int | None:
-    """With a value along one of the axes."""
+    """Combines a value with another value along one of its axes."""
     x = d.some()
     if x is None or len(d.shapes[x]) < 2:
         return None
@@ -144,7 +144,7 @@ def broadcast(d: Draw) -> int | None:
 
 
 def stencil(d: Draw) -> int | None:
-    """A weighted sum of points around, of those that lie within: a cross or a box."""
+    """A weighted sum of a point's neighbours that lie inside the value, in a cross or a box."""
     x = d.some()
     if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(24):
         return None
@@ -387,7 +387,7 @@ def triangular(d: Draw) -> int | None:
 
 
 def turned(d: Draw) -> int | None:
-    """The last two axes in the other order."""
+    """Swaps the last two axes."""
     x = d.some()
     if x is None or len(d.shapes[x]) < 2:
         return None
@@ -404,7 +404,7 @@ def turned(d: Draw) -> int | None:
 
 
 def coloured(d: Draw) -> int | None:
-    """Few channels behind an image: a small matrix mixes them."""
+    """An image with few channels as its last axis; a small matrix mixes the channels."""
     x = d.some()
     if x is None or len(d.shapes[x]) != 2 or prod(d.shapes[x]) > MOST // 4:
         return None
@@ -443,7 +443,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 
 def numbers_of(text: str) -> list[int]:
-    """The numbers of programs that a command line names; the last one of a range is left out.
+    """The numbers of programs that a command line names. A range does not include its last number.
 
     >>> numbers_of("7,10:13")
     [7, 10, 11, 12]
@@ -453,7 +453,8 @@ def numbers_of(text: str) -> list[int]:
 
 
 def drawn(number: int, kind: str = "", small: bool = False) -> Program:
-    """Program of that number; of one class if it is named. The same number is the same program."""
+    """The program with that number, of one class if `kind` is given. A number always gives the same
+    program."""
     rng = random.Random(f"{kind}/{number}" + "/small" * small)
     chosen = kind or rng.choice([*CLASSES])
     d = Draw(rng, small)

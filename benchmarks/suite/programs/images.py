@@ -18,7 +18,7 @@ def image(pad: int, name: str = "in", channels: int = 0) -> Any:
 
 
 def along(x: Any, weights: Sequence[float], axis: int, name: str) -> Any:
-    """Filtered along an axis, of points that lie within."""
+    """A filter along an axis, over the points that lie inside the image."""
     n = len(weights) - 1
     shape = (x.shape[0] - n, x.shape[1]) if axis == 0 else (x.shape[0], x.shape[1] - n)
 
@@ -117,7 +117,8 @@ def _harris(xp: Any, x: Any) -> Any:
 
 
 def bilateral() -> Sequence[Any]:
-    """Nine by nine, straight: weights of distance and of difference."""
+    """A bilateral filter over 9 x 9 pixels, computed directly, with weights for distance and for
+    difference."""
     h, w, r = 256, 384, 4
     x = te.placeholder((h + 2 * r, w + 2 * r), name="in")
     a, b = te.reduce_axis(2 * r + 1, name="a"), te.reduce_axis(2 * r + 1, name="b")
@@ -217,7 +218,7 @@ def _max_filter(xp: Any, x: Any) -> Any:
 
 
 def nl_means() -> Sequence[Any]:
-    """Weights of 5 x 5 neighbours by how alike their 3 x 3 patches are."""
+    """A mean of 5 x 5 neighbours, weighted by the similarity of their 3 x 3 patches."""
     h, w = 256, 384
     x = te.placeholder((h + 6, w + 6), name="in")
     p = te.reduce_axis(3, name="p")
@@ -302,7 +303,8 @@ def _demosaic(xp: Any, x: Any) -> Any:
 
 
 def canny_front() -> Sequence[Any]:
-    """Smoothed, gradients, magnitude, thinned across the stronger gradient."""
+    """The first steps of Canny's edge detector: smoothing, gradients, magnitude, and thinning across the
+    stronger gradient."""
     x = image(6)
     b = along(along(x, (0.25, 0.5, 0.25), 0, "sv"), (0.25, 0.5, 0.25), 1, "sh")
     gx = te.compute((H + 2, W + 2), lambda i, j: b[i + 1, j + 2] - b[i + 1, j], name="gx")

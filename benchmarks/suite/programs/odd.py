@@ -1,4 +1,4 @@
-"""Operators of data analysis and of new networks that no library has whole."""
+"""Operators of data analysis and of new networks that no library has as a single operator."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _kernel_matrix(xp: Any, x: Any, y: Any, w: Any) -> Any:
 
 
 def prefix_sums() -> Sequence[Any]:
-    """A running sum of rows and columns (a summed-area table), by doubling: eighteen stages of nine each."""
+    """Running sums along every row, by doubling: nine stages."""
     n = 512
     x = y = te.placeholder((n, n), name="x")
     step = 1
@@ -137,7 +137,7 @@ def _rope(xp: Any, q: Any, k: Any, c: Any, s: Any) -> Any:
 
 
 def group_norm_silu() -> Sequence[Any]:
-    """Group norm over pixels and channels of a group (channels last), then silu."""
+    """Group norm over the pixels and channels of a group (channels last), then silu."""
     h, w, c, g = 64, 64, 128, 8
     per = c // g
     x = te.placeholder((h, w, c), name="x")
@@ -165,7 +165,8 @@ def _group_norm(xp: Any, x: Any) -> Any:
 
 
 def lut() -> Sequence[Any]:
-    """A table looked up at every pixel, with a line between neighbours, then a mean of 2 x 2."""
+    """A table lookup at every pixel, with linear interpolation between neighbours, then means of 2 x 2
+    pixels."""
     n = 1024
     x, table = te.placeholder((n, n), "float32", name="x"), te.placeholder((257,), name="table")
 

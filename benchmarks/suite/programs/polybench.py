@@ -1,7 +1,8 @@
-"""PolyBench's kernels that te can say (Pouchet and Yuki, PolyBench 4.2), in float32.
+"""The PolyBench kernels that te can express (Pouchet and Yuki, PolyBench 4.2), in float32.
 
-Not here, for each element needs the one before it in an order that te cannot say without a loop that carries
-state: adi, cholesky, deriche, durbin, floyd-warshall, gramschmidt, lu, ludcmp, nussinov, seidel-2d, trisolv.
+These kernels are left out, because each element needs the one before it in an order that te cannot express
+without a loop that carries state: adi, cholesky, deriche, durbin, floyd-warshall, gramschmidt, lu, ludcmp,
+nussinov, seidel-2d, trisolv.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One tensor program: its te, its inputs, and the same by array functions, which NumPy, XLA and torch run."""
+"""One tensor program: its te, its inputs, and the same program as array functions for NumPy, XLA and
+torch."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Program:
-    """`te` gives inputs and then outputs; `arrays(xp, *inputs)` the outputs, by NumPy (in float64 it is the
-    reference), by `jax.numpy` or by `peers.torch_words`."""
+    """`te` returns the inputs and then the outputs. `arrays(xp, *inputs)` returns the outputs; xp is NumPy
+    (in float64 this is the reference), `jax.numpy` or `peers.torch_words`."""
 
     name: str
     suite: str
@@ -25,7 +26,7 @@ class Program:
     numba: Callable[[], Callable[..., Any]] | None = None  # loops as a person would write them
 
     def inputs(self) -> list[Array]:
-        """The same arrays in every process: normal numbers, or integers below `below`."""
+        """The inputs, which are the same in every process: normal numbers, or integers below `below`."""
         rng = np.random.default_rng(0)
         found = []
         for n, t in enumerate(t for t in self.te() if is_input(t)):
@@ -43,5 +44,5 @@ class Program:
 
 
 def is_input(t: Any) -> bool:
-    """Whether a te tensor is given, not computed."""
+    """Whether a te tensor is an input, not computed."""
     return type(t.op).__name__ == "Placeholder"

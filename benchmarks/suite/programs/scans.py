@@ -1,5 +1,5 @@
-"""Recurrences: what carries state from step to step. NumPy, XLA and torch go through the steps in a loop,
-numba in the loops that a person would write."""
+"""Recurrences, which carry state from step to step. NumPy, XLA and torch run the steps in a loop, numba in
+the loops that a person would write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUITE = "scans"
 
 
 def steps(xp: Any, step: Callable[..., Any], state: Any, sequence: Any) -> Any:
-    """All states after a step each, the first one given."""
+    """The states after each step; `state` is the first state."""
     if hasattr(xp, "scan"):
         return xp.scan(step, state, sequence)
     if xp is not np:
@@ -97,7 +97,7 @@ def histogram() -> Sequence[Any]:
 
 
 def scatter() -> Sequence[Any]:
-    """Messages of a graph's edges, added up at their ends."""
+    """Adds up the messages of a graph's edges at the nodes where the edges end."""
     edges, nodes, width = 20_000, 2_000, 64
     to, m = te.placeholder((edges,), "int32", name="to"), te.placeholder((edges, width), name="m")
     k = te.reduce_axis(edges, name="k")
@@ -106,7 +106,7 @@ def scatter() -> Sequence[Any]:
 
 
 def means() -> Sequence[Any]:
-    """Of sequences with a length each."""
+    """The means of sequences, each with its own length."""
     b, t, d = 64, 256, 64
     x, n = te.placeholder((b, t, d), name="x"), te.placeholder((b,), "int32", name="n")
     k = te.reduce_axis(t, name="k")
@@ -121,7 +121,7 @@ def _means(xp: Any, x: Any, n: Any) -> Any:
 
 
 def page_rank() -> Sequence[Any]:
-    """A step: what pages have goes along links; places are compared in 32 bits."""
+    """One step of page rank: the pages' weights move along links. Indices are compared in 32 bits."""
     links, pages = 65_536, 4_096
     start, end = (te.placeholder((links,), "int32", name=n) for n in ("start", "end"))
     rank, k = te.placeholder((pages,), name="rank"), te.reduce_axis(links, name="k")
@@ -157,7 +157,7 @@ def _scatter(xp: Any, to: Any, m: Any) -> Any:
 
 
 def numba_iir(kept: float = 0.9) -> Any:
-    """kept: of the step before."""
+    """kept: the share of the step before that is kept."""
     import numba
 
     factor = np.float32(kept)

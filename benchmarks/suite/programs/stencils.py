@@ -1,4 +1,4 @@
-"""Stencils, one sweep and several, with borders left as they are."""
+"""Stencils with one sweep and with several. Borders stay unchanged."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def stencil_27(x: Any, name: str) -> Any:
 
 
 def valid_2d(radius: int) -> Callable[[Any, str], Any]:
-    """A star of a radius, of points that lie within."""
+    """A star-shaped stencil with a radius, over the points that lie inside."""
 
     def make(x: Any, name: str) -> Any:
         n = x.shape[0] - 2 * radius

@@ -1,9 +1,9 @@
-"""CuPy's names over a card made of NumPy: as many of them as autotensor calls, with CuPy's own parameters.
+"""CuPy's functions on a card simulated in NumPy: those that autotensor calls, with CuPy's own parameters.
 
-Only a rehearsal puts this folder on the path (`python benchmarks/gpu.py --rehearse`). Kernels are compiled by
-NVRTC and executed as PTX; work on a stream is done when somebody waits for the stream, as on a card, and what
-went wrong is said then. tests/benchmarks/card/test_cupy_as_it_is.py holds every signature against CuPy's
-wheels.
+Only a rehearsal puts this folder on Python's path (`python benchmarks/gpu.py --rehearse`). NVRTC compiles
+kernels, and their PTX is executed. Work on a stream is done only when the caller waits for the stream, as on
+a card; errors are raised then. tests/benchmarks/card/test_cupy_as_it_is.py compares every signature with
+CuPy's wheels.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ndarray:
         return {**interface, "strides": None, "stand_in": self}
 
     def __dlpack__(self, **options: Any) -> ndarray:
-        return self  # in place of a capsule
+        return self  # the array itself stands in for a capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0

@@ -1,4 +1,4 @@
-"""CuPy's `cuda`: streams that work when they are waited for, events, graphs, and errors by their names."""
+"""CuPy's `cuda`: streams that do their work when the caller waits, events, graphs, and errors by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _current = threading.local()
 
 
 class Stream:
-    """Work in order. Nothing is done before somebody waits, or it is found that a card would have refused."""
+    """A list of work in order. It is done only when the caller waits, but a launch that a card would refuse
+    fails at once."""
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self._work: list[Callable[[], object]] = []
@@ -58,7 +59,7 @@ class Stream:
 
 
 class Graph:
-    """What a stream captured."""
+    """The work that a stream has captured."""
 
     def __init__(self, work: list[Callable[[], object]]) -> None:
         self._work = work
@@ -69,7 +70,7 @@ class Graph:
 
 
 class Event:
-    """A moment of a stream."""
+    """A point in a stream's work."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.at: float | None = None
@@ -88,7 +89,7 @@ class Event:
 
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:
-    """Milliseconds; here of the simulation, which say nothing of a card."""
+    """Milliseconds of the simulation; they are no measure of a card."""
     if start_event.at is None or end_event.at is None:
         raise runtime.CUDARuntimeError(600)
     return max(1e-6, (end_event.at - start_event.at) * 1e3)

@@ -1,4 +1,4 @@
-"""CUDA's driver, as CuPy names it."""
+"""CUDA's driver with CuPy's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CuPy's NVRTC. What it makes is PTX, whatever is asked for: the card of NumPy executes that."""
+"""CuPy's NVRTC. It always makes PTX, because the simulated card executes PTX."""
 
 from __future__ import annotations
 

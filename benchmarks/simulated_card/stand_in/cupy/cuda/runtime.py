@@ -1,4 +1,4 @@
-"""CUDA's runtime, as CuPy names it."""
+"""CUDA's runtime with CuPy's names."""
 
 from __future__ import annotations
 

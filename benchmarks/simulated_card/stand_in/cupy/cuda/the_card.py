@@ -1,9 +1,9 @@
-"""The simulated card itself, and the faults that a rehearsal plants in it. Nothing here is CuPy's.
+"""The simulated card itself, and the faults that a rehearsal plants in it. CuPy has nothing like this module.
 
     STAND_IN_FAULTS='{"kernels/matmul": "hang"}'     while CARD_ITEM is kernels/matmul, launches hang
     STAND_IN_CAPABILITY=75                           another card
 
-Faults are those of FAULTS; "*" as an item means all.
+FAULTS lists the faults; "*" as an item means all items.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ _STATUS = {"cudaErrorIllegalAddress": 700, "cudaErrorMisalignedAddress": 716}
 _memory = GlobalMemory(MEMORY_BYTES)
 _numbers = numbers(1)
 _kernels: WeakValueDictionary[int, LoadedKernel] = WeakValueDictionary()
-_lost: list[tuple[int, str]] = []  # after the first error of a kernel every call of the process gives it
+# the first error of a kernel; after it, every call of the process raises it
+_lost: list[tuple[int, str]] = []
 
 
 def planted() -> str:
-    """The fault that is due now."""
+    """The fault that is planted for the current item; "" for none."""
     faults: dict[str, str] = json.loads(os.environ.get("STAND_IN_FAULTS", "{}"))
     return faults.get(os.environ.get("CARD_ITEM", ""), faults.get("*", ""))
 
@@ -107,7 +108,7 @@ def free(base: int) -> None:
 
 
 def check() -> None:
-    """Raises what a kernel of this process has done before: a context does not recover."""
+    """Raises the first error of a kernel in this process again, because a context does not recover."""
     if _lost:
         fail(*_lost[0])
 
@@ -121,7 +122,7 @@ def fail(status: int, what: str) -> None:
 
 
 class Refused(Exception):
-    """NVRTC's words."""
+    """NVRTC refuses a source; the message is NVRTC's."""
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -133,7 +134,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 
 def compiled(code: str, options: tuple[str, ...]) -> bytes:
-    """What NVRTC makes of it with these options. Raises Refused."""
+    """NVRTC's output for a source with these options. Raises Refused."""
     if planted() == "compile error":
         code += "\n#error planted\n"
     try:
@@ -144,7 +145,7 @@ def compiled(code: str, options: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _compiled(code: str, options: tuple[str, ...]) -> bytes:
-    """PTX, and in a comment before it what its kernels take."""
+    """PTX, and in a comment before it the resources of its kernels."""
     (architecture,) = (o.partition("=")[2] for o in options if o.startswith("--gpu-architecture="))
     ptx = nvrtc.ptx_of(code, architecture, [o for o in options if not o.startswith("--gpu-architecture=")])
     takes = {n: asdict(r) for n, r in nvrtc.resources_of(code, architecture.replace("compute", "sm")).items()}
@@ -153,14 +154,14 @@ def _compiled(code: str, options: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _parsed(binary: bytes) -> dict[str, Any]:
-    """Kernels and what they take, by name."""
+    """The kernels and their resources, by name."""
     text = binary.decode()
     takes = json.loads(text[2 : text.index("\n")])
     return {name: (kernel, Resources(**takes[name])) for name, kernel in parse(text).items()}
 
 
 class LoadedModule:
-    """What NVRTC has made, and its kernels."""
+    """A module that NVRTC has compiled, and its kernels."""
 
     def __init__(self) -> None:
         self._kernels: dict[str, Any] = {}
@@ -183,7 +184,7 @@ class LoadedModule:
 
 
 class LoadedKernel:
-    """A kernel with its own limits, called as CuPy calls it."""
+    """A kernel with its own limits, which is called as in CuPy."""
 
     def __init__(self, found: Any) -> None:
         self._kernel, takes = found
@@ -237,5 +238,5 @@ def kernel_at(number: int) -> LoadedKernel:
 
 
 def _threads(registers: int) -> int:
-    """The largest block whose threads can have so many registers."""
+    """The largest block size at which each thread can have so many registers."""
     return next(n for n in range(THREADS, 0, -WARP) if registers_for(n) >= registers)
