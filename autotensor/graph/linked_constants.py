@@ -36,7 +36,7 @@ class ModelConstants:
     prepared: tuple[ArgSpec, ...]
     names: tuple[Mapping[str, str], ...]  # by group: argument name → the model's name
     preparing: tuple[int, ...]  # the groups whose prepare functions make all prepared arrays
-    # constants that kernels read themselves, without those that are only prepared
+    # constants that kernels read, without those that only prepare functions read
     entry_constants: tuple[str, ...]
 
     def with_told(self, numbers: Sequence[int]) -> ModelConstants:

@@ -8,7 +8,7 @@
 Few steps are written out. Each step is then kernels of its own, which all threads share; the kernels are the
 same for all steps, so they are tuned once. Many steps are one scan, whose code does not grow with their
 number. For a scan, the te computes of the step's operators get the steps as their first axis: states are read
-one step before, and sequences at the step itself. Values outside the step that it reads (weights) are the
+one step before, and sequences at the step itself. Values from outside that a step reads (weights) are the
 same for all steps.
 """
 

@@ -3,8 +3,7 @@
     x: float32[batch, 3, 256, 256] ──▶ 64 ─▶ 128 ─▶ 256 ─▶ 512 ─▶ 1024 channels, half the picture each time
                                         │      │      │      │      │
        mask logits [batch, 2, 256, 256] ◀ 64 ◀ 128 ◀─ 256 ◀─ 512 ◀──┘      transposed convolutions; each level
-                                                                                  also reads its value from
-                                                                                  the way down
+                                                                           also reads its value from above
 Each level has two 3x3 convolutions with batch norm and ReLU; they are padded, so that nothing is cropped.
 """
 

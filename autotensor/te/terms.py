@@ -7,7 +7,7 @@
 
 As written, all three let each element look at all terms. But a term's condition says to which element the
 term goes, or that an element has all terms of the element before it, or that the terms have an order. The
-tensor expression does not change, so a program means the same whether a schedule uses this or not.
+tensor expression does not change, so a program means the same whether a schedule uses one pass or not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention in a transformer: reads heads in place, and one product makes queries, keys and values.
+"""Attention in a transformer: heads are read in place, and one product makes queries, keys and values.
 
     q = transpose(reshape(dense(x, wq) + bq))   ─┐
     k = transpose(reshape(dense(x, wk) + bk))    ├─ attention ─ transpose ─ reshape

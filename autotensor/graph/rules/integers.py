@@ -12,7 +12,7 @@ become one `requantize`, or nothing:
     transpose(dequantize(x))                    ──▶  dequantize(transpose(x))           if only bytes move
     mean(dequantize(x, s))                      ──▶  dequantize(sum(x), s / count)
     quantize(clip(y))                           ──▶  clip(quantize(y))                  limits become bytes
-    quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               nothing where s = t
+    quantize(dequantize(x, s), t)               ──▶  requantize(x, s / t)               just x if s = t
     quantize(dequantize(a, s) + dequantize(b, t), u)
                                                 ──▶  requantize(a, s / u, shift=b, shift_scale=t / u)
 

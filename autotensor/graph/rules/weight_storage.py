@@ -5,7 +5,7 @@
 
 A product of few rows waits for its weights, so half the bytes take half the time. If many rows share the
 weights, the product waits for its multiplications, and the weights stay in float32. For numbers of rows in
-between, it depends on where the weights come from: L2 is fast enough for three rows.
+between, the choice depends on where the weights come from: L2 is fast enough for three rows.
 
 Weights of files in float16 and bfloat16 have become float32 before the other rules see them. This pass
 recognises them by their values, so it does not matter who read the file, or which rules moved the weights
