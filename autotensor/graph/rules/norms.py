@@ -83,7 +83,7 @@ def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode, inner: GraphNode, node: Apply, uses: Uses) -> _Root | None:
-    """inner: mean(x²) + eps, without other readers: a backward pass that reads it would compute it again."""
+    """inner: mean(x²) + eps. With another reader, such as a backward pass, it would be computed twice."""
     moved = shifted(inner)
     if moved is None or moved[0] < 0 or x.shape != node.shape or uses[inner] != 1:
         return None

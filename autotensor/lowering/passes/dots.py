@@ -5,8 +5,9 @@
         ──▶     C[0:16] = x86.vpdpbusd.512(C[0:16], A[4*k : +4], B[64*k : +64])
 
 Loops mean the same as an instruction if each operand has the instruction's type, and each loop takes the
-instruction's steps through the operand. At the end of a reduction, a part of a group is read under masks. An instruction of tiles may get
-fewer rows and groups than it has, and the rows of its operands may be any distance apart:
+instruction's steps through the operand. At the end of a reduction, a part of a group is read under masks. An
+instruction of tiles may get fewer rows and groups than it has, and the rows of its operands may be any
+distance apart:
 
     for j in vectorized(16, thread="x86.tdpbusd"): for i in 14: for k in 16: for q in 4:
       C[16*i + j] = C[16*i + j] + i32(A[S*i + 4*k + q]) * i32(B[64*k + 4*j + q])
