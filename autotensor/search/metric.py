@@ -1,9 +1,9 @@
-"""The metric that a run minimises: it makes a figure of a trial as the log keeps it.
+"""The metric that a run minimises. It makes a number, the figure, from a trial in the log.
 
-    trial ──samples, build_s, assembly──▶ metric ──▶ figure      smaller is better; the median is in seconds
+    trial ──samples, build_s, assembly──▶ metric ──▶ figure      smaller is better; the median is in s
 
-The search, its final races and its report use the figure. Where tasks are weighed against one another, and in
-print, it is treated as seconds.
+The search, its final races and its report use the figure. It is treated as seconds where tasks are compared
+with one another, and in printed reports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tuning_db.records import Status, TrialRecord
 
 
 def checked_metric(metric: str | Metric) -> Metric:
-    """A metric by name or as it is; one from outside is watched.
+    """A metric, given by its name or as a function. A function from outside is checked at every call.
 
-    It raises InputError for a figure that is not a positive number.
+    The checked function raises InputError for a figure that is not a positive number.
     """
     judge = METRICS.get(metric)
     if isinstance(metric, str) and metric in METRICS.own:
@@ -39,7 +39,7 @@ def checked_metric(metric: str | Metric) -> Metric:
 
 
 def figure_of(trial: TrialRecord, metric: Metric) -> float | None:
-    """The figure of a trial; None for one that failed."""
+    """The figure of a trial; None for a trial that failed."""
     return metric(trial) if trial.status is Status.OK else None
 
 

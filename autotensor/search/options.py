@@ -1,4 +1,4 @@
-"""How much and how to search: what a person may choose of a tuning run."""
+"""How much and how to search: the choices for a tuning run."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ if TYPE_CHECKING:
 class TuneOptions:
     """How much and how to search."""
 
-    trials: int = 1000  # ceiling over all tasks
+    trials: int = 1000  # largest number of trials of all tasks together
     seed: int = 0
-    # what ranks candidates: "xgb", "prior" (no learning), "random" (with policy "uniform", the baseline), the
-    # name of an entry point, or what makes one of seed and target
+    # the model that ranks candidates: "xgb", "prior" (no learning), "random" (with policy "uniform", the
+    # baseline), the name of an entry point, or a function that makes a model from seed and target
     model: str | ModelFactory = "xgb"
     batch: int = 8
     deadline_s: float | None = None  # of the run, from its request on; None: as the effort says
-    effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
-    # a task stops when its next batch is not expected to save this share of the whole time; None: as the
-    # effort says
+    effort: str = "normal"  # or "quick", "full"; effort.py explains them
+    # a task stops when its next batch is not expected to save this share of the whole time; None: the
+    # effort's share
     until_gain_below: float | None = None
-    fresh: bool = False  # start anew instead of continuing
+    fresh: bool = False  # start again instead of continuing
     warm_start: bool = True  # learn from other workloads in the log
     patience: bool = True  # False: never stop a task early
-    # what proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None: the model's
+    # the policy that proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None:
+    # the model's own
     policy: str | type[Policy] | None = None
-    # what is minimised: "median" (of the samples, in seconds), the name of an entry point, or a function that
-    # makes a positive number of a trial
+    # the figure that is minimised: "median" (of the samples, in seconds), the name of an entry point, or a
+    # function that makes a positive number from a trial
     metric: str | Metric = "median"
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class TuneOptions:
         POLICIES.known(self.proposer)
         METRICS.known(self.metric)
         for part in (self.model, self.proposer, self.metric):
-            name_of(part)  # what has none is refused before anything is measured
+            name_of(part)  # a part without a name is refused before anything is measured
         if not _whole(self.batch) or self.batch < 1:
             raise InputError(f"batch is {self.batch!r}; it must be a whole number, at least 1.")
         if self.deadline_s is not None and not (isinstance(self.deadline_s, Real) and self.deadline_s > 0):
@@ -67,13 +68,13 @@ class TuneOptions:
             )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data; parts are written by their names. Raises InputError for a part without one."""
+        """As JSON data, with the names of parts. Raises InputError for a part without a name."""
         parts = {"model": self.model, "policy": self.proposer, "metric": self.metric}
         return asdict(self) | {part: name_of(what) for part, what in parts.items()}
 
     @property
     def proposer(self) -> str | type[Policy]:
-        """The policy: as chosen, or as goes with the model."""
+        """The policy: the chosen one, or the one that belongs to the model."""
         return self.policy or ("uniform" if self.model == "random" else "tuner")
 
     @property
@@ -88,7 +89,7 @@ class TuneOptions:
 
     @property
     def limit_s(self) -> float | None:
-        """Seconds until the run should end; None: whenever it is done."""
+        """Seconds until the run should end; None: it ends when it is done."""
         return self.means.limit_s if self.deadline_s is None else self.deadline_s
 
 

@@ -1,9 +1,9 @@
-"""Races in the log: the contestants, and the session that their rows are kept in.
+"""Races in the log: the contestants, and the session that holds their rows.
 
     trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ a session of its own
 
-Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`); `resolve` treats both in the
-same way.
+Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`). `resolve` treats both kinds
+in the same way.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tuning_db.values import now
 
 
 def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tuple[TrialRecord, ...]:
-    """At most `most` contestants: the first of these, the default, then the others in their order, each trace
+    """At most `most` contestants: the first row, the default, then the other rows in order. Each trace comes
     once.
 
-    The default comes early, so that no race ends without it.
+    The default comes early, so that every race includes it.
     """
     defaults = (r for r in rows if r.trace_hash == default_hash)
     return distinct_traces((*rows[:1], *defaults, *rows), most)
@@ -29,7 +29,7 @@ def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tu
 
 @dataclass(slots=True)
 class Races:
-    """The races of one run, one session from the first of them on. `of`: the session whose trials meet."""
+    """The races of one run, in one session. `of`: the session whose trials meet."""
 
     store: TrialStore
     machine: str  # fingerprint
@@ -40,7 +40,7 @@ class Races:
     session: Session | None = None
 
     def add(self, rows: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-        """Keeps the rows of a race; gives them as stored. Raises StoreError."""
+        """Stores the rows of a race. Returns the stored rows. Raises StoreError."""
         if self.session is None:
             self.session = session_here(
                 self.store, self.machine, self.run_key, {}, self.seed, kind=self.kind, of=self.of

@@ -1,4 +1,4 @@
-"""The report of a finished tuning run: a line per task, one about the run, and why it ended."""
+"""The report of a finished tuning run: one line per task, one about the run, and why it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
 
-# the time next to it is the race's: the trial was lucky, or others used the cores while it was raced
+# the time next to this is the race's: the trial was lucky, or others used the cores during the race
 RACED_SLOWER = "a trial came within 3 % of the machine's limit; the race was slower"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
@@ -20,7 +20,7 @@ LATE = "the deadline is reached"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskReport:
-    """The result of one task. With `raced`, both times are of the final race, taken side by side."""
+    """The result of one task. With `raced`, both times are from the final race, measured side by side."""
 
     task: Task
     default_s: float | None
@@ -30,10 +30,10 @@ class TaskReport:
     failures: int
     reason: str  # why the task got no more trials
     raced: bool = False
-    rejected: int = 0  # refused by their machine code, in addition to the trials
+    rejected: int = 0  # candidates refused by their machine code, in addition to the trials
 
     def __repr__(self) -> str:
-        """One line; the candidate's sketch alone would fill pages."""
+        """One line, because the candidate's sketch alone would fill pages."""
         trials = counted(self.trials, "trial")
         if self.best_s is None:
             return f"{self.task.label}: no time after {trials} ({self.reason})"
@@ -43,15 +43,15 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneReport(ShownInNotebooks):
-    """The result of a run. Prints as a line per task and one about the run."""
+    """The result of a run. It prints as one line per task and one line about the run."""
 
     tasks: tuple[TaskReport, ...]
     trials: int
-    reused: int  # of these, read from the log
+    reused: int  # of these trials, how many were read from the log
     elapsed_s: float
     reason: str
     shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
-    log: str = ""  # where the trials are, for people; "" for a store that the caller opened
+    log: str = ""  # the log's place as readable text; "" for a store that the caller opened
 
     def __repr__(self) -> str:
         log = f"; log: {self.log}" if self.log else ""
@@ -61,6 +61,6 @@ class TuneReport(ShownInNotebooks):
 
 
 def untouched(tasks: Sequence[Task], reason: str) -> TuneReport:
-    """The report of a run for which there was no time."""
+    """The report of a run that had no time."""
     reports = (TaskReport(t, None, None, None, 0, 0, reason) for t in merge(tasks))
     return TuneReport(tuple(reports), 0, 0, 0.0, reason)

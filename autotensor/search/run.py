@@ -1,4 +1,4 @@
-"""The inputs of one tuning run, from the user's call down to the loop."""
+"""The inputs of one tuning run, from the user's call to the loop."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def silent(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TuningRun:
-    """Tasks of one target, how to search, and where the trials go."""
+    """Tasks of one target, the options of the search, and the store for the trials."""
 
     tasks: Sequence[Task]
     options: TuneOptions
     store: TrialStore
-    deadline: Deadline  # when all of it must be over, races included
+    deadline: Deadline  # when everything must be over, including races
     listener: Listener = silent
-    model: str = ""  # what people call the whole; "": a computation by itself
+    model: str = ""  # readable name of the model; "": a computation by itself
     model_hash: str = ""  # hash of the model's graph
     residency: Residency = "graph"  # where a kernel finds its weights
     seeds: tuple[int, ...] = (0, 1)  # seeds of the random inputs on which answers are checked
     stopped: Callable[[], bool] = lambda: False  # called between batches; True ends the run (Ctrl-C)
-    place: Place | None = None  # where the measurer measures; None: here
-    # key of a fleet's sources: with others it is another run, for which the rows of this one are seeds
+    place: Place | None = None  # where the measurer measures; None: on this machine
+    # key of a fleet's sources; other sources make another run, for which the rows of this run are seeds
     code: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""The facts by which two runs are the same run, and when one that ended has nothing left to do."""
+"""The facts that make two runs the same run, and when a run that ended has nothing left to do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from schedules.shipped import fits
 
 
 def final_reasons(options: TuneOptions) -> frozenset[str]:
-    """The reasons for which a run with these options ends with nothing left to do, whatever the number of
+    """The reasons for which a run with these options ends with nothing left to do, for any number of
     trials."""
     quick = [EFFORT_SPENT] if options.means.batches is not None else []
     return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
 
 
 def key_options(options: TuneOptions, target: Target, residency: str, code: str = "") -> dict[str, object]:
-    """Options that make another run; budgets do not. A run that begins with knowledge shipped for this class
-    of machines is another than one that does not. code: as in `TuningRun`."""
+    """The options that make another run; budgets do not. A run that begins with knowledge shipped for this
+    class of machines is not the same as a run without it. code: as in `TuningRun`."""
     key: dict[str, object] = {
         "model": name_of(options.model),
         "batch": options.batch,

@@ -1,10 +1,10 @@
-"""The schedules shipped with the package, in the form that the search takes: sketches and first candidates.
+"""The schedules shipped with the package, in the form that the search uses: sketches and first candidates.
 
-    record ──refit──▶ a candidate of today's sketches, when that gives the record's very trace
-                  └─▶ else a sketch without holes: the trace as it is, one candidate more in the space
+    record ──refit──▶ a candidate of today's sketches, if it gives exactly the record's trace
+                  └─▶ else a sketch without holes: the trace itself, one more candidate in the space
 
-They are measured like everything else, on the machines that they come from, too: that is where a record is
-verified on the machine that will use it.
+These schedules are measured like all others, even on machines of the kind that they come from: so each record
+is verified on the machine that will use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MADE_BY = "shipped"
 
 
 def with_shipped(task: Task, sketches: Sequence[Sketch]) -> tuple[tuple[Sketch, ...], tuple[Candidate, ...]]:
-    """The sketches of a task and of the traces shipped for it, and these traces as candidates, best first."""
+    """The task's sketches with those of the shipped traces, and these traces as candidates, best first."""
     first = sketches[0]
     default_hash = first.fill(first.defaults()).hash
     all_sketches, candidates = list(sketches), []

@@ -17,7 +17,7 @@ KINDS = ("search", "measure", "log", "race")
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Adds up the seconds; a block that raises counts, too."""
+    """Adds up the seconds. A block that raises counts, too."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 

@@ -1,4 +1,4 @@
-"""Tasks and candidates: what is tuned, and one point of its space."""
+"""Tasks and candidates: the thing that is tuned, and one point of its space."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tuning_db.templates import fill
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """One workload on one target; `weight` is how often a model runs it."""
+    """One workload on one target. `weight` is how often a model runs it."""
 
     workload: Workload
     target: Target
     weight: float = 1.0
     name: str = ""
-    # of all its runs in one inference, as timed inside the model before the search; None: not timed
+    # seconds of all runs of the task in one inference, timed inside the model before the search; None: not
+    # timed
     seconds: float | None = None
 
     @property
@@ -33,19 +34,19 @@ class Task:
         return self.name or self.workload.name
 
     def __repr__(self) -> str:
-        """Short, because events hold tasks and are printed."""
+        """A short text, because events hold tasks and are printed."""
         return f"Task({self.label}, {self.target.key()})"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sketch and decisions for its holes; `made_by`: the part of the search that proposed it (tuner.py)."""
+    """A sketch, and decisions for its holes. `made_by` names the part of the search that proposed it."""
 
     sketch: Sketch
     decisions: Mapping[str, Option]
     made_by: str = "sampled"
-    parents: tuple[Parent, ...] = ()  # measured candidates that it was made from
-    predicted: float | None = field(default=None, compare=False)  # seconds
+    parents: tuple[Parent, ...] = ()  # measured candidates from which it was made
+    predicted: float | None = field(default=None, compare=False)  # predicted seconds
 
     @cached_property
     def trace(self) -> Trace:
@@ -53,24 +54,24 @@ class Candidate:
 
     @cached_property
     def trace_text(self) -> str:
-        """The trace as JSON: what `trace.to_json()` gives, from the sketch's text."""
+        """The trace as JSON, equal to `trace.to_json()`, but made from the sketch's text."""
         return fill(self.sketch.text, self.decisions)
 
     @cached_property
     def trace_hash(self) -> str:
-        """The trace's hash."""
+        """The hash of the trace."""
         return hash_of(self.trace_text)
 
     @cached_property
     def key(self) -> str:
-        """Identity within a task, without filling the trace."""
+        """The identity within a task; the trace is not needed for it."""
         text = json.dumps([self.sketch.hash, sorted(self.decisions.items())])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """One task per workload, weights added, heaviest first: by seconds where they are known, else by
-    operations."""
+    """One task per workload, with weights added. The heaviest comes first: by seconds if these are known,
+    else by operations."""
     found: dict[str, Task] = {}
     for t in tasks:
         old = found.get(t.workload.key)
@@ -87,7 +88,7 @@ def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 
 def _added(one: Task, other: Task) -> Task:
-    """Two tasks of one workload as one."""
+    """Two tasks of one workload, joined into one."""
     known = one.seconds is not None and other.seconds is not None
     seconds = (one.seconds or 0.0) + (other.seconds or 0.0) if known else None
     return replace(one, weight=one.weight + other.weight, seconds=seconds)

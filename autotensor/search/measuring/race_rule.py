@@ -1,19 +1,24 @@
-"""Which candidates of a batch need another sample: a race that ends for each when its place is clear.
+"""The rule that says which candidates of a batch need another sample. Clearly slower candidates stop.
 
     after 3 rounds    A 1.00   B 1.01   C 1.40   D 9.00      C and D are slower than A: they stop
-    after 4 rounds    A 1.00   B 1.01                        all requested samples; so many has
-                                                             the leader always: the next batch is held to it
+    after 4 rounds    A 1.00   B 1.01                        all requested samples; the leader always gets
+                                                             all: the next batch is compared with it
 
 All samples of a round are taken side by side, so candidates are compared round by round (base.paired_times):
-what the machine does to one it does to its neighbours. In a batch of the search a candidate stops when it is
-likely slower: by more than LIKELY in the middle of its ratios to the leader. At the end of a run, where
-something is claimed of the winner, it stops only when it is surely slower by more than LEAST, so that looking
-after every round does not find differences where there are none.
+a disturbance of the machine changes the times of all of them. In a batch of the search, a candidate stops
+when it is likely slower: when the median of its ratios to the leader is more than LIKELY above 1. At the end
+of a run, the winner is claimed to be faster. So there a candidate stops only when it is surely slower by more
+than LEAST. Otherwise, looking after every round would find differences where there are none.
 
-On 27 tasks of eight networks with seven candidates each (two busy cores, 2026-11), replayed in 16 orders: the
-search's rule takes 3.0 times less time than ten samples of each (3.0 in either half of the tasks) and chooses
-what is 1.0 % slower than the best. Only the surely slower stopped, and five of each: 2.3 times, 0.94 %. Ten
-of each: 0.7 %. Differences of 0.1 % between two ways are chance.
+The rules were compared on 27 tasks of eight networks with seven candidates each, replayed in 16 orders (two
+busy cores, 2026-11). Differences of 0.1 % between two rules are chance.
+
+    rule                                                    time of sampling    chosen candidate
+    ten samples of each                                     1                   0.7 % slower than the best
+    five samples of each, only the surely slower stop       1 / 2.3             0.94 % slower
+    the search's rule                                       1 / 3.0             1.0 % slower
+
+The search's rule takes 1 / 3.0 of the time in either half of the tasks.
 Source: racing as in Maron and Moore, Hoeffding Races (NIPS 1993).
 """
 
@@ -26,10 +31,11 @@ from autotensor.base.paired_times import paired
 from autotensor.search.measuring.measure_request import LEAST_SAMPLES
 
 FINAL_SAMPLES = (5, 15)  # least and greatest number of samples of each contestant in a final race
-SLOW = 3.0  # multiple of the best time that is slower, however noisy the machine is
-LEAST = 0.01  # share of the leader's time
+# a candidate with more than this multiple of the best time is slower, however noisy the machine is
+SLOW = 3.0
+LEAST = 0.01  # share of the leader's time by which a candidate must surely be slower, in a final race
 LIKELY = 0.02  # share of the leader's time: a candidate that differs by less may be the leader
-LEAST_APART = 0.10  # share of the incumbent's time, which is from another batch
+LEAST_APART = 0.10  # share of the incumbent's time, because that time is from another batch
 
 
 def racing(
@@ -39,9 +45,9 @@ def racing(
     *,
     sure: bool = False,
 ) -> set[int]:
-    """The candidates that need another sample, of those in the race; `wanted` samples are enough of each.
+    """The candidates in the race that need another sample. `wanted` samples of each are enough.
 
-    sure: a candidate that is likely slower goes on until that is sure.
+    sure: a candidate that is likely slower continues until this is certain.
 
     >>> sorted(racing({0: [1.0, 1.0, 1.0], 1: [1.01, 0.99, 1.0], 2: [1.4, 1.4, 1.4]}, wanted=4))
     [0, 1]

@@ -1,10 +1,10 @@
-"""The run phase, seen from the parent: check every candidate, then time those that are right side by side.
+"""The parent's side of running: it checks every candidate, then times the right ones side by side.
 
     check 0  check 1 … │ round 0: reference 0 1 2 … │ round 1: reference 1 2 … 0 │ … │ verify 0  verify 1 …
-                                     race_rule.py: which go on to the next round?
+                                     race_rule.py: which continue in the next round?
 
-The child does one thing per request, so that earlier results are kept if it dies; the mark says which
-candidate was running. That one gets the failure, the child is replaced and the rest go on.
+The child does one thing per request, so earlier results are kept if it dies. A mark says which candidate was
+running then. That candidate gets the failure, the child is replaced, and the other candidates continue.
 """
 
 from __future__ import annotations
@@ -40,34 +40,37 @@ from autotensor.search.measuring.running_mark import NOBODY, Mark
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
-Question = tuple[str, int, bool]  # kind, seed, exact
+Question = tuple[str, int, bool]  # kind of the inputs, seed, whether answers are exact
 
-SURELY_SLOW = 4.0  # multiple of the best, in runs with cold caches: such a candidate is not timed further
-HOPELESS = 100.0  # multiple of the best: a run that takes longer, and more than a second, is ended
+# multiple of the best time in runs with cold caches; a slower candidate is not timed further
+SURELY_SLOW = 4.0
+HOPELESS = 100.0  # a run that takes this multiple of the best time, and more than a second, is ended
 _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
-_FRESH: Question = ("normal", 7919, False)  # a seed that checks before timing do not use
-_GRACE_S = 1.0  # for the child's work around a run: filling and comparing arrays
-RETAKES = 3  # retakes of a round, if the reference kernel shows before it that others use the cores
-DISTURBED = 1.5  # multiple of its best time: clocks alone vary less
+_FRESH: Question = ("normal", 7919, False)  # a seed that the checks before timing do not use
+_GRACE_S = 1.0  # seconds for the child's work around a run: filling and comparing arrays
+# a round is retaken so often if the reference kernel shows, before the round, that others use the cores
+RETAKES = 3
+DISTURBED = 1.5  # multiple of the reference kernel's best time; clocks alone vary less
 _REST_S = 0.05
-CUDA_ADDRESSES = 1 << 46  # bytes that a child may address: a driver maps all cards and all memory at once
+# bytes that a child may address, because a driver maps all cards and all memory at once
+CUDA_ADDRESSES = 1 << 46
 _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
-# times what its calls take: what is done before each, warming up, finding their number, taking it again
+# a sample takes so many times as long as its calls: work before each call, warm-up, counting calls, retakes
 _SAMPLE_TAKES = 8
 
 
 @dataclass(slots=True, eq=False)
 class Entrant:
-    """A candidate and what is known about it so far."""
+    """A candidate, and the facts about it so far."""
 
     number: int
     built: Built
     tolerance: float | None = None
-    status: Status | None = None  # None: still in the race
+    status: Status | None = None  # None: it is still in the race
     error: str | None = None
-    checks: list[float] = field(default_factory=list)  # seconds of the runs that checked it
+    checks: list[float] = field(default_factory=list)  # seconds of the runs that checked the candidate
     samples: list[float] = field(default_factory=list)
     references: list[float] = field(default_factory=list)
     calls: int = 0  # calls in one sample; 0: not known yet
@@ -86,7 +89,7 @@ class Entrant:
 
     @property
     def prepared_by(self) -> str:
-        """Equal for candidates that share what is prepared."""
+        """The same for all candidates that share prepared arrays."""
         found = self.built.artifact["meta"].get("prepared_by")
         return "" if found is None else str(found["code"])
 
@@ -119,7 +122,7 @@ class _Dead(Exception):
 
 
 class Race:
-    """The run child and the races held in it, one at a time."""
+    """The run child, and the races in it, one at a time."""
 
     def __init__(
         self,
@@ -131,11 +134,11 @@ class Race:
         left_s: Callable[[], float] = lambda: float("inf"),
         cores: Collection[int] | None = None,
     ) -> None:
-        """recalibrate: measures the peak again, in FLOP/s of all threads; called once, by the first candidate
-        above it.
+        """recalibrate: measures the peak again, in FLOP/s of all threads. It is called at most once, for the
+        first candidate above the peak.
 
-        left_s: seconds until the deadline, which ends a reference that takes longer. cores: to time on;
-        None: any.
+        left_s: seconds until the deadline; a reference that takes longer is ended. cores: the cores to time
+        on; None: any cores.
         """
         self.target, self.options = target, options
         self._left_s = left_s
@@ -147,12 +150,13 @@ class Race:
         if cores is not None:
             self._child.stay_on(cores)
         self._mark: Mark | None = None
-        self._questions: list[Question] = []  # of this task, to which this child's oracle has answers
-        self._loaded: set[int] = set()  # candidates in this child
-        self.check_seconds = 0.0  # spent in total, also on failures
+        # sets of inputs of this task for which this child's oracle has answers
+        self._questions: list[Question] = []
+        self._loaded: set[int] = set()  # candidates that are loaded in this child
+        self.check_seconds = 0.0  # total seconds of checks, including failures
         self.sample_seconds = 0.0
-        self._calm = float("inf")  # the reference kernel's best time: that of the idle machine
-        self._retakes = RETAKES  # 0 while waiting for a calm machine has proved useless
+        self._calm = float("inf")  # the reference kernel's best time, which is that of the idle machine
+        self._retakes = RETAKES  # 0 while waiting for a calm machine has been useless
 
     def pids(self) -> tuple[int, ...]:
         return (self._child.pid,) if self._child.pid is not None else ()
@@ -161,7 +165,7 @@ class Race:
         self._child.close()
 
     def start(self) -> None:
-        """Have a child ready; it takes half a second, which need not pass under the timing lock."""
+        """Has a child ready. Its start takes half a second, which should not pass under the timing lock."""
         if self._child.pid is None:
             self._child.start()
             self._mark, path = Mark.create()
@@ -182,21 +186,22 @@ class Race:
         incumbent_s: float | None,
         repeat: int | None = None,
     ) -> None:
-        """Check and time all entrants; each then has its result. The caller has the timing lock.
+        """Checks and times all entrants. Each then has its result. The caller holds the timing lock.
 
-        Raises OutOfTime when the deadline comes before all of a batch were checked and timed.
+        Raises OutOfTime when the deadline comes before a batch is completely checked and timed.
         """
         self._workload, self._oracle = workload, oracle
         self._repeat = max(LEAST_SAMPLES, repeat or self.options.repeat)
         exact = exact_on_integers(workload.dag)
         questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
         questions.append(("integer", self.options.seeds[0], exact))
-        # an entrant that is raced again has been measured already, however slow
+        # entrants of a final race were measured before, however slow they are
         self._best = incumbent_s = None if repeat else incumbent_s
         self._limited = repeat is None
         self._run_task(questions)
         began = time.perf_counter()
-        together = sorted(entrants, key=lambda e: e.prepared_by)  # what is prepared is not kept for ever
+        # prepared arrays are not kept for ever, so candidates that share them come together
+        together = sorted(entrants, key=lambda e: e.prepared_by)
         for e in together:
             self._on_time()
             self._guard(e, partial(self._check_all, e, questions))
@@ -214,7 +219,7 @@ class Race:
         self._loaded.clear()
 
     def _on_time(self) -> None:
-        """Raises OutOfTime in a batch when the deadline has come; a final race was given its time before."""
+        """Raises OutOfTime for a batch when the deadline has come. A final race has its own time."""
         if self._limited and self._left_s() <= 0.0:
             raise OutOfTime(
                 f"the deadline came while candidates of workload {self._workload.name!r} were measured"
@@ -223,7 +228,7 @@ class Race:
     # -- checking -----------------------------------------------------------------------------------------
 
     def _guard(self, e: Entrant, work: Callable[[], object]) -> None:
-        """Does the work, which runs one candidate only: if the child dies, it was that one."""
+        """Does work that runs only one candidate. If the child dies, that candidate gets the failure."""
         try:
             work()
         except _Dead as death:
@@ -241,12 +246,12 @@ class Race:
             self._check(e, question)
 
     def _check(self, e: Entrant, question: Question, when: str = "") -> None:
-        """One run on one set of inputs."""
+        """One run of a candidate on one set of inputs."""
         if not self._load(e):
             return
         kind, seed, _ = question
         inexact = e.tolerance is not None
-        # a driver compiles when a kernel is first launched
+        # a driver compiles a kernel at its first launch
         compiling = self.options.build_timeout_s if self.target.is_gpu else 0.0
         request = {
             "do": "check",
@@ -273,11 +278,11 @@ class Race:
             e.max_error, e.allowed = answer["error"], answer["allowed"]
 
     def _verify(self, e: Entrant, question: Question) -> None:
-        """Once more after timing: right only the first time is wrong. Twice if it is too good to be true."""
+        """Checks again after timing, because every answer must be right. Too fast ones are checked twice."""
         self._check(e, question, ", after it had been timed")
         if not e.alive or self._peak is None:
             return
-        # Algorithms with numerics of their own execute fewer operations than the workload counts.
+        # Algorithms with a tolerance of their own execute fewer operations than the workload counts.
         share = 1.0 if e.tolerance is None else FEWEST_OPERATIONS
         rate = self._workload.dag.flops() * share / e.median
         if rate > ABOVE_PEAK * self._peak and e.tolerance is None and self._recalibrate is not None:
@@ -325,8 +330,8 @@ class Race:
                 e.references = [reference] * len(e.samples)
 
     def _surely_slow(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> list[Entrant]:
-        """The candidates that are slow by their checks alone: three runs each, with cold caches, and none
-        near the best."""
+        """The candidates that are slow by their checks alone: three runs each with cold caches, and none near
+        the best time."""
         alive = [e for e in entrants if e.alive]
         best = min([*(min(e.checks) for e in alive), *([incumbent_s] if incumbent_s else [])], default=0.0)
         limit = max(SURELY_SLOW * best, self.options.min_seconds)
@@ -364,10 +369,11 @@ class Race:
                 raise MeasureError(f"timing failed: {answer['error']}")
             self._calm = min(self._calm, answer["reference"])
             if answer["samples"]:
-                # those who were there through all rests will be there in the next round
+                # others that kept the cores busy during all rests will do so in the next round, too
                 self._retakes = RETAKES if answer["reference"] <= DISTURBED * self._calm else 0
                 break
-            time.sleep(_REST_S * (retake + 1))  # others use the cores: their slices would be timed, not ours
+            # others use the cores; a sample would include their time slices
+            time.sleep(_REST_S * (retake + 1))
         for e in running:
             seconds, e.calls = answer["samples"][str(e.number)]
             e.samples.append(seconds)
@@ -376,7 +382,7 @@ class Race:
     # -- the child ----------------------------------------------------------------------------------------
 
     def _limit(self) -> float:
-        """Seconds that one run may take."""
+        """The seconds that one run may take."""
         most = self.options.run_timeout_s
         if not self._limited or self._best is None:
             return most
@@ -397,12 +403,12 @@ class Race:
         return True
 
     def _revive(self) -> None:
-        """Starts a new child after a death, with the task and the questions."""
+        """Starts a new child after a death, and gives it the task and the questions."""
         if self._child.pid is None:
             self._run_task(tuple(self._questions))
 
     def _run_task(self, questions: Sequence[Question]) -> None:
-        """Tell the child the workload and have the oracle answer. Raises MeasureError if it cannot."""
+        """Sends the workload to the child and lets the oracle answer. Raises MeasureError if that fails."""
         self.start()
         request = {
             "do": "task",
@@ -419,11 +425,11 @@ class Race:
             self._ask_oracle(question)
 
     def _ask_oracle(self, question: Question) -> None:
-        """Have the oracle answer, unless it has. Raises OutOfTime when the deadline comes first."""
+        """Lets the oracle answer, if it has not yet. Raises OutOfTime when the deadline comes first."""
         kind, seed, exact = question
         wide = self._oracle.wide is not None
         request = {"do": "oracle", "kind": kind, "seed": seed, "exact": exact, "wide": wide}
-        patience_s = max(_GRACE_S, self._left_s())  # what was answered before is answered at once
+        patience_s = max(_GRACE_S, self._left_s())  # the child repeats known answers at once
         try:
             self._checked(request, min(self.options.oracle_timeout_s, patience_s))
         except MeasureError as error:
@@ -436,7 +442,7 @@ class Race:
             self._questions.append(question)
 
     def _checked(self, request: dict[str, Any], timeout_s: float) -> None:
-        """A request that must succeed."""
+        """Sends a request that must succeed."""
         try:
             answer = self._ask(request, timeout_s)
         except _Dead as death:
@@ -449,11 +455,11 @@ class Race:
             )
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The child's answer. Raises _Dead if it did not survive."""
+        """Sends a request and returns the child's answer. Raises _Dead if the child did not survive."""
         assert self._mark is not None
         try:
             reply = self._child.request(json.dumps(request), timeout_s)
-        except BaseException:  # interrupted: the answer would be taken for that of the next request
+        except BaseException:  # after an interruption, the next request would get this answer
             self._child.kill()
             raise
         if reply.status is children.Status.OK:

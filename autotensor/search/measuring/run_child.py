@@ -1,15 +1,15 @@
-"""The run child's side: load candidates, check their answers, take samples; the parent decides what is next.
+"""The run child: it loads candidates, checks their answers and takes samples, as the parent requests.
 
     bench = Bench(mark)
     bench.set_task(workload text, oracle's artifacts, …)
-    bench.answer_oracle("normal", 0)                 inputs, and what the unscheduled program makes of them
+    bench.answer_oracle("normal", 0)                 inputs, and the unscheduled program's answers
     bench.load(7, artifact)
     bench.check(7, "normal", 0) ──▶ {"seconds": …, "error": …, "complaint": …}
     bench.sample([(7, 0, 0.001), …]) ──▶ one sample of each
 
-When it runs, a candidate gets its arguments as in a compiled model: constants that only `prepare` reads are
-gone. The prepared arrays are made once for all candidates of a task that share the code of `prepare`, and
-large constants are the same in every question: preparing 400 MB of weights takes longer than running a
+A candidate gets its arguments in the same way as in a compiled model: constants that only `prepare` reads are
+gone. The prepared arrays are made once for all candidates of a task that share the code of `prepare`. Large
+constants are the same for all sets of inputs, because preparing 400 MB of weights takes longer than running a
 kernel.
 """
 
@@ -52,23 +52,23 @@ from autotensor.search.measuring.running_mark import Mark
 from autotensor.search.measuring.timing import Sampler
 from autotensor.te.workload import Workload
 
-ORACLE_FORMAT = "2"  # format of cached answers; it changes when inputs are made in another way
-_CACHED_BYTES = 32 << 20  # larger answers are computed again rather than kept on disk
+ORACLE_FORMAT = "2"  # format of cached answers; it changes when inputs are made differently
+_CACHED_BYTES = 32 << 20  # answers with more bytes are not kept on disk, but computed again
 _TASK_BYTES = 512 << 20  # bytes of inputs and answers of earlier tasks that are kept in memory
 _PREPARED_BYTES = 1 << 30  # bytes of this task's prepared constants that are kept
-_SHIFT_ELEMENTS = 1  # arrays are aligned to their element only, and every other question insists on it
+_SHIFT_ELEMENTS = 1  # arrays are only aligned to their elements; every other set of inputs tests this
 
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """One set of inputs and the oracle's answers."""
+    """One set of inputs, and the oracle's answers."""
 
-    held: Held  # inputs, constants too
-    large: Held  # those that are the same in other questions
-    kind: str  # kind of the inputs; not always the requested kind
+    held: Held  # inputs, including constants
+    large: Held  # inputs that are the same in other questions
+    kind: str  # kind of the inputs, which may differ from the requested kind
     answers: dict[str, Array]
     shift: int
-    exact: bool  # answers must be equal bit for bit
+    exact: bool  # whether answers must be equal bit for bit
     terms: dict[str, float] | None = None  # sizes of the answers' terms; None: not computed yet
     wide: dict[str, Array] | None = None  # answers of the float64 program; None: not computed yet
 
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def bytes(self) -> int:
-        wide = {} if self.exact else self.wide or {}  # exact ones are the answers themselves
+        wide = {} if self.exact else self.wide or {}  # exact answers are also the answers in float64
         return self.held.bytes + sum(a.nbytes for a in (*self.answers.values(), *wide.values()))
 
 
@@ -88,10 +88,11 @@ class Examination:
 
     workload: Workload
     oracle: Artifact
-    wide: Artifact | None = None  # the oracle in float64; None: no candidate so far needs it
+    wide: Artifact | None = None  # the oracle in float64; None: no candidate has needed it yet
     questions: dict[tuple[str, int], Question] = field(default_factory=dict)
     large: dict[str, Held] = field(default_factory=dict)  # large constants, by kind of the question
-    prepared: dict[object, Held] = field(default_factory=dict)  # by code and what it read, latest last
+    # by the code and the constants that it read; the latest comes last
+    prepared: dict[object, Held] = field(default_factory=dict)
     hot: dict[str, Array] = field(default_factory=dict)  # activations and outputs for timing
 
     @property
@@ -101,13 +102,13 @@ class Examination:
 
 
 class Bench:
-    """One run child. Nothing here survives a candidate's crash, and nothing needs to."""
+    """One run child. None of its state survives a candidate's crash, and none of it needs to."""
 
     def __init__(self, mark: Mark) -> None:
         self._mark = mark
         self._threads = 1
         self._residency: Residency = "graph"
-        self._tasks: dict[str, Examination] = {}  # the current one is last
+        self._tasks: dict[str, Examination] = {}  # the present task is the last one
         self._candidates: dict[int, LoadedCandidate] = {}
         self._room = Room(Slab(), Slab())
         self._sampler = Sampler(mark)
@@ -115,7 +116,7 @@ class Bench:
     def set_task(
         self, text: str, oracle: Artifact, wide: Artifact | None, nthreads: int, residency: Residency
     ) -> None:
-        """Prepares for candidates of this workload, in teams of `nthreads`."""
+        """Prepares for candidates of this workload, with teams of `nthreads`."""
         workload = Workload.from_text(text)
         self._threads, self._residency = nthreads, residency
         self.forget()
@@ -136,10 +137,10 @@ class Bench:
     # -- the oracle ---------------------------------------------------------------------------------------
 
     def answer_oracle(self, kind: str, seed: int, exact: bool, wide: bool = False) -> None:
-        """Makes inputs of a kind and seed, and the unscheduled program's answers to them, once per task.
+        """Makes inputs of a kind and seed, and the unscheduled program's answers for them, once per task.
 
-        wide: also its answers in float64. Where answers are `exact` they are that already.
-        Raises MeasureError when no answer is finite, since then nothing could be checked.
+        wide: also make the answers in float64; `exact` answers are equal to these already.
+        Raises MeasureError when no answer is finite, because then nothing could be checked.
         """
         task = self.task
         question = task.questions.get((kind, seed))
@@ -155,7 +156,8 @@ class Bench:
     def _question(self, kind: str, seed: int, exact: bool) -> Question:
         task = self.task
         best: tuple[float, str, dict[str, Array], dict[str, Array]] = (0.0, kind, {}, {})
-        for k in [kind] if exact else [kind, "positive"]:  # roots and logarithms of normal numbers say little
+        # roots and logarithms of normal numbers are mostly NaN
+        for k in [kind] if exact else [kind, "positive"]:
             inputs = make_inputs(task.workload.dag, k, seed, self._large(k).arrays)
             answers = self._oracle_answers(task.oracle, inputs, k, seed)
             share = _finite_share(answers)
@@ -176,7 +178,7 @@ class Bench:
         return Question(held, large, k, answers, shift, exact)
 
     def _large(self, kind: str) -> Held:
-        """Large constants of a kind of questions, made once per task."""
+        """Large constants for one kind of questions, made once per task."""
         task = self.task
         kind = "positive" if kind == "positive" else "any"
         if kind not in task.large:
@@ -191,7 +193,7 @@ class Bench:
     def _oracle_answers(
         self, oracle: Artifact, inputs: Mapping[str, Array], kind: str, seed: int
     ) -> dict[str, Array]:
-        """The unscheduled program's results for the inputs, from the cache if they are there."""
+        """The unscheduled program's results for the inputs, from the cache if it has them."""
         key = object_key(
             "oracle",
             ORACLE_FORMAT,
@@ -212,7 +214,8 @@ class Bench:
                 at += answers[name].nbytes
             return answers
         candidate = LoadedCandidate.of(oracle, {})
-        room = Room(Slab(), Slab())  # naive loops store every stage: far more than any candidate needs later
+        # naive loops store every stage, and need far more memory than candidates do later
+        room = Room(Slab(), Slab())
         placed = {name: f.array for name, f in room.place(oracle, self._threads).items()}
         prepared = {a.name: aligned_empty(a.shape, a.dtype) for a in oracle.role("prepared")}
         arrays = {**{name: np.ascontiguousarray(a) for name, a in inputs.items()}, **placed, **prepared}
@@ -227,13 +230,13 @@ class Bench:
     # -- candidates ---------------------------------------------------------------------------------------
 
     def load(self, number: int, artifact: Artifact, tolerance: float | None) -> int:
-        """Link a candidate's code; gives the bytes of constants that its calls read. Raises ArtifactError."""
+        """Links a candidate's code. Returns the bytes of the constants of its calls. Raises ArtifactError."""
         candidate = LoadedCandidate.of(artifact, output_bounds(self.task.workload.dag, tolerance))
         self._candidates[number] = candidate
         return sum(a.bytes for a in candidate.rotating)
 
     def _prepared(self, number: int, question: Question) -> tuple[Held, str]:
-        """The constants that a candidate's `prepare` makes, and a complaint about it."""
+        """The constants that a candidate's `prepare` makes, and a complaint if it made an error."""
         task, candidate = self.task, self._candidates[number]
         prepare = candidate.loaded.prepare
         if not prepare:
@@ -243,7 +246,7 @@ class Bench:
         own = any(name not in question.large.arrays for name in reads)
         key = (code or source_sha(artifact), id(question) if own else id(question.large))
         if key in task.prepared:
-            task.prepared[key] = task.prepared.pop(key)  # now the latest
+            task.prepared[key] = task.prepared.pop(key)  # now it is the latest
             return task.prepared[key], ""
         specs = artifact.role("prepared")
         made = Held(
@@ -264,20 +267,20 @@ class Bench:
         return made, complaint
 
     def _constants(self, number: int) -> dict[str, Array]:
-        """The constants that a candidate's calls read, as given and prepared."""
+        """The constants that a candidate's calls read: given ones and prepared ones."""
         first = next(iter(self.task.questions.values()))
         return {**first.inputs, **self._prepared(number, first)[0].arrays}
 
     def forget(self) -> None:
-        """Unload all candidates."""
+        """Unloads all candidates."""
         self._candidates.clear()
         self._sampler.forget()
 
     def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
-        """Run once, between fences and traps; gives the verdict, and the seconds that the run took.
+        """Runs once, between fences and traps. Returns the verdict, and the seconds that the run took.
 
-        limit_s: this process ends if the run takes longer. inexact: its algorithm rounds differently; compare
-        its floats with those of the float64 program.
+        limit_s: this process ends if the run takes longer. inexact: the candidate's algorithm rounds
+        differently, so its floats are compared with those of the float64 program.
         """
         candidate, question = self._candidates[number], self.task.questions[kind, seed]
         artifact, loaded = candidate.artifact, candidate.loaded
@@ -305,14 +308,15 @@ class Bench:
         seconds: float,
         inexact: bool,
     ) -> dict[str, Any]:
-        """The answer of a check; `complaint` names an error other than wrong results."""
+        """The answer to a check. `complaint` is an error other than wrong results."""
         exact = question.exact and not inexact
         if inexact:
             assert question.wide is not None
             verdict = _judge_wide(question.wide, question.answers, arrays, bounds)
         else:
             verdict = _judge(question.answers, arrays, bounds, exact)
-        if verdict.complaint and not exact and not inexact:  # wrong, or terms cancel in the oracle's answer
+        # either it is wrong, or terms cancel in the oracle's answer
+        if verdict.complaint and not exact and not inexact:
             if question.terms is None:
                 question.terms = sizes_of_terms(self.task.workload.dag, question.inputs)
             verdict = _judge(question.answers, arrays, bounds, exact, question.terms)
@@ -336,7 +340,7 @@ class Bench:
         if not task.hot:
             first = next(iter(task.questions.values())).inputs
             task.hot = {name: aligned_copy(first[name]) for name in activations}
-            for b in dag.outputs:  # where a call of the kernel would place them
+            for b in dag.outputs:  # at the addresses where a call of the kernel would place them
                 task.hot[b.name] = result_array(b.shape, b.dtype.numpy, task.hot.values())
         return self._sampler.sample(
             self._candidates,
@@ -359,11 +363,12 @@ def _judge(
     exact: bool,
     terms: Mapping[str, float] = MappingProxyType({}),
 ) -> Verdict:
-    """The verdict of the output that is worst."""
+    """The worst verdict of all outputs."""
     found = {}
     for name, want in answers.items():
         verdict = compare(arrays[name], want, 0.0 if exact else bounds[name], terms.get(name, 0.0))
-        if exact and math.isfinite(bounds[name]):  # equal, or not: reported in the unit of all others
+        # equal or not; the error is reported in the unit of the other outputs
+        if exact and math.isfinite(bounds[name]):
             verdict = Verdict(verdict.error, bounds[name], verdict.complaint)
         found[name] = verdict
     return _worst(found)
@@ -375,7 +380,7 @@ def _judge_wide(
     arrays: Mapping[str, Array],
     bounds: Mapping[str, float],
 ) -> Verdict:
-    """The same for an algorithm with numerics of its own; integers are compared as always."""
+    """The same for an algorithm that rounds differently. Integers are compared as usual."""
     return _worst(
         {
             name: compare(arrays[name], want, bounds[name])
@@ -395,7 +400,7 @@ def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
 
 
 def _finite_share(answers: Mapping[str, Array]) -> float:
-    """Least share of finite elements among the outputs."""
+    """The smallest share of finite elements among the outputs."""
     floats = [a.reshape(-1) for a in answers.values() if a.dtype.kind not in "biu" and a.size]
     counts = [sum(int(np.count_nonzero(np.isfinite(part))) for (part,) in stretches(a)) for a in floats]
     return min((n / a.size for n, a in zip(counts, floats, strict=True)), default=1.0)

@@ -1,4 +1,4 @@
-"""A mark in shared memory that says which candidate is running: after a death, the cause.
+"""A mark in shared memory that says which candidate is running. After a death, it shows the cause.
 
 child:  with mark(7, "run"): launch(…)            parent, afterwards:  mark.read() ──▶ (7, "run")
 """
@@ -24,13 +24,14 @@ class Mark:
     """Sixteen bytes of a file that two processes have mapped."""
 
     def __init__(self, path: Path) -> None:
-        """Map an existing file; the mapping outlives the file's name."""
+        """Maps an existing file. The mapping remains valid when the file is removed."""
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _FORM.size)
 
     @staticmethod
     def create() -> tuple[Mark, Path]:
-        """A new mark without a candidate, and its file, to be removed once the other process maps it."""
+        """A new mark without a candidate, and its file, to be removed once the other process has mapped
+        it."""
         descriptor, name = tempfile.mkstemp(prefix="mark-", dir=private_folder())
         with os.fdopen(descriptor, "wb") as file:
             file.write(_FORM.pack(NOBODY, 0))
@@ -38,7 +39,7 @@ class Mark:
 
     @contextmanager
     def __call__(self, candidate: int, phase: str) -> Iterator[None]:
-        """Names the candidate inside the block."""
+        """Puts the candidate into the mark inside the block."""
         _FORM.pack_into(self._memory, 0, candidate, PHASES.index(phase))
         yield
         _FORM.pack_into(self._memory, 0, NOBODY, 0)

@@ -1,11 +1,11 @@
-"""Timing in the run child: samples of candidates as they would run in a whole model.
+"""Timing in the run child: samples of candidates under the conditions of a whole model.
 
-There, a hundred megabytes of weights pass through the caches in one inference, while activations come
-straight from the layer before. So each call takes the next of many copies of the constants, and finds its
-inputs as that layer left them: written, each core's share in its own cache.
+In a model, a hundred megabytes of weights pass through the caches in one inference, but activations come
+directly from the layer before. So each call uses the next one of many copies of the constants. Its inputs
+have just been written, as that layer would do it: each core's share is in its own cache.
 
-A sample is the median of its calls. One of few calls that lost a core on the way is taken again: the kernel's
-count of involuntary switches says so, whatever the clocks do.
+A sample is the median of its calls. A sample of few calls is taken again if a call lost its core: the system
+kernel counts involuntary switches, so this does not depend on clocks.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ from autotensor.search.measuring.measure_request import Residency, rotation_copi
 from autotensor.search.measuring.native_loop import native_loop, touch_list
 from autotensor.search.measuring.running_mark import Mark
 
-_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls warm up by themselves
-_LONG_ENOUGH = 0.75  # share of min_seconds
-_TOO_SHORT = 0.3  # share of min_seconds: the calls were counted while another program had the core
-_WARM_UP = 3  # calls; of so many, one is hardly ever without a core to itself
+_WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls need no warm-up
+_LONG_ENOUGH = 0.75  # a sample is long enough if it takes this share of min_seconds
+_TOO_SHORT = 0.3  # a shorter sample means that calls were counted while another program had the core
+_WARM_UP = 3  # calls for warming up; with so many, at least one nearly always has a core to itself
 _PATIENCE = 20.0  # multiple of min_seconds: a sample that takes so long ends, whatever its number of calls
-_PIECE = 4  # calls under the first time limit; each later one has twice as many
-# of the calls in a sample: a first one near the clock's resolution is not trusted further
+_PIECE = 4  # calls under the first time limit; each later limit is for twice as many
+# a first sample near the clock's resolution is not exact, so the number of calls grows at most by this factor
 _MOST_GROWTH = 100.0
-_TAKES = 4.0  # times the calls themselves, with the work before each
-_MANY_CALLS = 5  # with so many calls the median is right even if one was interrupted
-_RETAKES = 2  # retakes of a sample with fewer calls
-_RETAKEN_BELOW_S = 0.1  # longer samples are interrupted anyway, and cost too much
-_BLOCK = 1 << 18  # random floats, repeated: making 64 MB of them takes half a second
-_ROOM = 1.25  # candidates of a task need about as much; growing means page faults and new frames for all
+_TAKES = 4.0  # a sample takes so many times as long as its calls, because of the work before each call
+_MANY_CALLS = 5  # with so many calls, the median is right even if one call was interrupted
+_RETAKES = 2  # a sample with fewer calls is retaken so often
+_RETAKEN_BELOW_S = 0.1  # longer samples are always interrupted, and retaking them takes too long
+_BLOCK = 1 << 18  # number of random floats, which are repeated: making 64 MB of them takes half a second
+# candidates of a task need about the same memory; growing causes page faults and new frames for all
+_ROOM = 1.25
 
 
 class Sampler:
-    """Takes samples; owns the copies of constants."""
+    """Takes samples, and owns the copies of constants."""
 
     def __init__(self, mark: Mark) -> None:
         self._mark = mark
         self._pool = Slab()
-        self._holds: str | int | None = None  # random floats of a type, or one candidate's constants
+        self._holds: str | int | None = None  # random floats of a type, or the constants of one candidate
 
     def forget(self) -> None:
-        """Forgets the candidates, because their numbers will be used again."""
+        """Drops the candidates, because their numbers will be used again."""
         if isinstance(self._holds, int):
             self._holds = None
 
@@ -73,10 +74,10 @@ class Sampler:
         """One sample of each candidate, in the order given, and the time of the reference kernel.
 
         wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and
-        outputs; activations: those of them that another layer makes, the latest first. constants: as
-        given and as prepared, of a candidate by its number. limit_s: this process ends when a sample takes so
-        much longer than expected. calm_s: no samples are taken, and none given, when the reference kernel
-        takes longer; None: they are, whatever it takes.
+        outputs. activations: those inputs that another layer makes, the latest first. constants: returns a
+        candidate's given and prepared constants, by its number. limit_s: this process ends when a sample
+        takes so much longer than expected. calm_s: if the reference kernel takes longer than this, no samples
+        are taken or returned; None: samples are always taken.
         """
         touched = touch_list(activations) if activations and residency == "graph" else None
         reference = native_loop().reference_seconds(nthreads)
@@ -96,7 +97,7 @@ class Sampler:
             patience_s = _PATIENCE * min_seconds
             call = partial(self._run, number, candidate, nthreads, touched, within_s, patience_s)
             seconds = _calm(call, calls) if calls else 0.0
-            if calls * seconds < _TOO_SHORT * min_seconds:  # or the calls were not counted yet
+            if calls * seconds < _TOO_SHORT * min_seconds:  # too short, or the calls were not counted yet
                 seconds, calls = _first(call, expected, min_seconds)
             samples[str(number)] = (seconds, calls)
         return {"reference": reference, "samples": samples}
@@ -111,9 +112,9 @@ class Sampler:
         patience_s: float,
         calls: int,
     ) -> Array:
-        """Seconds of each call; of fewer calls when they take longer than `patience_s` together.
+        """The seconds of each call. There are fewer calls if they together take longer than `patience_s`.
 
-        On a busy machine a call of microseconds may wait for a core for milliseconds.
+        On a busy machine, a call of microseconds may wait for a core for milliseconds.
         """
         frames = candidate.frames
         assert frames is not None
@@ -131,7 +132,7 @@ class Sampler:
     def _make_frames(
         self, candidate: LoadedCandidate, copies: int, hot: Mapping[str, Array], nthreads: int
     ) -> None:
-        """Argument arrays that differ in the copy of the constants only."""
+        """Argument arrays that differ only in the copy of the constants."""
         artifact, rotating = candidate.artifact, candidate.rotating
         starts, size = offsets([a.bytes for a in rotating])
         base = address(self._pool.raw)
@@ -146,7 +147,7 @@ class Sampler:
         for k, spec in enumerate(artifact.args):
             if spec.name in moving:
                 table[:, k] = moving[spec.name] + steps
-            elif spec.role != "constant":  # those that only `prepare` reads are gone
+            elif spec.role != "constant":  # constants that only `prepare` reads are gone
                 table[:, k] = fixed[spec.name]
         candidate.frames = address(table) + np.arange(copies, dtype=np.uint64) * np.uint64(table.strides[0])
         candidate.keep = (table, scratch)
@@ -159,16 +160,16 @@ class Sampler:
         copies: int,
         constants: Callable[[int], Mapping[str, Array]],
     ) -> None:
-        """Constants for timed calls, at least `size` bytes.
+        """Fills the memory for constants of timed calls, at least `size` bytes.
 
-        Time does not depend on the values of floats, so all candidates share random ones; others are its own,
-        for integers may be indices.
+        Time does not depend on the values of floats, so all candidates share random floats. Other types need
+        the candidate's own values, because integers may be indices.
         """
         if self._pool.raw.nbytes < size:
             self._pool.reserve(int(size * _ROOM))
             self._holds = None
             for other in candidates.values():
-                other.frames = None  # they point into the old pool
+                other.frames = None  # they point to the old memory
         candidate = candidates[number]
         kinds = {a.dtype for a in candidate.rotating}
         if len(kinds) == 1 and dtype_of(kind := kinds.pop()).is_float:
@@ -187,10 +188,10 @@ class Sampler:
 
 
 def _first(call: Callable[[int], Array], expected: float, min_seconds: float) -> tuple[float, int]:
-    """Warm up, find the number of calls that last long enough, and the sample with so many.
+    """Warms up, and finds the number of calls that last long enough. Returns the sample with so many calls.
 
-    A call takes the least that was seen: of one that lost a core on the way it would be two milliseconds, and
-    a sample of a kernel of six microseconds would have a single call.
+    The shortest call counts as the time of a call. If a call that lost its core counted, its time would be
+    two milliseconds, and a sample of a kernel of six microseconds would have a single call.
     """
     least, spent = expected, 0.0
     if expected < _WARM_UP_BELOW * min_seconds:
@@ -206,8 +207,8 @@ def _first(call: Callable[[int], Array], expected: float, min_seconds: float) ->
 
 
 def _calm(call: Callable[[int], Array], calls: int) -> float:
-    """The median of so many calls. If the calls are few, they are taken again, if possible, until no core was
-    taken away."""
+    """The median of this many calls. If the calls are few, they are retaken, if possible, until no call has
+    lost its core."""
     found: list[float] = []
     for _ in range(1 + _RETAKES):
         before = _switches()

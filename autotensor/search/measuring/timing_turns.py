@@ -4,10 +4,10 @@
     with turns.timing() as alone: …       no other process times or compiles; False: the wait was too long
     with turns.compiling() as alone: …    no other process times
 
-Times that other processes disturb are rough, but a run that waits for its whole deadline has no times at all.
-So a run with a deadline waits for WAIT_SHARE of it in total, one without for `lock.MOST_WAIT_S` at a time;
-then it continues without the lock. The limit also helps if the lock's holder was stopped and never releases
-it.
+Times that other processes disturb are rough, but a run that waits until its deadline has no times at all. So
+a run with a deadline waits for a share WAIT_SHARE of that time in total. A run without a deadline waits for
+at most `lock.MOST_WAIT_S` at a time. Then the run continues without the lock. The limit also helps if the
+lock's holder was stopped and never releases it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from autotensor.base import log
 from autotensor.runtime.timing_lock import MOST_WAIT_S, BusyError, compiling, timing_lock
 from autotensor.search.measuring.measure_request import OutOfTime
 
-WAIT_SHARE = 0.25  # share of the deadline; two runs that alternate wait half the time each
+WAIT_SHARE = 0.25  # share of the time until the deadline; two runs that alternate wait half the time each
 QUIETLY_S = 10.0  # seconds of one wait before a message is printed
 
 Lock = Callable[[float | None], AbstractContextManager[None]]
 
 
 class Turns:
-    """The waits of one run, and the waiting time that it has left."""
+    """The waits of one run, and the waiting time that is left."""
 
     def __init__(self, left_s: Callable[[], float] = lambda: float("inf")) -> None:
-        """left_s: gives the seconds until the run's deadline; its value now counts as the whole time."""
+        """left_s: returns the seconds until the run's deadline. Its value now counts as the whole time."""
         self._left_s = left_s
         self._budget_s = WAIT_SHARE * max(0.0, left_s())
         self.waited_s = 0.0
-        self._said = False  # whether it has warned that times are rough
+        self._said = False  # whether a warning about rough times was printed
 
     @contextmanager
     def timing(self, beside: bool = False) -> Iterator[bool]:
-        """Waits until no other process times or compiles, and keeps it so inside the block; gives False if
-        the wait was too long. beside: others may compile on spare cores.
+        """Waits until no other process times or compiles, and keeps this state inside the block. Yields False
+        if the wait was too long. beside: other processes may compile on spare cores.
 
         Raises OutOfTime if the deadline passed during the wait.
         """
@@ -49,7 +49,7 @@ class Turns:
 
     @contextmanager
     def compiling(self, spare: bool = False) -> Iterator[bool]:
-        """The same, but others may compile, too. spare: others may also time, on other cores."""
+        """The same for compiling: others may compile, too. spare: others may also time, on other cores."""
         with self._turn(partial(compiling, spare=spare), "compiling") as alone:
             yield alone
 
@@ -59,7 +59,7 @@ class Turns:
             yield self._wait(held, lock, what)
 
     def _wait(self, held: ExitStack, lock: Lock, what: str) -> bool:
-        """Waits for the lock; gives whether it is held now."""
+        """Waits for the lock. Returns whether it is held now."""
         patience_s = max(0.0, min(MOST_WAIT_S, self._budget_s - self.waited_s, self._left_s()))
         began = time.monotonic()
         try:

@@ -1,8 +1,8 @@
 """The child processes that build and run candidates: `python -m …measuring.worker build|run [module …]`.
 
 Requests and answers are JSON objects, one per line (runtime/workers/children.py). A build child turns traces
-into artifacts; a run child measures with a `Bench` (run_child.py, device_run_child.py). Modules named on the
-command line are imported first: they may register the user's own steps, algorithms or operators.
+into artifacts. A run child measures with a `Bench` (run_child.py, device_run_child.py). Modules named on the
+command line are imported first, because they may register the user's steps, algorithms or operators.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def builder() -> Callable[[Answer], Answer]:
 
 
 def runner() -> Callable[[Answer], Answer]:
-    """Handles requests {"do": command, …}; the cases of `run` list the commands."""
+    """Handles requests {"do": command, …}. The cases of `run` list the commands."""
     from autotensor.search.measuring.device_run_child import DeviceBench
     from autotensor.search.measuring.native_loop import native_loop
     from autotensor.search.measuring.run_child import Bench
@@ -108,7 +108,7 @@ def runner() -> Callable[[Answer], Answer]:
 
 
 def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
-    """A line handler for a verb: an exception becomes an answer with a status."""
+    """A function that handles lines, for a verb. An exception becomes an answer with a status."""
 
     def handle(line: str) -> str:
         try:
@@ -123,7 +123,7 @@ def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
             answer = {"status": Status.RUN_ERROR, "error": _text(error)}
         except AutotensorError as error:
             answer = {"status": Status.BUILD_ERROR, "error": _text(error)}
-        except Exception:  # a bug in autotensor: it fails this candidate only
+        except Exception:  # a bug in autotensor: only this candidate fails
             answer = {"status": None, "error": traceback.format_exc()}
         return json.dumps(answer)
 

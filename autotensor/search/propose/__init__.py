@@ -1,1 +1,1 @@
-"""Which candidates are measured next: populations, drafts, phases, transfer, allocation, stopping."""
+"""The choice of the next candidates: populations, drafts, phases, transfer, allocation, stopping."""

@@ -1,9 +1,9 @@
-"""Chooses candidates to measure: those that may well beat the best so far, and that differ from one another.
+"""Chooses candidates to measure: they may well be faster than the best so far, and differ from one another.
 
     prediction ──expected improvement × P(valid)──▶ order ──diverse──▶ batch
 
-The expected improvement is that of the logarithm of seconds over the best so far. So a candidate with a
-slightly slower but very uncertain prediction may come before one that is surely as fast as the best.
+The expected improvement is that of log(seconds) over the best so far. So a candidate with a slightly slower
+but very uncertain prediction may come before a candidate that is surely as fast as the best.
 Source: Jones, Schonlau, Welch: Efficient global optimization of expensive black-box functions, 1998.
 """
 
@@ -26,9 +26,9 @@ _erf = np.frompyfunc(erf, 1, 1)
 
 
 def expected_improvement(p: Prediction, best_seconds: float) -> Floats:
-    """The expected decrease of the logarithm of the best time by each candidate; a slower one counts as 0.
+    """The expected decrease of log(best time) by each candidate. A candidate that is slower counts as 0.
 
-    Before the first result (an infinite best), the best of the model's predictions is taken.
+    Before the first result (the best is infinite), the best of the model's predictions is used as the best.
     """
     if not len(p):
         return np.zeros(0)
@@ -46,7 +46,7 @@ def below(goal: float | Floats, mean: Floats, spread: Floats) -> Floats:
 
 
 def order(p: Prediction, best_seconds: float) -> npt.NDArray[np.int64]:
-    """Numbers of candidates, the most promising first; then those without promise, the fastest first."""
+    """Indices of candidates: the most promising first, then those without promise, the fastest first."""
     return np.lexsort((p.mean, -expected_improvement(p, best_seconds))).astype(np.int64)
 
 
@@ -60,8 +60,8 @@ def diverse(
 ) -> Iterator[T]:
     """New candidates in the order of the ranking, at most a third of `count` from the same family.
 
-    Before them comes one of each kind in `owed`, for at most half of the places. `new` is called at a
-    candidate's turn, so its result may depend on earlier ones.
+    Before these comes one candidate of each kind in `owed`, in at most half of the batch. `new` is called
+    when it is a candidate's turn, so its result may depend on earlier candidates.
     """
     limit = max(1, count // FAMILY_SHARE)
     families: Counter[Hashable] = Counter()
@@ -73,7 +73,7 @@ def diverse(
 
 
 def _firsts(ranking: Sequence[T], kind: Callable[[T], Hashable], owed: set[Hashable]) -> list[T]:
-    """The first of every kind."""
+    """The first candidate of each kind in `owed`."""
     found: dict[Hashable, T] = {}
     for n in ranking:
         if len(found) == len(owed):

@@ -1,10 +1,10 @@
-"""Candidates as the model sees them: each is described once, those of a sketch together.
+"""Candidates as the model sees them. Each is described once; those of one sketch are described together.
 
-    places ──▶ in the album since the last round? ──no──▶ Scoring, a sketch at a time
+    places ──▶ in the album since the last round? ──no──▶ Scoring, sketch by sketch
                      │ yes                                    │
-                     └───────────────▶ Album ◀────────────────┘ ──▶ Described, a sketch at a time
+                     └───────────────▶ Album ◀────────────────┘ ──▶ Described, sketch by sketch
 
-Formulas cost about as much for one candidate as for a hundred, and the neighbours of the best are the same in
+Formulas take about as long for one candidate as for a hundred, and the neighbours of the best are the same in
 many rounds.
 """
 
@@ -22,14 +22,14 @@ from autotensor.search.score.features import NAMES
 from autotensor.search.score.scoring import Scoring
 
 Floats = npt.NDArray[np.float64]
-# number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+# index of the sketch, and row of option indices: identity of a candidate, cheaper than its key
 Place = tuple[int, bytes]
 Found = tuple[int, Ints]  # the same, with the row as an array
 
 
 @dataclass(slots=True)
 class Described:
-    """Candidates of one sketch with the model's inputs for them."""
+    """Candidates of one sketch, with the model's inputs for them."""
 
     sketch: int
     choices: Ints  # [candidates, holes]
@@ -37,13 +37,13 @@ class Described:
     prior: Floats  # [candidates], seconds
     scoring: Scoring
     made_by: str
-    said: Prediction | None = None  # by the model, in this round
-    known_looks: tuple[bytes, ...] = ()  # of all, or of none yet
+    said: Prediction | None = None  # the model's prediction in this round
+    known_looks: tuple[bytes, ...] = ()  # summaries for all candidates, or () if not computed yet
     _places: tuple[Place, ...] = ()
 
     @property
     def looks(self) -> tuple[bytes, ...]:
-        """Summaries of the candidates' loops; candidates with equal summaries are the same program."""
+        """Summaries of the candidates' loops. Candidates with equal summaries are the same program."""
         if not self.known_looks:
             self.known_looks = self.scoring.looks(self.choices)
         return self.known_looks
@@ -65,13 +65,13 @@ class Described:
 
 
 class Album:
-    """Candidates of a round; the album is used again in the next one."""
+    """The candidates of a round. The next round uses the same album."""
 
     def __init__(self, scorings: Sequence[Scoring]) -> None:
         self._scorings = scorings
         self._at: dict[Place, int] = {}
         self._looks: dict[Place, bytes] = {}
-        self._given: list[Described] = []  # in this round; they may have learned looks
+        self._given: list[Described] = []  # returned in this round; their looks may have been computed since
         self.matrix: Floats = np.zeros((0, len(NAMES)))  # [candidates, features]
         self.prior: Floats = np.zeros(0)  # [candidates], seconds
 
@@ -79,7 +79,7 @@ class Album:
         return len(self.prior)
 
     def turn(self, wanted: Iterable[Found]) -> None:
-        """Drops all but these candidates, and adds the missing ones."""
+        """Drops all candidates except these, and adds the missing ones."""
         found = {(n, row.tobytes()): (n, row) for n, row in wanted}
         kept = [place for place in self._at if place in found]
         rows = [self._at[place] for place in kept]
@@ -92,7 +92,7 @@ class Album:
         self.add(found.values())
 
     def add(self, wanted: Iterable[Found]) -> None:
-        """Describes those that are not in it."""
+        """Describes the candidates that are not in the album."""
         new: dict[int, dict[Place, Ints]] = {}
         for n, row in wanted:
             place = (n, row.tobytes())
@@ -108,7 +108,7 @@ class Album:
         self.matrix, self.prior = np.concatenate(matrices), np.concatenate(priors)
 
     def described(self, sketch: int, rows: Sequence[Ints], made_by: str, said: Prediction) -> Described:
-        """Some of one sketch; said: the prediction for the whole album."""
+        """Some candidates of one sketch. said: the prediction for the whole album."""
         places = tuple((sketch, row.tobytes()) for row in rows)
         at = np.asarray([self._at[place] for place in places], dtype=np.int64)
         looks = tuple(self._looks[place] for place in places if place in self._looks)

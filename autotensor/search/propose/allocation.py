@@ -1,11 +1,13 @@
-"""Which task gets the next batch of trials: the one that promises to save most of the whole model per second.
+"""The task that gets the next batch of trials: the one that promises to save most of the model's time per
+second.
 
-    promise per second = weight × seconds × expected relative gain of its next batch / seconds that this takes
+    promise per second = weight × seconds × expected relative gain of its next batch / seconds of that batch
 
-Every task first gets one batch. Then the expected gain is the mean of two opinions, and at most what the
-roofline leaves: what recent batches of the task brought, and what the cost model expects of the candidates
-that were not measured (`stopping.Outlook`); both decay while batches bring nothing. The time of a batch is
-estimated from those before it, as the log keeps them: a run that was killed chooses as it would have.
+First, every task gets one batch. After that, the expected gain is the mean of two estimates: the gain of the
+task's recent batches, and the gain that the cost model expects from unmeasured candidates
+(`stopping.Outlook`). It is at most the gain that the roofline leaves. Both estimates decay while batches
+bring nothing. The time of a batch is estimated from earlier batches in the log, so a run that was killed
+makes the same choices.
 Source: the idea of Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6), with a roofline bound and
 a model's expectation instead of similarity between tasks.
 """
@@ -18,14 +20,15 @@ from dataclasses import dataclass
 from autotensor.search.propose.stopping import Outlook, confident, quiet_batches
 from autotensor.search.task import Task
 
-HOPE = 0.25  # share of its time that an untuned task may still save, before anything is known
-DECAY = 0.5  # of that hope, per batch that brought nothing
-DEAD = 3  # batches without one candidate that works
-CLOSE = 1.03  # a task this close to its lower bound is finished
+HOPE = 0.25  # share of its time that an untuned task may still save, if nothing is known
+DECAY = 0.5  # factor on that share for each batch that brought nothing
+DEAD = 3  # batches without a single candidate that works
+CLOSE = 1.03  # a task is finished if its time is at most so many times its lower bound
 TOO_LITTLE = "its next batch promises too little"
 NEAR_LIMIT = "within 3 % of the machine's limit"
 SURE = "less than 2 % is left, in all likelihood"
-# seconds of a trial besides building and running it, and how often it runs: to be checked, warmed up, sampled
+# seconds of a trial besides building and running; a candidate runs so often to be checked, warmed up and
+# sampled
 TRIAL_S, RUNS = 0.1, 100
 
 
@@ -35,16 +38,16 @@ class Standing:
 
     task: Task
     best_s: float
-    bound_s: float  # no schedule can be faster (roofline)
+    bound_s: float  # the roofline's lower bound of the time
     batches: int
     last_gains: tuple[float, ...]  # relative improvement of every batch so far
     exhausted: bool
-    outlook: Outlook | None = None  # the model's estimate; None: there is none
+    outlook: Outlook | None = None  # the model's estimate; None: the model gives none
     batch_s: float = 1.0  # seconds that a batch takes
 
     @property
     def share(self) -> float:
-        """Estimated relative gain of one more batch."""
+        """The estimated relative gain of one more batch."""
         hope = HOPE
         for gain in self.last_gains[1:]:
             hope = max(gain, hope * DECAY)
@@ -62,15 +65,15 @@ class Standing:
 
     @property
     def rate(self) -> float:
-        """Seconds of the whole model saved per second of tuning, expected of the next batch."""
+        """Seconds of the whole model that the next batch is expected to save, per second of tuning."""
         return self.gain_s / self.batch_s
 
 
 def stop_reason(s: Standing, least_s: float) -> str | None:
-    """The reason why a task gets no more trials; None when it may have some.
+    """The reason why a task gets no more trials; None if it may get some.
 
-    least_s: seconds of the whole model that its next batch must promise to save; negative: a small gain alone
-    does not stop it.
+    least_s: seconds of the whole model that the next batch must promise to save. If negative, a small gain
+    does not stop the task.
     """
     if s.exhausted:
         return "all candidates were measured"
@@ -88,7 +91,7 @@ def stop_reason(s: Standing, least_s: float) -> str | None:
 
 
 def choose(standings: Sequence[Standing], least_s: float) -> Standing | None:
-    """The task to measure next; None when all are finished. New tasks come first, heaviest first."""
+    """The task to measure next; None when all are finished. New tasks come first, in falling weight."""
     open_ = [s for s in standings if stop_reason(s, least_s) is None]
     fresh = [s for s in open_ if s.batches == 0]
     if fresh:
@@ -97,9 +100,9 @@ def choose(standings: Sequence[Standing], least_s: float) -> Standing | None:
 
 
 def seconds_of(build_s: Sequence[float | None], median_s: Sequence[float | None]) -> float:
-    """About how long a batch took whose candidates took so long to build, and to run once.
+    """Estimated seconds of a batch, from the seconds for building each candidate and for running each once.
 
-    With the constants, nine tenths of the variance of 95 batches of eight models on two cores (2026-11).
+    These constants explain nine tenths of the variance of 95 batches of eight models on two cores (2026-11).
     """
     built = sum(s for s in build_s if s is not None)
     ran = sum(s for s in median_s if s is not None)

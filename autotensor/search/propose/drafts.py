@@ -1,6 +1,6 @@
-"""Drafts: the candidates of whole spaces that are fastest by the prior, and some drawn at random.
+"""Drafts: the candidates of whole spaces that the prior finds fastest, and some random ones.
 
-every sketch ──all of it, or a sample that the prior breeds from──▶ prior ──best of all together──▶ drafts
+every sketch ──all candidates, or a sample and its children──▶ prior ──best of all sketches──▶ drafts
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from autotensor.search.score.scoring import Scoring
 
 Floats = npt.NDArray[np.float64]
 
-PARENTS = 256  # candidates of a sample from which one more generation is bred
-CHILDREN = 8  # children of each parent
+PARENTS = 256  # number of candidates of a sample that have children
+CHILDREN = 8  # number of children of each parent
 
 
 def draft(
@@ -26,10 +26,11 @@ def draft(
     keep: int,
     spread: int,
 ) -> list[tuple[int, Ints]]:
-    """The drafts of each sketch that has any: its number, and rows of option numbers [candidates, holes].
+    """The drafts of each sketch that has any: the sketch's index, and rows of option indices.
 
-    looked_at: candidates of one sketch that are scored at most. keep: how many of the best of all sketches
-    are drafts. spread: how many more are drawn at random, the same number from each sketch.
+    looked_at: the most candidates of one sketch that are scored. keep: the number of best candidates of all
+    sketches that become drafts. spread: the number of additional random drafts, the same number from each
+    sketch.
     """
     pops, priors = [], []
     for space in spaces:
@@ -53,7 +54,7 @@ def draft(
 def _bred(
     pop: Population, prior: Floats, space: Scoring, rng: np.random.Generator
 ) -> tuple[Population, Floats]:
-    """One generation of evolution by the prior alone, for sketches too large to look at whole."""
+    """One generation of evolution by the prior alone, for sketches that are too large to score completely."""
     parents = pop.choices[np.argsort(prior, kind="stable")[:PARENTS]]
     moves = moves_of(pop.sketch.holes)
     rows = np.concatenate([mutate(parents, moves, rng) for _ in range(CHILDREN)])

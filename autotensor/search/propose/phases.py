@@ -1,10 +1,10 @@
-"""Phases: the purpose of a task's next batch, decided by the gains of its batches so far.
+"""Phases: the purpose of a task's next batch, which depends on the gains of its batches so far.
 
-    VERIFY ──nothing more──▶ DESCEND ──nothing more──▶ VERIFY ──▶ …
+    VERIFY ──no gain──▶ DESCEND ──no gain──▶ VERIFY ──▶ …
 
-VERIFY measures the most promising drafts, anywhere in the space; DESCEND goes on from the best so far, one
-small step at a time. A phase lasts as long as it gains. The phase depends on results only, so a run that was
-killed continues in the same phase.
+VERIFY measures the most promising drafts, from anywhere in the space. DESCEND continues from the best
+candidate so far, one small step at a time. A phase lasts while it gains. The phase depends only on results,
+so a run that was killed continues in the same phase.
 Source: descent as in Droplet search (Canesche et al., 2024).
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-# relative gain of a batch below which it brought nothing: two timings of one kernel differ by so much
+# a batch with a smaller relative gain brought nothing, because two timings of one kernel differ by so much
 WORTH = 0.01
 FIRST = 2  # batches of drafts before the first descent, so that the model has rows of the task
 
@@ -24,7 +24,7 @@ class Phase(Enum):
 
 
 def phase(gains: Sequence[float]) -> Phase:
-    """The phase of the next batch. gains: relative improvement by every batch so far.
+    """The phase of the next batch. gains: the relative improvement by every batch so far.
 
     >>> [phase((1.0, 0.2, *g)).value for g in ((), (0.0,), (0.0, 0.05), (0.0, 0.05, 0.0))]
     ['verify', 'descend', 'descend', 'verify']
@@ -37,7 +37,7 @@ def phase(gains: Sequence[float]) -> Phase:
 
 
 def relative_gain(before_s: float, after_s: float) -> float:
-    """The decrease of a time as a share of it; 1 for the first time.
+    """The decrease of a time, as a share of it. It is 1 for the first time.
 
     >>> relative_gain(4.0, 3.0), relative_gain(float("inf"), 3.0), relative_gain(3.0, 3.0)
     (0.25, 1.0, 0.0)

@@ -1,15 +1,16 @@
-"""Policy: proposes the candidates of one task. This class keeps the books; a subclass chooses candidates.
+"""Policy: proposes the candidates of one task. This class does the bookkeeping; a subclass chooses
+candidates.
 
     class Mine(Policy):
         def propose(self, count, rng):      candidates of self.sketches, the most promising first
-        def tell(self, candidates, seconds):     results, None for a failure; super().tell(…) keeps the books
+        def tell(self, candidates, seconds):     results, None for a failure; call super().tell(…)
 
-The first batch begins with the default and with suggested candidates. No candidate is proposed twice. Places
-of a batch that a subclass leaves free are drawn at random from the whole space; a policy that proposes no
-candidate is the baseline.
+The first batch begins with the default and with suggested candidates. No candidate is proposed twice. If a
+subclass proposes too few candidates, the batch is filled at random from the whole space. A policy that
+proposes no candidates is the baseline.
 
-Results before the first `ask` come from the log, round by round. If proposals depend only on the seed and on
-the results of each round, a run that was killed continues as if it had not been.
+Results that arrive before the first `ask` come from the log, round by round. If proposals depend only on the
+seed and on the results of each round, a run that was killed continues as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 from schedules.prior.rates import Rates
 
-PROPOSALS = 64  # read for each place in a batch, because `propose` may be an endless generator
+# proposals that are read for each candidate of a batch, because `propose` may be an endless generator
+PROPOSALS = 64
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Told:
 class Policy:
     """Proposes candidates of one task, and gets their results."""
 
-    warm: ClassVar[bool] = True  # False: neither the log nor shipped schedules suggest anything
+    warm: ClassVar[bool] = True  # False: the log and the shipped schedules suggest no candidates
 
     def __init__(
         self,
@@ -60,8 +62,8 @@ class Policy:
         seed: int = 0,
         sketches: Sequence[Sketch] | None = None,
     ) -> None:
-        """model: has learned the log's rows, and learns the results. rates: of this machine, for the prior.
-        sketches: the space; None: the sketches of the rules."""
+        """model: has learned the log's rows, and will learn the results. rates: this machine's, for the
+        prior. sketches: the space; None: the sketches that the rules make."""
         self.task = task
         self.model = model
         self.rates = rates
@@ -73,7 +75,7 @@ class Policy:
         self.best_seconds = float("inf")
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._asked: set[Place] = set()
-        self._looks: set[bytes] = set()  # summaries of proposed candidates
+        self._looks: set[bytes] = set()  # summaries of the loops of proposed candidates
         self._told: list[Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of proposed candidates
         self._seeds: tuple[Candidate, ...] = ()
@@ -82,9 +84,10 @@ class Policy:
     # -- for subclasses -------------------------------------------------------------------------------------
 
     def propose(self, count: int, rng: np.random.Generator) -> Iterable[Candidate]:
-        """The next candidates, the most promising first; `count` are needed.
+        """The next candidates, the most promising first. `count` are needed.
 
-        Candidates that were proposed before are skipped, so the iterator may be endless. rng: of this round.
+        Candidates that were proposed before are skipped, so the iterator may be endless. rng: the generator
+        for this round.
         """
         return ()
 
@@ -95,26 +98,26 @@ class Policy:
     # -- asking ---------------------------------------------------------------------------------------------
 
     def default(self) -> Candidate:
-        """The rules' choice without a measurement; always the first candidate."""
+        """The rules' choice without a measurement. It is always the first candidate."""
         first = self.sketches[0]
         return Candidate(first, first.defaults(), "default")
 
     def suggest(self, seeds: Sequence[Candidate]) -> None:
-        """Adds candidates of this task's sketches, to be proposed right after the default."""
+        """Adds candidates of this task's sketches. They are proposed right after the default."""
         self._seeds = (*self._seeds, *seeds)
 
     def skip_round(self) -> None:
-        """Counts a round whose results came from the log, so that the next one draws other numbers."""
+        """Counts a round whose results came from the log, so that the next one uses other random numbers."""
         self._round += 1
 
     @property
     def space(self) -> int:
-        """Number of candidates."""
+        """The number of candidates."""
         return sum(s.size for s in self.sketches)
 
     @property
     def asked(self) -> int:
-        """Number of candidates that were proposed, or came from the log."""
+        """The number of candidates that were proposed or came from the log."""
         return len(self._asked)
 
     @property
@@ -122,7 +125,7 @@ class Policy:
         return len(self._asked) >= self.space
 
     def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` new candidates, most promising first; fewer when the space runs out."""
+        """Up to `count` new candidates, the most promising first; fewer when the space is exhausted."""
         out: list[Candidate] = []
         rng = self.rng("ask", self._round)
         self._round += 1
@@ -140,7 +143,7 @@ class Policy:
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
-        """Adds proposed candidates to the batch. Raises InputError for one that is not of this task."""
+        """Adds proposed candidates to the batch. Raises InputError for a candidate of another task."""
         for c in islice(self.propose(count - len(out), rng), PROPOSALS * count):
             if not isinstance(c, Candidate) or self.candidate(c.sketch.hash, dict(c.decisions)) is None:
                 raise InputError(
@@ -160,14 +163,14 @@ class Policy:
             out.append(c)
 
     def _place_of(self, c: Candidate) -> tuple[int, Ints]:
-        """Number of its sketch, option numbers."""
+        """The index of the candidate's sketch, and its option indices."""
         return self._number[c.sketch.hash], encode(c.sketch, c.decisions)
 
     def _random(
         self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4, by_size: bool = True
     ) -> None:
-        """Fills the batch at random, as far as new candidates are found: all candidates are equally likely,
-        or all sketches (not `by_size`)."""
+        """Fills the batch at random, if new candidates are found. All candidates are equally likely, or,
+        without `by_size`, all sketches."""
         sizes = np.asarray([s.size if by_size else 1 for s in self.sketches], dtype=np.float64)
         missing = count - len(out)
         if missing <= 0:
@@ -178,7 +181,7 @@ class Policy:
             self._take(Candidate(s, decisions, "random"), out, count)
 
     def _enumerate(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch with the rest of a space that was proposed almost completely."""
+        """Fills the batch with the remaining candidates of a space that was proposed almost completely."""
         if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
             return
         for n, s in enumerate(self.sketches):
@@ -189,7 +192,7 @@ class Policy:
     # -- telling --------------------------------------------------------------------------------------------
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
-        """Takes results in order; None is a failure. Candidates may belong to an earlier run."""
+        """Takes results in order. None is a failure. Candidates may belong to an earlier run."""
         told: list[tuple[int, Ints]] = []
         learned: list[float] = []
         for c, t in zip(candidates, seconds, strict=True):
@@ -230,13 +233,13 @@ class Policy:
         return predicted(self.model, *self._features(rows), self.task.workload.key)
 
     def _features(self, rows: Sequence[tuple[int, Ints]]) -> tuple[Floats, Floats]:
-        """Features [candidates, features] and prior [candidates]."""
+        """Features [candidates, features], and prior [candidates]."""
         self._describe_missing(rows)
         known = [self._rows[n, row.tobytes()] for n, row in rows]
         return np.stack([m for m, _ in known]), np.asarray([p for _, p in known])
 
     def _describe_missing(self, rows: Sequence[tuple[int, Ints]]) -> None:
-        """Computes features of measured candidates that did not come from the pool."""
+        """Computes the features of measured candidates that did not come from the pool."""
         missing: dict[int, list[Ints]] = {}
         for n, row in rows:
             if (n, row.tobytes()) not in self._rows:
@@ -248,7 +251,7 @@ class Policy:
                 self._looks.add(d.look(at))
 
     def _described(self, number: int, choices: Ints, made_by: str = "") -> Described:
-        """Candidates of one sketch with features and prior."""
+        """Candidates of one sketch, with features and prior."""
         scoring = self.scorings[number]
         matrix, prior = scoring.described(choices)
         return Described(number, choices, matrix, prior, scoring, made_by)

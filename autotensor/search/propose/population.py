@@ -1,4 +1,4 @@
-"""Populations: many candidates of one sketch as index arrays, so that they are made and scored together."""
+"""Populations: many candidates of one sketch as arrays of indices, to be made and scored together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.state import Ref, State
 
 Ints = npt.NDArray[np.int64]
-NEAR = 6  # similar options of one with several components
+NEAR = 6  # number of similar options, for options with several components
 
 
 @dataclass(frozen=True)
 class Population:
-    """`choices[hole]` holds, per candidate, the number of the chosen option."""
+    """`choices[hole]` holds the index of the chosen option for each candidate."""
 
     sketch: Sketch
     state: State  # the sketch's structure, replayed once
@@ -42,7 +42,7 @@ class Population:
 
 
 def sample(sketch: Sketch, state: State, count: int, rng: np.random.Generator) -> Population:
-    """`count` random candidates (all of them, in order, when the sketch has no more)."""
+    """`count` random candidates. If the sketch has no more than that, all its candidates, in order."""
     sizes = [len(h.options) for h in sketch.holes]
     if sketch.size <= count:
         grid = np.indices(sizes).reshape(len(sizes), -1).T if sizes else np.zeros((1, 0), dtype=np.int64)
@@ -52,20 +52,20 @@ def sample(sketch: Sketch, state: State, count: int, rng: np.random.Generator) -
 
 
 def unique(rows: Ints) -> Ints:
-    """Distinct rows, in order of first appearance."""
+    """The distinct rows, in order of first appearance."""
     _, first = np.unique(rows, axis=0, return_index=True)
     return rows[np.sort(first)]
 
 
 def encode(sketch: Sketch, decisions: Mapping[str, Option]) -> Ints:
-    """Decisions as one row of option numbers."""
+    """Decisions as one row of option indices."""
     return np.asarray([h.options.index(tuple(decisions[h.name])) for h in sketch.holes], dtype=np.int64)
 
 
 def near_options(hole: Hole) -> Ints:
-    """[options, NEAR]: per option the most similar ones, by logarithms of their components.
+    """[options, NEAR]: for each option the most similar ones, by the logarithms of their components.
 
-    Options of several components (register tiles) have no order in which the next one is a small step.
+    Options of several components (register tiles) have no order in which the next option is a small step.
     """
     sizes = np.log2(np.asarray(hole.options, dtype=np.float64) + 1.0)
     apart = np.abs(sizes[:, None, :] - sizes[None, :, :]).sum(axis=2)
@@ -80,8 +80,8 @@ def near_options(hole: Hole) -> Ints:
 def _alike(
     source: tuple[Hole, ...], target: tuple[Hole, ...]
 ) -> tuple[Ints, tuple[tuple[int, int, Ints], ...]]:
-    """The target's defaults [holes]; and of holes with the same name: its number there, its number here, and
-    per option here the nearest one there."""
+    """The target's defaults [holes]. For holes that both sketches have: the target's index, the source's
+    index, and for each option of the source the nearest option of the target."""
     here = {h.name: n for n, h in enumerate(source)}
     pairs = []
     for n, hole in enumerate(target):
@@ -95,7 +95,7 @@ def _alike(
 
 
 def transplant(rows: Ints, source: Sketch, target: Sketch) -> Ints:
-    """Rows of another sketch with the same decisions, or the nearest on offer; else with its own."""
+    """Rows for the target with the source's decisions, or the nearest options; other holes have defaults."""
     defaults, pairs = _alike(source.holes, target.holes)
     out = np.tile(defaults, (len(rows), 1))
     for there, here, nearest in pairs:
@@ -105,12 +105,12 @@ def transplant(rows: Ints, source: Sketch, target: Sketch) -> Ints:
 
 @lru_cache(maxsize=256)
 def moves_of(holes: tuple[Hole, ...]) -> tuple[Ints, ...]:
-    """`near_options` of every hole; sketches of one task mostly share their holes."""
+    """`near_options` of every hole. It is cached, because sketches of one task mostly have the same holes."""
     return tuple(near_options(h) for h in holes)
 
 
 def mutate(rows: Ints, moves: Sequence[Ints], rng: np.random.Generator) -> Ints:
-    """Each row with one hole redrawn: half the time a similar option, else any."""
+    """Each row with one hole changed: half of the time to a similar option, else to any option."""
     out = rows.copy()
     if not moves or not len(out):
         return out

@@ -1,13 +1,13 @@
-"""Transfer: schedules that were fast elsewhere, re-fitted to this task and proposed before any draft.
+"""Transfer: schedules that were fast elsewhere are fitted to this task and proposed before any draft.
 
-    log ──▶ workloads of one family (the same computation but for its sizes), nearest first
+    log ──▶ workloads of one family (equal computations of other sizes), nearest first
         ──▶ the best traces of each ──refit──▶ candidates of this task's own sketches
 
-A trace holds the steps that made it, so it is matched with a sketch step by step; where the sketch has a
-hole, the trace says what was decided there, and the nearest option that is legal here is taken. The workload
-itself is its own nearest: candidates that other runs measured are measured again, since times of another day
-are not comparable and the code that a trace compiles to may have changed. Source: transfer-tuning (Gibson and
-Cano, PACT 2022).
+A trace holds its steps, so it is compared with a sketch step by step. Where the sketch has a hole, the trace
+shows the decision, and the nearest legal option is taken. The workload itself is its own nearest one.
+Candidates that other runs have measured are measured again, because times of different days are not
+comparable, and the code that a trace compiles to may have changed. Source: transfer-tuning (Gibson and Cano,
+PACT 2022).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload, greatest_in
 from tuning_db.records import Parent, TrialRecord, distinct_traces
 
-MOST = 4  # candidates from the log: half of a first batch
-OF_ONE = 2  # best trials of one workload: the second is often the same but for one decision
+MOST = 4  # most candidates from the log: half of a first batch
+OF_ONE = 2  # best trials of one workload; the second one often differs in one decision only
 MADE_HERE, MADE_ELSEWHERE = "log", "transfer"
-REFITTED = "refitted"  # how such a candidate was made of its parent
+REFITTED = "refitted"  # how a candidate was made from its parent
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A computation without its sizes, and the sizes."""
 
-    family: str  # equal where only sizes differ
+    family: str  # the same for computations that differ only in sizes
     sizes: tuple[float, ...]  # logarithms of the extents, in order of stages and axes
 
     def distance(self, other: Shape) -> float:
-        """The distance of two in one family: the doublings by which all extents differ."""
+        """The distance of two shapes of one family: the sum of the doublings between their extents."""
         return sum(abs(a - b) for a, b in zip(self.sizes, other.sizes, strict=True))
 
 
@@ -66,7 +66,7 @@ def shape_of(text: str) -> Shape:
 
 
 def _blank(body: Any) -> Any:
-    """An expression without the values of its constants: paddings and means are made of sizes."""
+    """An expression without the values of its constants, because paddings and means contain sizes."""
     if not isinstance(body, list):
         return body
     if len(body) == 3 and body[0] == "c":
@@ -80,9 +80,10 @@ def seeds(
     known: Sequence[tuple[Workload, Sequence[TrialRecord]]],
     most: int = MOST,
 ) -> tuple[Candidate, ...]:
-    """Candidates that the log suggests for a workload, nearest first: its own best, then its family's.
+    """Candidates that the log suggests for a workload: first its own best, then those of its family, nearest
+    first.
 
-    known: workloads with trials of this machine and target; only what was verified counts.
+    known: workloads with trials of this machine and target. Only verified trials count.
     """
     mine = shape_of(workload.text)
     near = [
@@ -107,7 +108,7 @@ def seeds(
 def refit(
     trace: str, sketches: Sequence[Sketch], made_by: str = MADE_ELSEWHERE, parents: tuple[Parent, ...] = ()
 ) -> Candidate | None:
-    """The candidate of these sketches that is nearest to a trace (its JSON); None when none has its steps."""
+    """The candidate of these sketches that is nearest to a trace (as JSON); None if none has its steps."""
     steps: Any = json.loads(trace)["steps"]
     fits = [(found, n) for n, s in enumerate(sketches) if (found := _fit(s, steps)) is not None]
     if not fits:
@@ -117,7 +118,7 @@ def refit(
 
 
 def _fit(sketch: Sketch, steps: Sequence[Any]) -> tuple[float, dict[str, Option]] | None:
-    """How far the steps are from the nearest candidate of a sketch, and its decisions."""
+    """The distance of the steps from the nearest candidate of a sketch, and this candidate's decisions."""
     if len(sketch.steps) != len(steps):
         return None
     decided: dict[str, dict[int, int]] = {}
@@ -140,7 +141,7 @@ def _fit(sketch: Sketch, steps: Sequence[Any]) -> tuple[float, dict[str, Option]
 
 
 def _nearest(hole: Hole, wanted: Mapping[int, int]) -> Option:
-    """The option nearest to the components that the steps show; among equals, nearest to the default."""
+    """The option nearest to the components that the steps show; if equal, the one nearest to the default."""
     usual = dict(enumerate(hole.default))
     return min(hole.options, key=lambda option: (_apart(option, wanted), _apart(option, usual)))
 
@@ -154,7 +155,7 @@ def _doublings(a: int, b: int) -> float:
 
 
 def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, int]] | None:
-    """The values at the places of numbers in two steps of equal form; None where the forms differ."""
+    """The pairs of numbers at the same positions in two steps of equal form; None if the forms differ."""
     out: list[tuple[Any, int]] = []
     for a, b in _places(mine, theirs):
         if isinstance(a, dict) or _is_number(a):
@@ -167,7 +168,7 @@ def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, int]] | None:
 
 
 def _places(mine: Any, theirs: Any) -> Iterator[tuple[Any, Any]]:
-    """The leaves of two nested lists, side by side. Lists of different lengths are leaves: they differ."""
+    """The leaves of two nested lists, in pairs. Lists of different lengths are leaves, and so they differ."""
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         for a, b in zip(mine, theirs, strict=True):
             yield from _places(a, b)

@@ -4,19 +4,20 @@
     batch = tuner.ask(8)              candidates worth measuring
     tuner.tell(batch, results)        seconds, or None for a failure
 
-    seeds     the default; suggestions of the log (`transfer.py`)                     first batch
-    verify    whole space ──prior──▶ drafts ──model──▶ ranking ──diversity──▶ batch   ┐ each while it pays
+    seeds     the default; suggestions from the log (`transfer.py`)                     first batch
+    verify    whole space ──prior──▶ drafts ──model──▶ ranking ──diversity──▶ batch   ┐ each while it gains
     descend   best two so far ──single steps──▶ neighbours ──model──▶ batch           ┘ (`phases.py`)
 
-Once, the prior chooses drafts out of the whole space, or out of a sample that it bred. Only these drafts get
-features. A small part of every batch is drawn at random. In wide spaces half of each of the first batches are
-other structures as their rules fill them, or where there are too few, random.
-Some spaces are too large to be drafted well: those of the general rules and those of many stages. There,
-mutants and crossovers of the best candidates so far join the drafts. Structure is bred, too: the decisions of
-the best candidates are carried to other sketches, as steps of the descent, and crossed with the best
-candidates there. `Candidate.made_by` says where each came from, so the log shows which ways win.
-The proposed candidates depend on the seed and on the results of each round, on nothing else. So a run that
-was killed continues as if it had not been.
+The prior chooses the drafts once, from the whole space, or from a sample and its children. Only these drafts
+get features. A small part of every batch is random. In wide spaces, half of each of the first batches are
+sketches that were not tried yet, with their rules' defaults; if these are too few, random candidates.
+Some spaces are too large for good drafts: those of the general rules, and those of many stages. There,
+mutants and crossovers of the best candidates so far are added to the drafts. The structure changes, too: the
+decisions of the best candidates are carried to other sketches, as steps of the descent, and crossed with the
+best candidates there. `Candidate.made_by` says where each candidate came from, so the log shows which ways
+win.
+The proposed candidates depend only on the seed and on the results of each round. So a run that was killed
+continues as if it had not been killed.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
 2020).
 """
@@ -50,38 +51,39 @@ from autotensor.search.task import Candidate, Task
 from schedules.prior.rates import Rates
 from tuning_db.records import Parent
 
-# rules for any computation; their spaces are too large and too even to be drafted well
+# rules for any computation; their spaces are too large and too even for good drafts
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
-LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
-WIDE = 10_000  # candidates; layers of networks, where the prior is good, have fewer (chosen, 2026-11)
-BEGINNING = 2  # batches, to which the first model is fitted
+LARGE = 1 << 22  # candidates; the space of a single product has fewer (chosen, 2026-11)
+WIDE = 10_000  # candidates; layers of networks, for which the prior is good, have fewer (chosen, 2026-11)
+BEGINNING = 2  # number of first batches; the first model is fitted to these
 DRAFTED, STRUCTURE = "drafted", "structure"
 MADE_OF_OTHERS = ("bred", "descent")
-# how a child was made of its parents
+# how a child was made from its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
-CORNER = 2  # neighbouring options (sizes, in order) that count as one family where there is no register tile
-REACH = 2  # holes in which a step of the descent differs, at most
+CORNER = 2  # so many neighbouring options (by size) count as one family if there is no register tile
+REACH = 2  # most holes in which a step of the descent differs
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Knobs of the search; the defaults are for 2-core machines and budgets below a hundred trials a task."""
+    """Settings of the search. The defaults are for 2-core machines and less than 100 trials per task."""
 
-    # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
+    # candidates of one sketch that the prior scores; smaller sketches are scored completely
     draft: int = 8192
-    keep: int = 768  # best drafts by the prior, which the model ranks in every round
-    spread: int = 256  # more drafts, drawn at random, against errors of the prior
-    parents: int = 16  # best measured candidates that breed
-    children: int = 192  # mutants and crossovers per round
-    descents: int = 2  # best measured candidates from which single steps are taken
-    transplants: int = 2  # candidates of a batch of the descent that carry decisions to other sketches
+    keep: int = 768  # number of best drafts by the prior, which the model ranks in every round
+    spread: int = 256  # number of random drafts, in case the prior is wrong
+    parents: int = 16  # number of best measured candidates that have children
+    children: int = 192  # number of mutants and crossovers per round
+    descents: int = 2  # number of best measured candidates from which the descent takes steps
+    transplants: int = 2  # candidates of a descent's batch that carry decisions to other sketches
     random_share: float = 0.1  # share of a batch that is drawn without the model
-    first_share: float = 0.5  # the same, for the first batches in wide spaces: structures first, then chance
+    # the same for the first batches in wide spaces: untried sketches first, then random candidates
+    first_share: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A candidate that would be made of measured ones."""
+    """A candidate that could be made from measured ones."""
 
     sketch: int
     row: Ints
@@ -94,7 +96,7 @@ class Made:
 
 
 class Tuner(Policy):
-    """Proposes candidates of one task and learns from results."""
+    """Proposes candidates of one task, and learns from their results."""
 
     def __init__(
         self,
@@ -112,22 +114,22 @@ class Tuner(Policy):
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._drafts: list[Described] | None = None
         self._drafted: tuple[Floats, Floats]  # features and prior of the drafts
-        self._origins: dict[Place, Made] = {}  # of this round's children and steps
+        self._origins: dict[Place, Made] = {}  # how this round's children and steps were made
         self._album = Album(self.scorings)
-        self._said = Prediction.joined(())  # the model's, for the album in this round
+        self._said = Prediction.joined(())  # the model's prediction for the album in this round
         self._gains: list[float] = []  # relative improvement by every batch
 
     # -- asking --------------------------------------------------------------------------------------------
 
     def outlook(self, count: int) -> Outlook | None:
-        """The gain that may still be had; None before the first time was measured."""
+        """The gain that may be left; None before the first time was measured."""
         left = self.unmeasured()
         return None if left is None else outlook(left, self.told_s, count)
 
     def unmeasured(self) -> Prediction | None:
-        """The model's prediction for the drafts that are left; None before the first time was measured.
+        """The model's prediction for the remaining drafts; None before the first time was measured.
 
-        A draft with the loops of a candidate that was proposed is not left: its time is known.
+        A draft with the same loops as a proposed candidate does not remain, because its time is known.
         """
         if not self._told:
             return None
@@ -150,7 +152,8 @@ class Tuner(Policy):
         descends = phase(self._gains) is Phase.DESCEND
         others, near = self._first_steps() if descends else ([], [])
         self._consider([made.place for made in (*others, *near)])
-        self._describe_missing([self._place_of(c) for c in out])  # candidates with the same loops are not new
+        # so that candidates with the same loops do not count as new
+        self._describe_missing([self._place_of(c) for c in out])
         by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
         if self._begins():
             by_chance -= self._structures(out, min(count, len(out) + by_chance))
@@ -161,13 +164,13 @@ class Tuner(Policy):
             pool, ranking = self._ranked_pool()
             self._choose(pool, ranking, out, wanted)
             self._rest(pool, ranking, out, wanted, self._is_new)
-        # a sketch of many candidates is no better a place to look than one of few
+        # a sketch of many candidates is not a better place to search than a sketch of few
         self._random(rng, out, count, by_size=False)
         if len(out) < count:
             self._rest(*self._ranked_pool(), out, count, self._is_open)
 
     def _share_by_chance(self) -> float:
-        """In wide spaces the prior's best resemble each other too much to show a model the prior's errors."""
+        """The random share of a batch. In wide spaces it is larger, because the prior's best are similar."""
         return self.options.first_share if self._begins() else self.options.random_share
 
     def _begins(self) -> bool:
@@ -175,8 +178,8 @@ class Tuner(Policy):
         return self._round <= BEGINNING and self.space >= WIDE
 
     def _structures(self, out: list[Candidate], count: int) -> int:
-        """Adds sketches of which nothing was proposed, as their rules fill them, and says how many: the most
-        promising first. The best by the prior often share one structure."""
+        """Adds untried sketches with their rules' defaults, the most promising first. Returns how many were
+        added. The prior's best candidates often have the same structure."""
         tried, before = {n for n, _ in self._asked}, len(out)
         untried = [(n, encode(s, s.defaults())) for n, s in enumerate(self.sketches) if n not in tried]
         found = self._describe(untried, STRUCTURE)
@@ -186,7 +189,7 @@ class Tuner(Policy):
         return len(out) - before
 
     def _first_steps(self) -> tuple[list[Made], list[Made]]:
-        """The decisions of the best in other sketches, and the best with one hole changed."""
+        """Two lists: the decisions of the best in other sketches, and the best with one hole changed."""
         best = self._best(self.options.descents)
         others = [made for t in best for made in self._transplants(t)]
         return others, self._neighbours([(t.sketch, t.row, t) for t in best])
@@ -196,8 +199,8 @@ class Tuner(Policy):
     ) -> None:
         """Fills the batch from the best so far: their decisions in other sketches, then small steps.
 
-        A step changes one hole while such steps are left, then two: so a diagonal valley is not taken for a
-        minimum.
+        A step changes one hole as long as there are such steps, then two holes. So a diagonal valley is not
+        mistaken for a minimum.
         """
         self._take_made(others, out, min(count, len(out) + self.options.transplants))
         for _ in range(REACH):
@@ -207,7 +210,7 @@ class Tuner(Policy):
             near = self._neighbours([(made.sketch, made.row, made.parents[0]) for made in near])
 
     def _take_made(self, found: Sequence[Made], out: list[Candidate], count: int) -> None:
-        """Adds candidates that were made of measured ones to the batch, the most promising first."""
+        """Adds candidates that were made from measured ones to the batch, the most promising first."""
         if len(out) >= count:
             return
         self._note(found)
@@ -220,7 +223,7 @@ class Tuner(Policy):
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
     def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[Made]:
-        """The candidates one step away in one hole, each with the measured candidate from which the descent
+        """The candidates that differ in one hole, each with the measured candidate from which the descent
         began."""
         found: dict[Place, Made] = {}
         for n, row, began in places:
@@ -229,7 +232,7 @@ class Tuner(Policy):
         return list(found.values())
 
     def _transplants(self, told: Told) -> list[Made]:
-        """Its decisions in every other sketch."""
+        """The decisions of a measured candidate in every other sketch."""
         here, rows = self.sketches[told.sketch], told.row[None]
         others = [(m, s) for m, s in enumerate(self.sketches) if m != told.sketch]
         return [Made(m, transplant(rows, here, s)[0], TRANSPLANTED, (told,)) for m, s in others]
@@ -237,7 +240,7 @@ class Tuner(Policy):
     # -- lineage -------------------------------------------------------------------------------------------
 
     def _note(self, found: Sequence[Made]) -> None:
-        """Notes what candidates of this round would be made from; the first way counts."""
+        """Records what candidates of this round would be made from. The first way counts."""
         for made in found:
             self._origins.setdefault((made.sketch, made.row.tobytes()), made)
 
@@ -254,14 +257,14 @@ class Tuner(Policy):
     # -- the pool: drafts and children ---------------------------------------------------------------------
 
     def _ranked_pool(self) -> tuple[list[Described], list[tuple[float, int, int]]]:
-        """Drafts and children, and their ranking; a round that is filled by steps needs neither."""
+        """Drafts and children, and their ranking. A round that is filled by steps needs neither."""
         children = self._children(self.rng("breed", self._round))
         self._note(children)
         pool = [*self._pool_of_drafts(), *self._describe([c.place for c in children], "bred")]
         return pool, self._ranking(pool)
 
     def _pool_of_drafts(self) -> list[Described]:
-        """The drafts, made when they are first needed."""
+        """The drafts. They are made when they are first needed."""
         if self._drafts is None:
             o, rng = self.options, self.rng("draft", 0)
             kept = draft(self.scorings, rng, o.draft, o.keep, o.spread)
@@ -272,8 +275,8 @@ class Tuner(Policy):
         return self._drafts
 
     def _children(self, rng: np.random.Generator) -> list[Made]:
-        """Mutants and crossovers of the best so far, for sketches that cannot be drafted well; and crossovers
-        between different sketches."""
+        """Mutants and crossovers of the best so far, for sketches without good drafts, and crossovers between
+        different sketches."""
         told = self._best(self.options.parents)
         found = self._crossed(told, rng)
         best = [t for t in told if is_bred(self.sketches[t.sketch])]
@@ -290,7 +293,7 @@ class Tuner(Policy):
         return found
 
     def _crossed(self, told: Sequence[Told], rng: np.random.Generator) -> list[Made]:
-        """Children of two candidates of different sketches, in the sketch of the faster one."""
+        """Children of two candidates of different sketches, in the sketch of the faster parent."""
         pairs = [(a, b) for n, a in enumerate(told) for b in told[n + 1 :] if a.sketch != b.sketch]
         pairs = pairs[: self.options.children // 2]
         alike: dict[tuple[int, int], list[tuple[Told, Told]]] = {}
@@ -304,13 +307,13 @@ class Tuner(Policy):
         return found
 
     def _consider(self, places: Iterable[Found]) -> None:
-        """Makes these the album of the round, all described and predicted at once."""
+        """Makes these candidates the album of the round. All are described and predicted at once."""
         self._album.turn(places)
         self._said = Prediction.joined(())
         self._predict_new()
 
     def _describe(self, places: Sequence[Found], made_by: str) -> list[Described]:
-        """Describes the candidates that were not proposed yet, by sketch."""
+        """Describes the candidates that were not proposed yet, sketch by sketch."""
         rows: dict[int, dict[Place, Ints]] = {}
         for n, row in places:
             place = (n, row.tobytes())
@@ -324,7 +327,7 @@ class Tuner(Policy):
         ]
 
     def _predict_new(self) -> None:
-        """Asks the model about what was added to the album."""
+        """Gets the model's prediction for the candidates that were added to the album."""
         first = len(self._said)
         if first < len(self._album):
             new = self._album.matrix[first:], self._album.prior[first:]
@@ -333,7 +336,7 @@ class Tuner(Policy):
     # -- ranking -------------------------------------------------------------------------------------------
 
     def _ranking(self, pool: Sequence[Described]) -> list[tuple[float, int, int]]:
-        """(predicted seconds, number in the pool, row), most promising first: see acquisition.py."""
+        """(predicted seconds, index in the pool, row), the most promising first: see acquisition.py."""
         prediction = self._predicted(pool)
         owner = np.concatenate([np.full(len(d), n) for n, d in enumerate(pool)])
         rows = np.concatenate([np.arange(len(d)) for d in pool])
@@ -342,8 +345,8 @@ class Tuner(Policy):
         return list(zip(*(c.tolist() for c in columns), strict=True))
 
     def _predicted(self, pool: Sequence[Described]) -> Prediction:
-        """The model's prediction for them; the drafts, which come first, are one array to it."""
-        drafts = any(d.made_by == DRAFTED for d in pool)  # all of them, or none
+        """The model's prediction for a pool. The drafts, which come first, are one array for the model."""
+        drafts = any(d.made_by == DRAFTED for d in pool)  # the pool holds all drafts, or none
         said = [predicted(self.model, *self._drafted, self.task.workload.key)] if drafts else []
         return Prediction.joined([*said, *(d.said for d in pool if d.said is not None)])
 
@@ -354,9 +357,10 @@ class Tuner(Policy):
         out: list[Candidate],
         count: int,
     ) -> None:
-        """Takes the first of the ranking that differ in family and in their loops.
+        """Takes the first candidates of the ranking that differ in family and in their loops.
 
-        There may be too few of them: some sketches have few families, and small spaces few programs.
+        There may be too few of them, because some sketches have few families, and small spaces have few
+        programs.
         """
         if len(out) >= count:
             return
@@ -374,7 +378,7 @@ class Tuner(Policy):
                 return
 
     def _is_new(self, d: Described, row: int) -> bool:
-        """Whether neither it nor one with the same loops was proposed."""
+        """Whether neither this candidate nor one with the same loops was proposed."""
         return self._is_open(d, row) and d.look(row) not in self._looks
 
     def _is_open(self, d: Described, row: int) -> bool:
@@ -389,7 +393,7 @@ class Tuner(Policy):
         count: int,
         wanted: Callable[[Described, int], bool],
     ) -> None:
-        """Fills the batch in order of the ranking, whatever the families, with rows that pass `wanted`."""
+        """Fills the batch in the order of the ranking, with rows for which `wanted` holds, of any family."""
         for seconds, n, row in ranking:
             if len(out) >= count:
                 return
@@ -407,7 +411,7 @@ class Tuner(Policy):
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
     def _family(self, d: Described, row: int) -> Option:
-        """Option numbers of the register tiles; where there are none, the corner of the space."""
+        """The option indices of the register tiles. Without such tiles, the corner of the space."""
         pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
         tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
         return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
@@ -419,10 +423,10 @@ def together(pool: Sequence[Described]) -> tuple[Floats, Floats]:
 
 
 def is_bred(sketch: Sketch) -> bool:
-    """Whether a sample says little about its space: general rules made it, or it has many stages."""
+    """Whether a sample tells little about the space: general rules made it, or it has many stages."""
     return is_general(sketch) or sketch.size > LARGE
 
 
 def is_general(sketch: Sketch) -> bool:
-    """Whether only rules for any computation made it."""
+    """Whether one of the rules for any computation made it."""
     return not GENERAL_RULES.isdisjoint(sketch.made_by)

@@ -1,1 +1,1 @@
-"""How fast a candidate will be, before it is measured: features, roofline, models that correct the prior."""
+"""Predicted times of candidates before measuring: features, roofline, models that correct the prior."""

@@ -1,10 +1,11 @@
-"""Cost models: predicted seconds of candidates and their uncertainty, from their features and the prior.
+"""Cost models: predicted seconds of candidates and their uncertainty, from features and the prior.
 
-    PriorModel    the prior itself: learns nothing and ranks at once
+    PriorModel    the prior itself: it learns nothing and can rank at once
     XGBModel      the prior times exp(trees), learned across workloads: `xgb_model.py`
-    RandomModel   noise: the baseline that the others must beat
+    RandomModel   random: the baseline for the other models
 
-All predict logarithms of seconds, so an error by a factor weighs the same for fast and for slow candidates.
+All models predict logarithms of seconds, so an error by a factor has the same weight for fast and slow
+candidates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from autotensor.base.target import Target
 
 Floats = npt.NDArray[np.float64]
 
-# standard deviation of log(measured / prior) within a task, on models new to it (benchmarks/cost_model.py)
+# standard deviation of log(measured / prior) within a task, for models that were not used to fit it
+# (benchmarks/cost_model.py)
 PRIOR_SPREAD = 0.35
 
 
@@ -29,9 +31,9 @@ PRIOR_SPREAD = 0.35
 class Prediction:
     """A model's prediction for some candidates, each field an array over them."""
 
-    mean: Floats  # of the logarithm of seconds
-    spread: Floats  # its standard deviation: 90 % of measurements lie within 1.64 times this
-    valid: Floats  # probability that it builds, runs and is right
+    mean: Floats  # mean of the logarithm of seconds
+    spread: Floats  # standard deviation of this logarithm: 90 % of measurements are within 1.64 times this
+    valid: Floats  # probability that the candidate builds, runs and is right
 
     @property
     def seconds(self) -> Floats:
@@ -64,20 +66,21 @@ class CostModel(Protocol):
     batch and its results. A read-only array of features never changes, so a model may keep its prediction.
     """
 
-    learns: bool  # False: the log's trials are not taught, and suggest no candidates
+    learns: bool  # False: the model does not get the log's trials, and these suggest no candidates
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
-        """features: [candidates, features], as `features.NAMES` orders them; prior: [candidates], seconds."""
+        """features: [candidates, features], in the order of `features.NAMES`. prior: [candidates],
+        seconds."""
         ...
 
     def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
-        """Takes measured seconds [candidates], NaN for failures."""
+        """Takes measured seconds [candidates]; NaN means a failure."""
         ...
 
 
 def predicted(model: CostModel, features: Floats, prior: Floats, group: str) -> Prediction:
-    """A model's prediction. Raises InputError for one that is not three finite numbers for each candidate:
-    models come from outside, too, and their mistakes should not end as those of the search."""
+    """A model's prediction. Raises InputError unless there are three finite numbers for each candidate.
+    Models may come from outside, and their mistakes should not look like mistakes of the search."""
     found = model.predict(features, prior, group)
     parts = [getattr(found, name, None) for name in ("mean", "spread", "valid")]
     shapes = [np.shape(p) for p in parts if p is not None]
@@ -91,12 +94,12 @@ def predicted(model: CostModel, features: Floats, prior: Floats, group: str) -> 
 
 
 class PriorModel:
-    """The analytic prior, unchanged by data."""
+    """The analytic prior, which data do not change."""
 
     learns = False
 
     def __init__(self, seed: int = 0, target: Target | None = None) -> None:
-        """Both arguments are ignored; every model factory takes them."""
+        """Both arguments are ignored. All model factories have them."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         ones = np.ones(len(prior))
@@ -107,7 +110,7 @@ class PriorModel:
 
 
 class RandomModel:
-    """Ranks by chance; seeded."""
+    """A random ranking, from a seed."""
 
     learns = False
 

@@ -1,7 +1,9 @@
-"""Features: a fixed-length vector per candidate, computed as arrays from the picture and the prior's terms.
+"""Features: a vector of fixed length per candidate, computed as arrays from the picture and the prior's
+terms.
 
-No operator names: an unseen computation is described by the same numbers. The stage with the most operations
-is described in detail, the others by their sums. `_columns` is the table; SCHEMA changes whenever it does.
+There are no names of operators, so an unseen computation is described by the same numbers. The stage with the
+most operations is described in detail, the other stages by their sums. `_columns` is the table. SCHEMA
+changes whenever the table changes.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ Floats = npt.NDArray[np.float64]
 SCHEMA = 4
 DEPTHS = 7  # loop levels around the tile that are listed, innermost first
 GROUPS = ("weights", "inputs", "stores")
-LEAST_SHARE = 2.0**-12  # of the whole time; less is nothing
+LEAST_SHARE = 2.0**-12  # share of the whole time; a smaller share counts as nothing
 
 
 def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> Floats:
-    """The matrix [candidates, len(NAMES)]; sizes and times are logarithms to base 2."""
+    """The matrix [candidates, len(NAMES)]. Sizes and times are logarithms to base 2."""
     return matrix_of(columns(p, terms, total, target), p.count)
 
 
 def matrix_of(values: Sequence[Any], count: int) -> Floats:
-    """[candidates, features]: each value is a number, or an array over the candidates."""
+    """The matrix [candidates, features]. Each value is a number, or an array over the candidates."""
     matrix = np.empty((count, len(values)))
     for n, value in enumerate(values):
         matrix[:, n] = value
@@ -45,12 +47,12 @@ def matrix_of(values: Sequence[Any], count: int) -> Floats:
 
 
 def columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> tuple[Any, ...]:
-    """One number or an array over the candidates for each of NAMES."""
+    """The values of NAMES, in order: each is one number, or an array over the candidates."""
     return tuple(_columns(p, terms, total, target.num_cores).values()) if p.stages else (0.0,) * len(NAMES)
 
 
 def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) -> dict[str, Any]:
-    """The table: each column by its name, one number or an array over the candidates."""
+    """The table: each column by its name, as one number or an array over the candidates."""
     count = p.count
     (s, t), *others = sorted(zip(p.stages, terms, strict=True), key=lambda x: -x[0].work)
     busy = np.minimum(float(cores), t.chunks)
@@ -109,7 +111,7 @@ def _short(s: StagePicture, t: Terms, total: Floats) -> dict[str, Any]:
 
 
 def _loads(s: StagePicture) -> tuple[int, ...]:
-    """Number of operands by kind: strided, broadcast, unit."""
+    """The number of operands of each kind: strided, broadcast, unit."""
     kinds = Counter[str]()
     for o in s.operands:
         if not o.write:
@@ -149,12 +151,12 @@ def _parallel_bytes(s: StagePicture, count: int) -> Any:
 
 
 def _innermost(s: StagePicture) -> int:
-    """Number of the level whose loops are the tile: the stage's own if it is attached, else the innermost."""
+    """Index of the level of the tile: the first of the stage's own levels if attached, else the last."""
     return len(s.levels) - s.own or max(0, len(s.levels) - 1)
 
 
 def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Any]:
-    """Values of levels by depth, innermost first; loops of one iteration add no depth."""
+    """Values of levels by depth, innermost first. Loops of one iteration add no depth."""
     first = _innermost(s)
     around = [full(v.trips, count) for v in s.levels[:first]]
     table = elementwise(partial(_picked, first))(*around, *values[: first + 1])
@@ -162,10 +164,11 @@ def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Any
 
 
 def _picked(first: int, *of_levels: Floats) -> Floats:
-    """[DEPTHS, candidates]. of_levels: trips of all levels before the first one, values of these and it."""
+    """[DEPTHS, candidates]. of_levels: trips of the `first` outer levels, then values of these and one
+    more."""
     trips, values = of_levels[:first], of_levels[first:]
     count = np.broadcast(*of_levels).size
-    table = np.empty((DEPTHS, count))  # what is not there is as the outermost
+    table = np.empty((DEPTHS, count))  # missing depths get the outermost level's value
     table[:] = values[0]
     table[0] = values[first]
     depth = np.zeros(count, dtype=np.int64)
@@ -194,7 +197,7 @@ def _trips(s: StagePicture, count: int) -> list[Floats]:
 
 
 def _alias(s: StagePicture) -> float:
-    """Whether rows of an input lie a multiple of 4 KiB apart, and compete for the same cache sets."""
+    """Whether rows of an input are a multiple of 4 KiB apart, and compete for the same cache sets."""
     worst = 0.0
     for o in s.operands:
         if o.write or o.constant or len(o.buffer.shape) < 2:
@@ -205,7 +208,7 @@ def _alias(s: StagePicture) -> float:
 
 
 _ONE = np.ones(1)
-# one operation, no loop: it has all columns
+# one operation without a loop; it has all columns
 _POINT = StagePicture("", (), 0, 1, 1.0, 1, False, (), (), (), 1)
 _TERMS = Terms(_ONE, (_ONE,), _ONE, _ONE, _ONE, _ONE, (), _ONE, 0.0, _ONE)
 NAMES = tuple(_columns(LoopPicture(1, (_POINT,)), (_TERMS,), _ONE, 1))

@@ -1,4 +1,4 @@
-"""The roofline of a task: seconds that no schedule can beat."""
+"""The roofline of a task: a lower bound of its seconds for all schedules."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from schedules.prior.rates import Rates
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:
-    """Seconds that no schedule can beat: operations at peak, or weights from memory.
+    """Seconds that no schedule can beat: operations at peak rate, or weights from memory.
 
-    cold: weights come from memory in every call, as in a whole model. sketches: those that may be used; with
-    an algorithm among them, fewer operations do.
+    cold: weights come from memory in every call, as in a whole model. sketches: the sketches that may be
+    used. If some use an algorithm, fewer operations may be enough.
     """
     dag = task.workload.dag
     fastest = fastest_gain(dag, rates, task.target)
@@ -36,7 +36,7 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
 
 
 def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
-    """The operations of the computation as written, or of the sketches' algorithms, which may need fewer."""
+    """The operations as written, or with the sketches' algorithms, which may need fewer."""
     written = float(dag.flops() + products_of_integers(dag))
     chosen = {tuple(x for x in s.steps if isinstance(x, UseAlgorithm)) for s in sketches} - {()}
     if not chosen:
@@ -45,7 +45,7 @@ def _fewest_operations(dag: ComputeDAG, sketches: Sequence[Sketch]) -> float:
 
 
 def _left(dag: ComputeDAG, steps: Sequence[UseAlgorithm]) -> float:
-    """Operations that algorithms leave; infinite where they need what other steps make first."""
+    """Operations that remain with these algorithms; infinite if they need stages of other steps."""
     try:
         state = reduce(lambda state, step: step.apply(state), steps, State.initial(dag))
     except ScheduleError:
@@ -55,7 +55,7 @@ def _left(dag: ComputeDAG, steps: Sequence[UseAlgorithm]) -> float:
 
 
 def fastest_gain(dag: ComputeDAG, rates: Rates, target: Target) -> float:
-    """Times the operations of FMAs in float32 that the fastest instruction for some stage's types does."""
+    """The rate of the fastest instruction for the types of some stage, as a multiple of FMAs in float32."""
     gains = [1.0]
     for op in dag.stages:
         types = {load.buffer.dtype for load in op.loads()} | {b.dtype for b in op.buffers}
@@ -64,7 +64,7 @@ def fastest_gain(dag: ComputeDAG, rates: Rates, target: Target) -> float:
 
 
 def products_of_integers(dag: ComputeDAG) -> int:
-    """Multiplications and additions of sums of integers' products; those of floats count as FLOPs."""
+    """Multiplications and additions in sums of integers' products. Those of floats count as FLOPs."""
     whole = (op for op in dag.stages if op.is_reduction and op.buffers[0].dtype.is_int)
     return sum(2 * op.points() for op in whole if any_node(op.bodies[0], _multiplies))
 

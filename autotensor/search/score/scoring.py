@@ -1,13 +1,13 @@
-"""Scoring: how candidates of one sketch look to the search, for many of them at once.
+"""Scoring: the prior, features and looks of many candidates of one sketch at once.
 
     scoring = Scoring(sketch, state, target, rates)
     scoring.prior(choices)         seconds by the prior [candidates]
     scoring.described(choices)     features [candidates, features], and the prior
-    scoring.looks(choices)         summaries of their loops
+    scoring.looks(choices)         summaries of the candidates' loops
 
-Picture, prior and features are written for numbers. Here the numbers are formulas of the decisions: the
-sketch goes through all three once, and recorded formulas are evaluated for any number of candidates
-(`schedule/formulas.py`).
+The code for picture, prior and features is written for numbers. Here the numbers are formulas of the
+decisions. So the sketch goes through this code once, and the recorded formulas are evaluated for any number
+of candidates (`schedule/formulas.py`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """The formulas of a sketch, for populations of which the same conditions hold."""
+    """The formulas of a sketch, valid for populations with the same conditions."""
 
     conditions: Plan
     hold: tuple[bool, ...]
     prior: Plan
-    described: Plan  # features, and last the prior
+    described: Plan  # features, and the prior as the last
     looks: Plan
-    about: tuple[object, ...]  # subjects of the numbers of looks
+    about: tuple[object, ...]  # descriptions of the numbers in `looks`
 
     def fit(self, choices: Ints) -> bool:
         values = self.conditions.evaluate(choices) if self.hold else ()
@@ -49,7 +49,7 @@ class _Recorded:
 
 
 class Scoring:
-    """A sketch's candidates as the search sees them, by the numbers of their options [candidates, holes]."""
+    """A sketch's candidates as the search sees them, given by their option indices [candidates, holes]."""
 
     def __init__(self, sketch: Sketch, state: State, target: Target, rates: Rates) -> None:
         """state: the sketch's structure, replayed once."""
@@ -67,14 +67,14 @@ class Scoring:
         return matrix_of(values, len(choices)), _full(seconds, len(choices))
 
     def looks(self, choices: Ints) -> tuple[bytes, ...]:
-        """Candidates of a task that look the same are the same, whatever their sketches."""
+        """Summaries of loops. Candidates of a task with equal summaries are the same program."""
         mine = self._of(choices)
         values = mine.looks.evaluate(choices)
         half = len(mine.about)
         return looks(tuple(zip(mine.about, values[:half], values[half:], strict=True)), len(choices))
 
     def _of(self, choices: Ints) -> _Recorded:
-        """The formulas that hold for a population."""
+        """The formulas that are valid for a population."""
         for recorded in self._recorded:
             if recorded.fit(choices):
                 return recorded

@@ -1,1 +1,1 @@
-"""Tasks and batches of a run, under way."""
+"""Tasks and batches of a run while it goes on."""

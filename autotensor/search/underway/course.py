@@ -1,4 +1,4 @@
-"""One task of a run, as the loop keeps its books: what its batches came to, and which are in flight."""
+"""One task of a run with the loop's records: the results of its batches, and the batches in flight."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tuning_db.records import Status, TrialRecord
 
 @dataclass(slots=True)
 class Course:
-    """Mutable bookkeeping of one task."""
+    """The changing state of one task."""
 
     task: Task
     tuner: Policy
     bound_s: float
-    limit: float  # nothing comes to less by the run's metric, as far as that is known
+    limit: float  # lower bound of the run's metric, as far as it is known
     default_s: float | None = None
     batches: int = 0
     trials: int = 0
     failures: int = 0
     rejected: int = 0
     gains: list[float] = field(default_factory=list)
-    seconds: float = 0.0  # seconds that its batches took
+    seconds: float = 0.0  # seconds that the task's batches took
     outlook: Outlook | None = None
-    ended: str = ""  # why it cannot continue, whatever its standing
+    ended: str = ""  # why it cannot continue, whatever its other state is
     announced: bool = False
     final: Final | None = None
     raced: bool = False
@@ -47,7 +47,7 @@ class Course:
         )
 
     def count(self, before: float, rows: Sequence[TrialRecord]) -> None:
-        """Counts a batch; `before` is the best time before it. Rejected candidates were not measured."""
+        """Counts a batch. `before` is the best time before it. Rejected candidates were not measured."""
         self.seconds += seconds_of([r.build_s for r in rows], [r.median_s for r in rows])
         ran = [r.status for r in rows if r.status is not Status.REJECTED]
         self.batches += 1
@@ -57,7 +57,7 @@ class Course:
         self.gains.append(relative_gain(before, self.tuner.best_seconds))
 
     def expected_s(self) -> float:
-        """Seconds of all its runs in one inference: measured, else expected."""
+        """Seconds of all the task's runs in one inference: measured, else expected."""
         best = self.tuner.best_seconds
         if best < float("inf"):
             return self.task.weight * best
@@ -66,13 +66,13 @@ class Course:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A batch that was proposed and whose results have not reached the tuner."""
+    """A batch that was proposed, and whose results have not reached the tuner."""
 
     course: Course
     batch: Proposed
     began: float  # seconds of time.perf_counter
-    answer: Future[list[MeasureResult]] | None = None  # None: it is not submitted yet
-    rows: Sequence[TrialRecord] | None = None  # of the log, where they are written already
+    answer: Future[list[MeasureResult]] | None = None  # None: the batch is not submitted yet
+    rows: Sequence[TrialRecord] | None = None  # rows of the log, if they are already written
 
     @property
     def size(self) -> int:
@@ -80,19 +80,19 @@ class Flight:
 
     @property
     def is_answered(self) -> bool:
-        """Whether its results are there, and not in the log."""
+        """Whether the batch has results that are not in the log yet."""
         a = self.answer
         return self.rows is None and a is not None and a.done() and not a.cancelled() and not a.exception()
 
     def results(self) -> list[MeasureResult]:
-        """Waits for them. Raises MeasureError where they could not be measured."""
+        """Waits for the results. Raises MeasureError if they could not be measured."""
         assert self.answer is not None
         return self.answer.result()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A batch that was in flight when an earlier part of the run ended, and that the log has an answer to."""
+    """A batch that was in flight when an earlier part of the run ended, and whose results are in the log."""
 
     course: Course
     rows: Sequence[TrialRecord]
@@ -103,5 +103,5 @@ class Known:
 
 
 def measured(rows: Sequence[TrialRecord]) -> int:
-    """How many were measured; what was rejected was not."""
+    """The number of rows that were measured, without the rejected ones."""
     return sum(r.status is not Status.REJECTED for r in rows)

@@ -1,9 +1,9 @@
-"""The batches between the proposers and the log, in the order in which they were proposed.
+"""The batches between the proposers and the log, in the order of their proposal.
 
     proposed ──depart──▶ log: rounds and candidates ──▶ measurer ──▶ log: trials ──next──▶ tuner
-              several in one transaction                  those that are there, in one transaction
+              several in one transaction                  those that are ready, in one transaction
 
-Proposals and results pass one batch at a time, so the candidates of a run are the same whichever batches are
+Proposals and results pass one batch at a time. So the candidates of a run are the same, whichever batches are
 written or submitted together.
 """
 
@@ -20,15 +20,15 @@ from autotensor.search.measuring.measure_request import Measurer, MeasureResult
 from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.underway.course import Course, Flight, Known
 
-TOGETHER = 8  # batches in one transaction, at most
-SHARE = 4  # one in so many batches in flight waits for others
+TOGETHER = 8  # most batches in one transaction
+SHARE = 4  # one of so many batches in flight waits for others
 
 
 class Flights:
     """Batches of different tasks."""
 
     def __init__(self, journal: Journal, measurer: Measurer, watch: Stopwatch, most: int) -> None:
-        """most: batches in flight at once."""
+        """most: the number of batches that may be in flight at once."""
         self._journal, self._measurer, self._watch = journal, measurer, watch
         self._together = max(1, min(TOGETHER, most // SHARE))
         self._queue: deque[Flight | Known] = deque()
@@ -44,7 +44,7 @@ class Flights:
         return any(f.course is course for f in self._queue)
 
     def ahead(self) -> list[Flight]:
-        """The batches that the measurer has, or will have."""
+        """The batches that the measurer has now, or will get."""
         return [f for f in self._queue if isinstance(f, Flight)]
 
     def add(self, flight: Flight) -> None:
@@ -54,9 +54,9 @@ class Flights:
         self._queue.extend(flights)
 
     def next(self) -> Flight | Known:
-        """The oldest, when its results are there; a Flight whose `rows` are None could not be measured.
+        """Waits for the oldest batch and returns it. A Flight whose `rows` are None could not be measured.
 
-        Those of the next ones that are there already go into the log with it.
+        If the next batches have results already, these are written to the log together with it.
         """
         first = self._queue[0]
         if isinstance(first, Flight):
@@ -67,16 +67,16 @@ class Flights:
         return self._queue.popleft()
 
     def _is_measured(self, flight: Flight) -> bool:
-        """Waits for its results, or their lack."""
+        """Waits for the batch's results. Returns whether there are any."""
         with self._watch("measure"):
             try:
                 flight.results()
-            except MeasureError:  # said by the one who takes it
+            except MeasureError:  # the caller reports the error
                 return False
             return True
 
     def _write_down(self) -> None:
-        """Stores the trials of the first ones, as far as they are answered."""
+        """Stores the trials of the first batches, as far as these have results."""
         ahead = takewhile(lambda f: isinstance(f, Flight) and f.is_answered, self._queue)
         found = [f for f in islice(ahead, self._together) if isinstance(f, Flight)]
         with self._watch("log"):
@@ -85,7 +85,7 @@ class Flights:
             flight.rows = mine
 
     def depart(self) -> None:
-        """Writes the batches that were proposed into the log, and submits them."""
+        """Writes the proposed batches to the log, and submits them."""
         waiting = self._waiting()
         if not waiting:
             return
@@ -100,7 +100,7 @@ class Flights:
 
     def _submitted(self, batch: Proposed) -> Future[list[MeasureResult]]:
         found = batch.candidates
-        gated = [n for n, c in enumerate(found) if c.made_by != "default"]  # something must run
+        gated = [n for n, c in enumerate(found) if c.made_by != "default"]  # at least the default must run
         try:
             return self._measurer.submit(batch.task.workload, [c.trace for c in found], gated=gated)
         except MeasureError as error:

@@ -1,4 +1,4 @@
-"""The duration of batches, measured as the run goes on, so that the next batch fits before the deadline.
+"""The duration of batches, measured during the run, so that the next batch ends before the deadline.
 
     pace.count(first=True, trials=8, seconds=4.1)
     pace.fitting(first=False, left_s=2.0, wanted=8) ──▶ 6
@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TRIAL_S = 0.2  # seconds of one trial, before any was measured here
+TRIAL_S = 0.2  # seconds of one trial, until a trial was measured here
 FIRST_S = 2.0  # extra seconds of a task's first batch: half a second for each child, and the reference
 CAUTION = 1.25  # factor on the expected time: batches differ, and a late end is worse than an early one
-FORGET = 0.7  # weight of earlier batches at each new one, because tasks differ
+FORGET = 0.7  # weight of earlier batches when a new one is counted, because tasks differ
 
 
 @dataclass(slots=True)
 class Pace:
-    """Expected seconds of a trial, and of a first batch besides its trials."""
+    """The expected seconds of a trial, and the extra seconds of a task's first batch."""
 
     trial_s: float = TRIAL_S
     first_s: float = FIRST_S
-    known: bool = field(default=False)  # whether any batch was counted that is not a task's first
-    first_known: bool = field(default=False)  # … that is
+    known: bool = field(default=False)  # whether a batch was counted that is not a task's first
+    first_known: bool = field(default=False)  # whether a first batch was counted
 
     def count(self, *, first: bool, trials: int, seconds: float) -> None:
         """Records the duration of a batch."""

@@ -1,11 +1,11 @@
-"""Ensemble: boosters fitted to differently weighted rows, and a classifier of candidates that work.
+"""Ensemble: boosters fitted to differently weighted rows, and a classifier for candidates that work.
 
-    fit(rows)                labels centred in each workload; BAGS boosters; a classifier if anything failed
+    fit(rows)                labels centred in each workload; BAGS boosters; a classifier if some failed
     ensemble.predict(…)      mean of the boosters; their differences give the spread
     trust(rows)              how well the boosters predict a workload without rows
     ensemble.at(trust)       the same ensemble, with weaker predictions
 
-Only the stable API of xgboost is used; the import is lazy.
+Only the stable API of xgboost is used. xgboost is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARAMETERS: Mapping[str, Any] = {
     "lambda": 1.0,
     "tree_method": "hist",
     "max_bin": 64,
-    "nthread": 1,  # the cores are busy measuring; one is enough for some thousand rows
+    "nthread": 1,  # the other cores are busy with measuring; one is enough for some thousand rows
     "verbosity": 0,
 }
 VALID_ROUNDS = 30
@@ -43,27 +43,27 @@ VALID_PARAMETERS: Mapping[str, Any] = {
     "base_score": 0.9,
     "max_depth": 4,
 }
-LEAST_WEIGHT = 0.1  # of a row, however slow
-APART = 1.5  # spread for each standard deviation between the boosters
-TOLD = 16  # rows for which it counts that an ensemble held where it was fitted: two batches (chosen, 2026-11)
-NOISE = 0.08  # spread that no booster explains, added to that
+LEAST_WEIGHT = 0.1  # least weight of a row, however slow it is
+APART = 1.5  # factor on the standard deviation between the boosters, for the spread
+TOLD = 16  # an ensemble's agreement with its own rows counts as so many rows: two batches (chosen, 2026-11)
+NOISE = 0.08  # spread that no booster explains; it is added to the other spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """Fitted boosters. A booster's prediction is the sum of its trees and of the same booster in `start`."""
+    """Fitted boosters. The prediction of one is the sum of its trees and of the same booster in `start`."""
 
     boosters: tuple[Any, ...]
-    levels: Mapping[str, float]  # workload → error of the prior, a logarithm; "": for an unknown workload
-    rows: int  # number of rows that it was fitted to
-    validity: Any = None  # the classifier; None: nothing failed
+    levels: Mapping[str, float]  # workload → error of the prior, as a logarithm; "": for an unknown workload
+    rows: int  # number of rows that the boosters were fitted to
+    validity: Any = None  # the classifier; None: no candidate failed
     start: Ensemble | None = field(default=None, repr=False)
     share: float = 1.0  # 0 to 1: factor on the predictions of `start`
     weight: float = 1.0  # 0 to 1: factor on all predictions
-    noise: float = NOISE  # spread added to that between the boosters
+    noise: float = NOISE  # spread that is added to the spread between the boosters
 
     def at(self, trust: Trust) -> Ensemble:
-        """The ensemble for workloads without rows: weaker predictions, larger spread."""
+        """The ensemble for workloads without rows: its predictions are weaker, and its spread is larger."""
         return replace(self, weight=trust.weight, noise=trust.spread)
 
     def predict(
@@ -77,20 +77,21 @@ class Ensemble:
         return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
 
     def residuals(self, x: npt.NDArray[np.float32], before: Floats | None = None) -> Floats:
-        """[boosters, candidates]: logarithm of the factor on the prior, without the level.
+        """[boosters, candidates]: logarithm of the factor on the prior, without the workload's level.
 
         before: the residuals of `start`, if they are known.
         """
         if self.start is not None and before is None:
             before = self.start.residuals(x)
         own = np.asarray([b.inplace_predict(x) for b in self.boosters], dtype=np.float64)
-        if before is not None:  # added here: given to a booster as its margin, it costs as much as the trees
+        # added here, because as the margin of a booster it would take as long as the trees
+        if before is not None:
             own += self.share * before[np.arange(len(own)) % len(before)]
         return self.weight * own
 
     def contributions(self, features: Floats) -> Floats:
-        """[candidates, features + 1]: what each feature adds to the mean (TreeSHAP); the last column is the
-        constant. With the prior and the workload's level these add up to the prediction.
+        """[candidates, features + 1]: the amount that each feature adds to the mean (TreeSHAP). The last
+        column is the constant. The sum of these, the prior and the workload's level is the prediction.
         """
         import xgboost as xgb
 
@@ -115,7 +116,7 @@ def fit(
     seed: int,
     start: Ensemble | None = None,
 ) -> Ensemble | None:
-    """An ensemble fitted to these rows; None when all of them failed."""
+    """An ensemble fitted to these rows; None if all of them failed."""
     import xgboost as xgb
 
     known = _labelled(x, prior, seconds, groups, start)
@@ -143,7 +144,7 @@ def trust(
     seed: int,
     start: Ensemble | None = None,
 ) -> Trust:
-    """How far an ensemble fitted to these rows can be trusted in a workload that is not among them."""
+    """How far an ensemble fitted to these rows can be trusted for a workload without rows."""
     import xgboost as xgb
 
     all_rows = _labelled(x, prior, seconds, groups, start)
@@ -166,9 +167,9 @@ class _Labelled:
     """Rows that worked, and the labels that boosters are fitted to."""
 
     x: npt.NDArray[np.float32]
-    y: Floats  # logarithm of seconds over the prior's
+    y: Floats  # logarithm of measured seconds / the prior's seconds
     groups: npt.NDArray[np.str_]
-    before: Floats  # [boosters of `start`, rows]: the share of their residuals that holds
+    before: Floats  # [boosters of `start`, rows]: the part of their residuals that holds here
     share: float
     labels: Floats
     weights: Floats
@@ -182,7 +183,7 @@ def _labelled(
     groups: npt.NDArray[np.str_],
     start: Ensemble | None,
 ) -> _Labelled | None:
-    """None when all failed."""
+    """The labels of the rows that worked; None if all rows failed."""
     worked = np.isfinite(seconds)
     if not worked.any():
         return None
@@ -196,8 +197,8 @@ def _labelled(
 
 
 def holds(y: Floats, said: Floats, groups: npt.NDArray[np.str_]) -> float:
-    """The factor on an ensemble's predictions of these rows at which they are nearest to the residuals y in
-    each workload, as if TOLD rows had agreed with them before: 0 to 1."""
+    """The best factor, 0 to 1, on an ensemble's predictions of these rows: with it, they are nearest to the
+    residuals y within each workload. TOLD imagined rows that agree with the ensemble are added."""
     _, number = np.unique(groups, return_inverse=True)
     rows = np.bincount(number)[number]
     y, said = (a - np.bincount(number, a / rows)[number] for a in (y, said))
@@ -213,8 +214,9 @@ def centred(
 ) -> tuple[Floats, Floats, dict[str, float]]:
     """Labels, row weights, and the level of each group: the prior's error there ("": in an unknown group).
 
-    The label is log(measured / prior) minus the level, which is its median in the group: trees learn the
-    order within a workload only. Fast candidates weigh more, because the top of the ranking matters most.
+    The label is log(measured / prior) minus the level, which is the median in the group. So trees learn only
+    the order within a workload. Fast candidates have larger weights, because the top of the ranking matters
+    most.
     """
     weights, levels = np.ones(len(y)), {}
     for group in np.unique(groups):

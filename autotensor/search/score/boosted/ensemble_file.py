@@ -4,8 +4,9 @@
      "boosters": [trees, …], "validity": trees or null, "start": null or the same again,
      "share": 1.0, "weight": 0.9, "noise": 0.2}
 
-Compressed when the name ends in `.gz`. The levels of single workloads are left out, because they change with
-the machine and with the code generator; the order within a workload, which the trees learned, does not.
+The file is compressed if its name ends in `.gz`. The levels of single workloads are left out, because they
+change with the machine and with the code generator. The order within a workload, which the trees have
+learned, does not change.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ FORMAT = 1
 def save(ensemble: Ensemble, path: Path) -> None:
     head = {"autotensor_model": FORMAT, "schema": SCHEMA, "features": list(NAMES)}
     text = json.dumps({**head, **_to_json(ensemble)}, separators=(",", ":")).encode()
-    # mtime=0: the same model gives the same bytes
+    # mtime=0, so that the same model gives the same bytes
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def load(path: Path) -> Ensemble:
-    """Raises InputError for another kind of file, or one with other features."""
+    """The ensemble in a file. Raises InputError for another kind of file, or one with other features."""
     try:
         raw = path.read_bytes()
         data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
@@ -68,8 +69,8 @@ def _from_json(data: dict[str, Any]) -> Ensemble:
         int(data["rows"]),
         None if data["validity"] is None else _booster(data["validity"]),
         None if data["start"] is None else _from_json(data["start"]),
-        float(data.get("share", 1.0)),  # files of before 2026-12 have none
-        float(data.get("weight", 1.0)),  # files of before 2026-11-23 have neither this nor what follows
+        float(data.get("share", 1.0)),  # files from before 2026-12 do not have it
+        float(data.get("weight", 1.0)),  # files from before 2026-11-23 have neither this nor the following
         float(data.get("noise", NOISE)),
     )
 

@@ -1,12 +1,12 @@
-"""Trust: the weight that trees fitted to some workloads get in a workload without rows.
+"""Trust: the weight of trees, fitted to some workloads, for a workload without rows.
 
     rows ──PARTS, whole workloads each──▶ trees of the others predict each part ──▶ their weight,
-                                                                                    and the error that is left
+                                                                                    and the remaining error
 
-Does the prior's error in one computation predict its error in the next? A log of a hundred workloads can
-tell, a log of five hardly. So trees predict the workloads that they were not fitted to, and the weight is the
-one with the least squared error. It is computed once without each workload, and the smallest counts: no
-single workload can raise it.
+Does the prior's error in one computation predict its error in the next one? A log of a hundred workloads can
+show this, but a log of five hardly can. So trees predict the workloads that they were not fitted to. The
+weight is the one with the least squared error. The weight is computed once without each workload, and the
+smallest result counts, so no single workload can raise it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import numpy.typing as npt
 
 from autotensor.search.score.cost_model import PRIOR_SPREAD, Floats
 
-PARTS = 4  # each takes a fit of one booster: together as long as an ensemble
+PARTS = 4  # each part needs a fit of one booster; all fits together take as long as an ensemble
 
-Rows = npt.NDArray[np.bool_]  # which of all
+Rows = npt.NDArray[np.bool_]  # which of all rows
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How far trees can be trusted in a workload without rows."""
+    """How far trees can be trusted for a workload without rows."""
 
-    weight: float = 0.0  # 0 to 1: factor on their predictions
-    spread: float = PRIOR_SPREAD  # standard deviation of the logarithm of seconds that is left
+    weight: float = 0.0  # 0 to 1: factor on the trees' predictions
+    spread: float = PRIOR_SPREAD  # standard deviation of the remaining error of log(seconds)
 
 
 def learned(
     y: Floats, weights: Floats, groups: npt.NDArray[np.str_], say: Callable[[Rows, Rows], Floats]
 ) -> Trust:
-    """The trust in predictions of the residuals y; weight 0 where fewer than two groups have two rows.
+    """The trust in predictions of the residuals y. The weight is 0 if fewer than two groups have two rows.
 
     Only differences within a group count, and every group has the same weight.
-    say: fits trees to the first rows and predicts the second
+    say: fits trees to the first rows, and predicts the second rows.
     """
     names, number, rows = np.unique(groups, return_inverse=True, return_counts=True)
-    if np.count_nonzero(rows > 1) < 2:  # a row alone differs from nothing
+    if np.count_nonzero(rows > 1) < 2:  # a single row has no difference to others
         return Trust()
     said = np.zeros(len(y))
     for part in range(min(PARTS, len(names))):
@@ -56,5 +56,5 @@ def learned(
 
 
 def _ratio(right: float, square: float) -> float:
-    """Clipped to 0 … 1; 0 where all predictions are 0."""
+    """right / square, clipped to 0 … 1; 0 if all predictions are 0."""
     return min(1.0, max(0.0, right / square)) if square > 0.0 else 0.0

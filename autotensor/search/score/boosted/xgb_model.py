@@ -7,8 +7,8 @@
     workloads, parts left out ───────────────────────────▶ weight in workloads without rows (tree_trust.py)
 
 A model may `start` from an ensemble that was fitted before (shipped, or saved by another run). That ensemble
-predicts until there are rows; the new trees then learn its errors. Without rows or a start, the model
-predicts the prior.
+predicts until there are rows. Then the new trees learn its errors. Without rows and without a start, the
+model predicts the prior.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from autotensor.search.score.boosted.ensemble_file import load, save
 from autotensor.search.score.cost_model import Floats, Prediction, PriorModel
 from schedules import shipped
 
-MIN_ROWS = 16  # fewer samples say nothing that the prior does not
+MIN_ROWS = 16  # fewer samples tell nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
-GROWTH = 4  # where answers are late, a fit is renewed when there is a fourth more rows
-MAX_ROWS = 4000  # the newest rows of a run that are kept, so that a refit takes less than a second
+GROWTH = 4  # if results arrive late, the next fit comes after a fourth more rows
+MAX_ROWS = 4000  # so many of a run's newest rows are kept, so that a refit takes less than a second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,36 +46,37 @@ class _Said:
 
 
 class XGBModel:
-    """Fits lazily to the first n rows, n being a multiple of REFIT, so that predictions depend on the rows
-    and their order only, never on the time of the call. The last prediction for a read-only array of features
-    is kept, one for each group.
+    """Fits when needed to the first n rows, where n is a multiple of REFIT. So predictions depend only on the
+    rows and their order, never on the time of the call. For each group, the last prediction for a read-only
+    array of features is kept.
 
-    In a fleet the process that fits also keeps all workers busy. So there fits are rarer (`fit_when_late`),
-    and each begins in a thread of its own: the ensemble of n rows is used from n + step rows on.
+    In a fleet, the process that fits also keeps all workers busy. So fits are rarer there (`fit_when_late`),
+    and each fit runs in a thread of its own: the ensemble of n rows is used from n + step rows on.
     """
 
     learns = True
     # rows that arrive between a batch and its results; a refit after fewer than half of these gains nothing,
-    # because the results arrive that late anyway
+    # because the results arrive that late in any case
     rows_in_flight = 0
 
     def __init__(self, seed: int = 0, start: Ensemble | None = None, most: int = MAX_ROWS) -> None:
-        """start: an ensemble fitted before. most: how many of the newest rows are kept."""
+        """start: an ensemble fitted before. most: so many of the newest rows are kept."""
         self.seed = seed
         self.most = most
         self.start = start
         self._rows: list[tuple[Floats, Floats, Floats, str]] = []  # features, prior, seconds, group
         self._count = 0
-        self._fitted = 0  # rows that the ensemble was fitted to
+        self._fitted = 0  # number of rows that the ensemble was fitted to
         self._ensemble = start
-        self._elsewhere: Ensemble | None = None  # the same, for workloads without rows
+        self._elsewhere: Ensemble | None = None  # the ensemble for workloads without rows
         self._said: dict[str, _Said] = {}  # by group
-        self._fits: ThreadPoolExecutor | None = None  # one thread, in a fleet
-        self._begun: tuple[int, Future[Ensemble | None]] = (0, Future())  # rows, and the fit to them
+        self._fits: ThreadPoolExecutor | None = None  # one thread, used in a fleet
+        # number of rows, and the fit to these
+        self._begun: tuple[int, Future[Ensemble | None]] = (0, Future())
 
     @staticmethod
     def load(path: Path, seed: int = 0) -> XGBModel:
-        """A model that starts where a saved one ended. Raises InputError for a file of other features."""
+        """A model that starts from a saved one. Raises InputError for a file with other features."""
         return XGBModel(seed, load(path))
 
     @property
@@ -124,7 +125,7 @@ class XGBModel:
         return max(REFIT, self.rows_in_flight // 2)
 
     def _rows_to_know(self) -> int:
-        """Number of rows to fit to: the last multiple of the step; before the first, a power of two."""
+        """The number of rows to fit to: the last multiple of the step; before that, a power of two."""
         step = self._step
         if self._count < step:
             return 1 << (self._count.bit_length() - 1) if self._count else 0
@@ -133,7 +134,7 @@ class XGBModel:
         return self._count - self._count % step
 
     def _begin_next(self) -> None:
-        """In a fleet: begins the fit that is used a step later."""
+        """In a fleet: starts the fit that is used one step later."""
         step = self._step
         if step == REFIT or self._count < 2 * step:
             return
@@ -148,21 +149,21 @@ class XGBModel:
         return fit(*self._newest(count), self.seed, self.start)
 
     def _newest(self, count: int) -> tuple[npt.NDArray[np.float32], Floats, Floats, npt.NDArray[np.str_]]:
-        """Features, prior, seconds and groups of the first `count` rows, less those that are too old."""
+        """Features, prior, seconds and groups of the first `count` rows, without those that are too old."""
         kept = slice(max(0, count - self.most), count)
         x, prior, seconds = (np.concatenate([r[n] for r in self._rows])[kept] for n in range(3))
         groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[kept]
         return x.astype(np.float32), prior, seconds, groups
 
     def save(self, path: Path) -> None:
-        """Saves the ensemble for other workloads and runs; saves nothing until there are enough rows."""
+        """Saves the ensemble for other workloads and runs. Saves nothing until there are enough rows."""
         ensemble = self.ensemble()
         if ensemble is not None:
             save(ensemble, path)
 
 
 def fit_when_late(count: int, step: int) -> int:
-    """Rows of the last fit before there were more than `count`: every step, later every fourth more rows.
+    """The rows of the last fit when there are `count` rows: each step has a fit, later each fourth more rows.
 
     >>> [fit_when_late(n, 80) for n in (80, 159, 400, 700, 800, 2000)]
     [80, 80, 400, 640, 800, 1760]
@@ -179,9 +180,9 @@ def started(seed: int = 0, target: Target | None = None) -> XGBModel:
 
 
 def start_model(target: Target) -> Ensemble | None:
-    """The shipped cost model of this class of machines, or of a similar one; None when there is none.
+    """The shipped cost model for this class of machines, or a similar one; None if there is none.
 
-    A file with other features is not used: a warning says so, and the search begins with the prior alone.
+    A file with other features is not used. A warning says so, and the search begins with the prior alone.
     """
     path = shipped.cost_model(target)
     if path is None:
