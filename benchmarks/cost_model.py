@@ -11,10 +11,10 @@ For each task with at least eight measured candidates, these figures are printed
 
     spearman, pairs     predicted against measured order
     recall              share of the fastest 1 % (at least one) among the 16 predicted fastest; for pools of
-    at least 32
+                        at least 32
     regret              how much slower than the pool's best the best of the first 1, 4, 8, 16 is
     error, inside       median size of the error, and share inside the 90 % interval, after the task's level
-    is subtracted
+                        is subtracted
 
 --online: as in a search, the model is trained on the other networks and a task's first batches, and predicts
 the task's other candidates. --acquisition: batches of eight are drawn from the measured candidates of a task,

@@ -6,8 +6,8 @@ a trial.
 aa       every task of the models against itself: how often is a difference found between two copies?
 repeat   five kernels, thirty times each in one process: how much do the times vary?
 graph    candidates of a tuning log: does the tuner order them in the same way as the linked model? Once with
-weights rotated and activations written (as in tuning), once with everything in the caches. On the same
-samples, racing is replayed and compared with ten samples of each candidate.
+         weights rotated and activations written (as in tuning), once with everything in the caches. On the
+         same samples, racing is replayed and compared with ten samples of each candidate.
 trial    seconds per trial in all, and by phase
 
 The sections take about 60, 15, 60 (for each model) and 15 s. With --quick they take a few seconds each, to

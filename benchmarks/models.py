@@ -1,11 +1,10 @@
-"""Compares whole models, with batch 1, with every installed library, on the same cores, in one run.
+"""Measures whole models (batch 1) in autotensor and every installed library, on the same cores, in one run.
 
     python benchmarks/models.py resnet18 bert_base                       default schedules
     python benchmarks/models.py resnet50 --trials 1000 --processes 5     also tuned, with bounds
     python benchmarks/models.py resnet50 --file old=resnet50.atm         also a compiled file
     python benchmarks/models.py resnet18 --contestants backend,torch-cl,inductor,inductor-cl
-                                                                         torch.compile with autotensor's
-                                                                         backend
+                                                                         torch.compile, our backend
     python benchmarks/models.py --runtimes --trials 300                  README's table: twelve runtimes
 
 Without names, all models of the table are measured. All contestants have the same weights, drawn from a seed.

@@ -1,4 +1,4 @@
-"""Compares operators with every installed library, on the same cores, in one run.
+"""Measures operators in autotensor and every installed library, on the same cores, in one run.
 
     python benchmarks/operators.py                                     all 134, default schedules
     python benchmarks/operators.py --trials 256 --processes 5          also tuned, with bounds: half a day

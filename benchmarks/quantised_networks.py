@@ -11,8 +11,7 @@ inputs) and, of transformers, `dynamic`. Files stay in the folder and are not ma
 
     share    the share of multiply-adds that the kernels' default schedules compute with dot instructions
     left     the largest of the other kernels, with the reasons from `graph.explain()`
-    times    of the float file, of the quantised file, and of onnxruntime, in turns: processor time of one
-    thread
+    times    of the float file, of the quantised file, and of onnxruntime, in turns: one thread's CPU time
     cosine   between autotensor's and onnxruntime's results
 
 Making files needs torch, onnxruntime and the libraries. Timing them needs only onnxruntime.

@@ -3,9 +3,9 @@
     python benchmarks/stopping.py --log tuning.db [--again] [--budget 128] [--further 512] [--json FILE]
 
 Today's tuner gets every history batch by batch. After each batch a rule may say that less than 2 % is left to
-gain. The rule was right if the best after --further more trials is less than 2 % faster. Its savings are a
-share of the fixed budget. A task on which the rule does not stop saves nothing. Only long histories count:
-those with the budget and as many further trials, and those that measured a whole space.
+gain. The rule was right if the best after --further more trials is less than 2 % faster than the best so far.
+Its savings are a share of the fixed budget. A task on which the rule does not stop saves nothing. Only long
+histories count: those with the budget and as many further trials, and those that measured a whole space.
 
 The best of many noisy medians is partly luck. So by the log's times, a rule seems wrong far more often than
 it is. --again times the best after every batch again, side by side, and judges by these times. This takes a

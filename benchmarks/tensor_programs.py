@@ -1,4 +1,4 @@
-"""Compares tensor programs for which no kernel rule was written with other compilers, on the same cores.
+"""Tensor programs without kernel rules of their own, compared with other compilers on the same cores.
 
     python benchmarks/tensor_programs.py                          the suites, default schedules
     python benchmarks/tensor_programs.py --trials 128             also tuned

@@ -1,8 +1,7 @@
 """A fleet's scheduler, and its workers, which do not time, on this machine, in one child process or several.
 
 python fleet_workers.py scheduler PORT
-python fleet_workers.py at_once PORT WORKERS TAG          many in one process: times made up from the trace's
-hash
+python fleet_workers.py at_once PORT WORKERS TAG          many in one process, with times made up from hashes
 python fleet_workers.py replay PORT NAME TAG TIMES.json   one that compiles, then waits as long as timing took
 """
 

@@ -1,4 +1,4 @@
-"""Sets up each library in the way in which its users would for speed, with one function per library.
+"""Sets up each library as its users would for speed, with one function per library.
 
     run, output = onnxruntime(job, spec)        run() computes once, output() gives the result as an array
 

@@ -2,7 +2,7 @@
 
     with without(VARIANTS["no-fusion"]): …        until the end of the block, the ingredient is off
     build("no-packing", graph, path, …)           tuned and compiled to a file; arrays that it needs at every
-    call are next to it, in `path.npz`
+                                                  call are next to it, in `path.npz`
 
 Every variant uses existing switches: numerics and features of the target, the list of passes, the list of
 rules, which values are constant, how candidates are ranked, the number of trials. The variant `full` changes

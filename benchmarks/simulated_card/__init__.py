@@ -2,8 +2,7 @@
 
     ptx_text.py      PTX to instructions
     ptx_values.py    results of arithmetic instructions
-    ptx_warps.py     instructions of a whole warp: ldmatrix, mma.sync, shfl.sync, from NVIDIA's published
-    tables
+    ptx_warps.py     instructions of a whole warp: ldmatrix, mma.sync, shfl.sync, by NVIDIA's tables
     ptx_memory.py    global memory; shared memory, which reports races and unfinished copies
     ptx_lanes.py     threads, branches, barriers, cp.async                         ◀ start here: `launch`
     stand_in/cupy/   the same with CuPy's names, for a rehearsal of programs that need a card

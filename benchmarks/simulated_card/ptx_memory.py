@@ -2,8 +2,8 @@
 
 Global memory is one address space with a gap after each allocation. An access outside an allocation is
 reported. For each granule, shared memory records the threads that wrote and read it since the last barrier,
-and unfinished `cp.async`. If two threads access a granule without a barrier between, and one of them writes,
-this is a race, in any order of the accesses.
+and unfinished `cp.async`. If two threads access a granule without a barrier between them, and one of them
+writes, this is a race, in any order of the accesses.
 """
 
 from __future__ import annotations

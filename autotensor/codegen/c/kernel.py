@@ -1,4 +1,4 @@
-"""Kernels in the C family: one renderer, which spells them by a `Dialect`. Start reading at `render`.
+"""Kernels in the C family: one renderer for all dialects (`Dialect`). Start reading at `render`.
 
     PrimFunc (FLAT, unified, with its launch)  +  CUDA or OPENCL  ──▶  source text of one kernel
 

@@ -1,6 +1,6 @@
 """How tightly C's operators bind. This decides where parentheses must stand.
 
-a * (b + c)     the sum, of rank SUM, stands where at least PRODUCT is wanted
+a * (b + c)     the sum has rank SUM, but its place requires at least PRODUCT
 """
 
 from __future__ import annotations

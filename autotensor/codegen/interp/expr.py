@@ -40,7 +40,7 @@ from autotensor.ir.node import children
 from autotensor.ir.semantics import FUNCTIONS
 from autotensor.ir.stmt import Stmt
 
-SHUFFLE = "shuffle_xor"  # the value that lane (own xor mask) of the warp has
+SHUFFLE = "shuffle_xor"  # gives the value of the warp's lane (own lane xor mask)
 HEIGHT_PER_EXPRESSION = 30  # CPython refuses more than 200 nested parentheses; one node may add five
 _ZERO: dict[str, Any] = {"float": 0.0, "bfloat": 0.0, "int": 0, "uint": 0, "bool": False}
 _INTEGER_ONLY = (Op.FLOORDIV, Op.MOD, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
@@ -61,7 +61,7 @@ class ExpressionWriter:
         self.count = 0
         self.vars: dict[Var, str] = {}  # in scope
         self.ranges = Ranges()
-        self.mask = ""  # lanes that are read, inside a side of a vector select
+        self.mask = ""  # inside one side of a vector select, the mask of the lanes that are read
         self.scopes: list[dict[Expr, str]] = [{}]  # sub-expressions already computed, innermost last
         self.uses: dict[Expr, int] = {}
         self.hoisted: dict[tuple[Expr, bool], str] = {}

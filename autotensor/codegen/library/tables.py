@@ -1,9 +1,9 @@
 """The tables of a C library, as LLVM IR: requirements on arguments, locations of all other slots, names,
 sentences.
 
-check    of an argument: slot, bytes, alignment, which indices are inside
-lies     of another slot of the entry: an offset in the weights or in a block, and more for each thread
-texts    one sentence for each status: those of all libraries, then four for each argument
+check    a row for each argument: slot, bytes, alignment, valid indices
+lies     a row for each other slot of the entry: its offset in the weights or in a block, a step per thread
+texts    a sentence for each status: first those of all libraries, then four for each argument
 """
 
 from __future__ import annotations

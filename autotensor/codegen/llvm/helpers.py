@@ -17,8 +17,8 @@ PURE = "nounwind willreturn memory(none)"
 
 
 def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list[str]) -> str:
-    """`near`, but the result of the C library's function `name` in the lanes where `cond` holds. This must be
-    rare.
+    """`near`, but the result of the C library's function `name` in the lanes where `cond` holds. Such
+    lanes must be rare.
 
     t: the type of the arguments and the result, float32 or float64.
     """

@@ -34,7 +34,7 @@ STACK_BYTES = 32 << 10  # a quarter of the smallest default thread stack, musl's
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """One kernel as text, and what it needs from its surroundings."""
+    """One kernel as text, and the declarations and memory that it needs."""
 
     name: str
     params: tuple[Buffer, ...]

@@ -1,7 +1,6 @@
 """ONNX models as graphs: files, signatures, calls and checks of nodes; models that run in stages.
 
-    model file ─load─▶ ModelProto ─importer─▶ Graph                      all shapes are known before the model
-    runs
+    model file ─load─▶ ModelProto ─importer─▶ Graph                      all shapes are known beforehand
                                   └─staged──▶ Point ─value─▶ Point ─…    shapes may depend on values
 
 Each ONNX operator has a converter, registered with the opset from which on it is valid. Each family of

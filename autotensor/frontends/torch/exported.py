@@ -1,7 +1,6 @@
 """`from_torch`: a module, exported by torch for example inputs, as a graph.
 
-    module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of operators ──import_nodes──▶
-    Graph
+    module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds ──import_nodes──▶ Graph
 
 Parameters and buffers become constants; shapes are those of the examples. Inputs keep the names of
 `forward`'s arguments, and results in a dictionary are named by its keys.

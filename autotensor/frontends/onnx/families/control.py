@@ -2,9 +2,9 @@
 
 If     the condition is evaluated, and the chosen branch is imported
 Scan   the number of rounds follows from a shape: unrolled, or for many rounds a loop of the program
-(`graph/steps.py`)
+       (`graph/steps.py`)
 Loop   the same if its rounds can be counted beforehand; else its body is compiled once and called from Python
-until its condition is false (staged_model.py)
+       until its condition is false (staged_model.py)
 
 A body that needs run-time values, or whose states change their shape, cannot become a loop of the program.
 """

@@ -63,7 +63,7 @@ def _linear(distance: Array) -> Array:
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
-    """Keys' kernel."""
+    """Keys' kernel for cubic interpolation."""
 
     def weight(distance: Array) -> Array:
         x = np.abs(distance)

@@ -1,7 +1,6 @@
 """Complex numbers inside a graph, as two tensors: real parts and imaginary parts.
 
-    y = torch.fft.rfft(x); z = (y * filter).abs()      x and z are real tensors, the values between are
-    Complex
+    y = torch.fft.rfft(x); z = (y * filter).abs()      x and z are real, the values between are Complex
 
 Inputs and results of a model are real (`torch.view_as_real` makes them so); constants may be complex.
 An operator that only moves elements or adds them is applied to each part. Arithmetic is in

@@ -1,7 +1,6 @@
 """Fourier transforms, as products with constant matrices.
 
-    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime; half of it for real
-    points
+    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime; half for real points
 
 A longer line of n = a*b points is computed in three steps: transforms of a points with a stride of b, a
 rotation of each point, and transforms of b points. This takes n*(a + b) steps instead of n². Source: Cooley

@@ -1,7 +1,6 @@
 """Systems of equations: triangular systems of any size; others by elimination, with each step in the graph.
 
-    inverse of a unit lower triangle in log2(n) steps: from the inverses of two blocks, the inverse of both
-    together
+    inverse of a unit lower triangle in log2(n) steps: the inverses of two blocks give that of both together
 
         | A    |-1     | A'        |
         | C  B |    =  | -B'CA' B' |
