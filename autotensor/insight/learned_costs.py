@@ -26,7 +26,7 @@ from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
 Trials = tuple[Workload, Sequence[TrialRecord]]
-# the model is fitted to so many tasks: describing their trials takes two seconds (2 cores, 2026-11)
+# the model is fitted to this many tasks: describing their trials takes two seconds (2 cores, 2026-11)
 TASKS = 16
 
 

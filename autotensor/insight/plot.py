@@ -18,12 +18,12 @@ from autotensor.insight.search_history import Fall, History, best_so_far, rank_c
 
 SIZE = (11.0, 5.0)  # inches
 DPI = 120
-NARROW = 4.0  # an axis is linear if its largest value is less than so many times the smallest
+NARROW = 4.0  # an axis is linear if its largest value is less than this many times the smallest
 NEAR = 2.5  # a logarithmic axis that spans a smaller factor needs more ticks
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f",
 )  # distinct with any kind of colour blindness (Okabe and Ito)  # fmt: skip
-MILLISECONDS = 0.01  # times of at least so many seconds are shown in ms
+MILLISECONDS = 0.01  # times of at least this many seconds are shown in ms
 
 
 def draw_task(t: History, path: Path) -> None:

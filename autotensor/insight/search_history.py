@@ -27,7 +27,7 @@ from tuning_db.records import Status
 
 Floats = npt.NDArray[np.float64]
 UNNAMED = "unknown"
-FEWEST = 5  # a rank correlation needs at least so many predicted trials of a task
+FEWEST = 5  # a rank correlation needs at least this many predicted trials of a task
 
 
 @dataclass(frozen=True, slots=True)

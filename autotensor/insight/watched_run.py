@@ -22,7 +22,7 @@ from tuning_db.exchange.tried import Tried, tried
 from tuning_db.records import Run, Session, SessionKind, Status
 from tuning_db.values import now
 
-RATE_S = 60.0  # the rate of trials is taken over so many seconds
+RATE_S = 60.0  # the rate of trials is taken over this many seconds
 
 
 @dataclass(slots=True)

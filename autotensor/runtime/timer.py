@@ -68,7 +68,7 @@ def sample(
 
 
 def _runs_per_sample(measure: Callable[[int], float], min_seconds: float) -> tuple[int, float]:
-    """The number of runs that fill `min_seconds`, and the first sample with so many runs."""
+    """The number of runs that fill `min_seconds`, and the first sample with this many runs."""
     count = 1
     while True:
         seconds = measure(count)

@@ -359,7 +359,7 @@ def needed(
     """The box of the producer that one iteration of the place's loop reads, one span per axis of the
     producer. With `together`, or if the producer is in shared memory, all threads of the block count.
 
-    ahead: take the iteration that comes so many iterations later.
+    ahead: take the iteration that comes this many iterations later.
     Raises ScheduleError when a stage outside that loop reads the producer, or no stage reads it.
     """
     own = _within(state, place, extents, symbolic, together or producer.scope is Scope.SHARED, ahead)

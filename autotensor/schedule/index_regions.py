@@ -284,7 +284,7 @@ def _settled(a: Reach) -> Reach:
 def _quotient(a: Reach, c: int) -> Reach:
     """The quotients of a reach. If c divides the base, they are the quotients of both ends, and the base
     divided by c. Otherwise the base modulo c is a multiple of g and at most c - g, and the last quotient may
-    be further by so much.
+    be further by that.
 
     Steps that are multiples of c do not change the remainder. All values in a cell of c have the same
     quotient.

@@ -51,7 +51,7 @@ from tuning_db.records import Sketch as SketchRecord
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
-# launches of a candidate without a result; after so many, the candidate is assumed to end the run
+# launches of a candidate without a result; after this many, the candidate is assumed to end the run
 MOST_LAUNCHES = 3
 ALL_FINISHED = "all tasks are finished"  # reason for ending while trials are left
 

@@ -28,7 +28,7 @@ from schedules.prior.rates import Rates, as_timed
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-MOST_ROWS = 4000  # the newest rows are used, at most so many
+MOST_ROWS = 4000  # the newest rows are used, at most this many
 
 
 @dataclass(frozen=True, slots=True)

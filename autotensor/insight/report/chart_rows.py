@@ -21,7 +21,7 @@ from autotensor.insight.search_history import best_so_far
 
 Rows = list[dict[str, Any]]
 
-MOST_POINTS = 4000  # for all tasks together: a canvas draws so many points in a tenth of a second
+MOST_POINTS = 4000  # for all tasks together: a canvas draws this many points in a tenth of a second
 MOST_SHARES = 12  # the largest tasks are named; the others share one row
 OTHERS = "all others"
 LABEL = 60  # longest text of a failure, in characters

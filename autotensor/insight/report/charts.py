@@ -22,7 +22,7 @@ Chart = Any  # altair's charts
 
 BEFORE, AFTER, LIMIT = "#9aa7b8", "#1a80bb", "#d55e00"
 ROW = 24  # pixels of a bar
-# the axis is so many times as long as the longest bar, so that the number next to the bar has room
+# the axis is this many times as long as the longest bar, so that the number next to the bar has room
 ROOM = 1.1
 PANEL = (248, 130)  # pixels of the panel with one task's convergence
 SECONDS = "format(datum.value, '.3~s') + 's'"  # 0.0015 ▶ 1.5ms

@@ -22,11 +22,11 @@ from tuning_db.records import Status
 
 STILL = 0.5  # a task stands still if this share of its trials, the last ones, gained nothing
 FEWEST = 16  # least number of trials for this judgement
-# a decision explains the win if the default's option takes at least so many times the winner's time
+# a decision explains the win if the default's option takes at least this many times the winner's time
 WEIGHTY = 1.03
-# the default model's time is not trusted if it is more than so many times what its kernels' times predict
+# the untuned model's time is not trusted if it is more than this many times the prediction from its kernels
 FAR = 3.0
-MOST_NAMES = 3  # a sentence lists at most so many tasks
+MOST_NAMES = 3  # a sentence lists at most this many tasks
 TAKEN = {"in the model": "Timed inside the model", "alone": "Timed alone", "": "By the search's times"}
 
 
@@ -44,7 +44,7 @@ def findings(f: Figures) -> tuple[Finding, ...]:
     return _next(f), _failed(f), _why(f)
 
 
-# # --- which task to tune next: the one with most time above its limit on this machine ---
+# --- which task to tune next: the one with most time above its limit on this machine ---
 
 
 def now_s(f: Figures, t: TaskFigures) -> float | None:

@@ -25,7 +25,7 @@ GONE = "no rule of today"
 OUTCOMES = (NEW_BEST, *(s.value for s in Status))  # in the order in which they are shown
 # upper ends of the classes of spreads; one more class has no upper end
 SPREADS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-STRETCHES = 60  # the run is divided into so many parts; the reference's times are summarised for each part
+STRETCHES = 60  # the run is divided into this many parts; the reference's times are summarised for each part
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from tuning_db.exchange.tried import Tried
 from tuning_db.records import Status, TrialRecord
 from tuning_db.records import Workload as WorkloadRow
 
-MOST_STEPS = 24  # at most so many steps of a line of descent are shown
+MOST_STEPS = 24  # at most this many steps of a line of descent are shown
 FIGURES_OF_CODE = ("spills", "carried", "fma", "loads", "instructions", "longest_loop")
 
 
@@ -44,7 +44,7 @@ class Result:
     default_s: float | None
     winner: int
     winner_s: float
-    # # winner's time / default's time, with its bounds
+    # winner's time / default's time, with its bounds
     ratio: float | None
     lower: float | None
     upper: float | None
@@ -67,7 +67,7 @@ class Limits:
 
     operations: float  # operations on floats, and on products of integers
     bytes: int  # of inputs and outputs, each counted once
-    # # None: the rates were not measured, or the task neither computes nor reads weights (a transpose, say)
+    # None: the rates were not measured, or the task neither computes nor reads weights (a transpose, say)
     bound_s: float | None
     rules: Mapping[str, str]  # by the sketch's hash: the rules that make the sketch today
 

@@ -48,7 +48,7 @@ class Device(Protocol):
 
     kind: str
     name: str
-    alignment: int  # a part of a memory begins at a multiple of so many bytes
+    alignment: int  # a part of a memory begins at a multiple of this many bytes
     identity: DeviceIdentity
     lock: threading.RLock
 

@@ -24,7 +24,7 @@ from autotensor.runtime.files.object_cache import default_cache, object_key
 
 INSTALL = "pip install 'autotensor[cuda12x]'"
 STATIC_SHARED_BYTES = 48 << 10  # a kernel that needs more must request it
-VECTOR_BYTES = 16  # the widest memory access of a kernel: arrays begin at multiples of so many bytes
+VECTOR_BYTES = 16  # the widest memory access of a kernel: arrays begin at multiples of this many bytes
 
 
 class CudaDevice:

@@ -32,7 +32,7 @@ from autotensor.runtime.files.object_cache import ObjectCache
 
 _DATA = 4096  # offset of the arrays in the file
 _DIGEST_BYTES = 32
-_BLOCK = 64 << 10  # one sum covers so many bytes; a sum of 64 bits misses one change in 2**64
+_BLOCK = 64 << 10  # one sum covers this many bytes; a sum of 64 bits misses one change in 2**64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

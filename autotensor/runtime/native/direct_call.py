@@ -51,7 +51,7 @@ _SLOT = Struct("""
     i64 most
 """)
 
-_VECTOR = 64  # a check of indices looks at so many bytes together
+_VECTOR = 64  # a check of indices looks at this many bytes together
 
 _CALL = """
 define i32 @call(ptr %table, ptr %slots, ptr %arrays) {

@@ -29,7 +29,7 @@ from autotensor.search.measuring.measure_request import MeasureOptions, MeasureR
 from autotensor.te.workload import Workload
 
 BATCH = 8  # traces in a batch
-# a batch is sent at most so many times, if its workers were killed, of another class, or not healthy
+# a batch is sent at most this many times, if its workers were killed, of another class, or not healthy
 MOST_SENDS = 10
 PATIENCE_S = 120.0  # seconds that a batch waits while no worker could take it
 LOOK_EVERY_S = 2.0

@@ -55,7 +55,7 @@ from tuning_db.values import now
 Values = dict[str, tuple[float, str]]  # name → (value, unit)
 Said = Callable[[int, int], None]  # called with two counts of micro-kernels: measured so far, and all
 
-BEYOND = 4  # an array of so many times the last cache's size fits only into memory
+BEYOND = 4  # an array of this many times the last cache's size fits only into memory
 MOST_BYTES = 1 << 30
 # bytes of that array that one run reads, for all threads together; the next run continues behind them
 WINDOW = 8 << 20

@@ -26,8 +26,8 @@ from autotensor.search.machine.cpu_probes import LADDER, TEAM, Pass, product_til
 from schedules import cpu as records
 from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
 
-REACHED = 0.9  # a core is busy with so many accumulators if they reach this share of the largest rate
-HALVED = 1.5  # a whole register is run as two halves if halves are so many times as fast per cycle
+REACHED = 0.9  # a core is busy with this many accumulators if they reach this share of the largest rate
+HALVED = 1.5  # a whole register is run as two halves if halves are this many times as fast per cycle
 LEAST_PASSES = 2  # with a single pass, the error is not known
 
 

@@ -33,7 +33,7 @@ from schedules.prior.rates import LEVELS
 Pass = Mapping[str, float]  # a figure for the name of each probe
 
 PASSES = 3
-PASS_S = 5.0  # a pass may take so many seconds for more rounds, if other programs disturb it
+PASS_S = 5.0  # a pass may take this many seconds for more rounds, if other programs disturb it
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12)  # numbers of accumulators side by side
 TEAM = 2  # number of threads in the teams that the known records were measured with
 HANDED = 16  # cache lines that a thread of a small kernel gets from another thread: 1 KiB

@@ -45,7 +45,7 @@ GROUP = 8  # number of tiles that are timed alternately
 ROUNDS = 5
 GROUP_S = 1.5  # seconds for more rounds if other programs disturb
 NEAR_SHARE = 0.75  # share of L1 that the operands of the near kernel take
-FAR_TIMES = 4  # the data in L3 is so many times as large as the cache before it
+FAR_TIMES = 4  # the data in L3 is this many times as large as the cache before it
 
 
 @dataclass(frozen=True, slots=True)

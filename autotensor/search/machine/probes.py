@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 ROUNDS = 10  # least number of rounds
-ENOUGH = 6  # a probe is done when it has so many undisturbed samples
+ENOUGH = 6  # a probe is done when it has this many undisturbed samples
 LEAST_CALM = 3  # with fewer undisturbed samples, all samples count
 BUDGET_S = 4.0  # seconds for more rounds on a busy machine
 QUARTILE = 0.75

@@ -31,7 +31,7 @@ from tuning_db.records import Status
 
 WORKER = "autotensor.search.measuring.worker"
 KEPT_BYTES = 64 << 20  # bytes of code that are kept; a candidate has 20 to 200 KB
-# after so many builds a new child starts, because the old one may have collected memory
+# after this many builds a new child starts, because the old one may have collected memory
 _BUILDS_PER_CHILD = 2000
 _NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
 

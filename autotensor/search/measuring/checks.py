@@ -47,7 +47,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 KINDS = ("normal", "positive", "integer")
 LEAST_POSITIVE = 0.1
 LARGE_BYTES = 64 << 20
-PERIOD = 1_000_003  # large constants repeat after so many elements: a prime, so that no two rows are equal
+PERIOD = 1_000_003  # large constants repeat after this many elements: a prime, so that no two rows are equal
 MISMATCHES = 1e-3  # share of results that may differ, for an argmax, a rounding … of floats
 
 

@@ -29,7 +29,7 @@ from autotensor.runtime.timing_lock import timing_by
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-MOST_SLOWED = 1.02  # largest factor on the time: samples of one kernel differ by so much in any case
+MOST_SLOWED = 1.02  # largest factor on the time: samples of one kernel differ by this factor in any case
 _WAIT_S = 10.0  # longest wait, in seconds, until no other process times
 _PAIRS = 11  # number of pairs of samples: alone, and next to work on the spare cores
 _WORK_BYTES = 1 << 18  # bytes that are compressed in one sample; some milliseconds

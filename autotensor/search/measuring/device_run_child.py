@@ -35,7 +35,7 @@ _WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls need no warm-up
 _LONG_ENOUGH = 0.75  # a sample is long enough if it takes this share of min_seconds
 # a sample near the clock's resolution is not exact, so the number of calls grows at most by this factor
 _MOST_GROWTH = 100.0
-_TAKES = 4.0  # a sample takes so many times as long as its calls, because of the work before each call
+_TAKES = 4.0  # a sample takes this many times as long as its calls, because of the work before each call
 
 
 @dataclass(slots=True, eq=False)

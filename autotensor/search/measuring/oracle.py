@@ -23,7 +23,7 @@ from autotensor.te.workload import Workload
 
 # points of a stage that take a few milliseconds in naive loops; shorter stages stay unscheduled
 LONG_POINTS = 1 << 22
-CHUNKS = 64  # the outer loops together should have so many iterations, for any number of threads
+CHUNKS = 64  # the outer loops together should have this many iterations, for any number of threads
 
 
 @dataclass(frozen=True, slots=True)

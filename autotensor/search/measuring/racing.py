@@ -49,7 +49,7 @@ _LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
 _FRESH: Question = ("normal", 7919, False)  # a seed that the checks before timing do not use
 _GRACE_S = 1.0  # seconds for the child's work around a run: filling and comparing arrays
-# a round is retaken so often if the reference kernel shows, before the round, that others use the cores
+# most retakes of a round, if the reference kernel shows before it that other programs use the cores
 RETAKES = 3
 DISTURBED = 1.5  # multiple of the reference kernel's best time; clocks alone vary less
 _REST_S = 0.05
@@ -57,7 +57,7 @@ _REST_S = 0.05
 CUDA_ADDRESSES = 1 << 46
 _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
-# a sample takes so many times as long as its calls: work before each call, warm-up, counting calls, retakes
+# a sample takes this many times as long as its calls: work before each call, warm-up, counting calls, retakes
 _SAMPLE_TAKES = 8
 
 

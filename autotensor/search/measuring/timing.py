@@ -30,14 +30,14 @@ from autotensor.search.measuring.running_mark import Mark
 _WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls need no warm-up
 _LONG_ENOUGH = 0.75  # a sample is long enough if it takes this share of min_seconds
 _TOO_SHORT = 0.3  # a shorter sample means that calls were counted while another program had the core
-_WARM_UP = 3  # calls for warming up; with so many, at least one nearly always has a core to itself
+_WARM_UP = 3  # calls for warming up; with this many, at least one nearly always has a core to itself
 _PATIENCE = 20.0  # multiple of min_seconds: a sample that takes so long ends, whatever its number of calls
 _PIECE = 4  # calls under the first time limit; each later limit is for twice as many
 # a first sample near the clock's resolution is not exact, so the number of calls grows at most by this factor
 _MOST_GROWTH = 100.0
-_TAKES = 4.0  # a sample takes so many times as long as its calls, because of the work before each call
-_MANY_CALLS = 5  # with so many calls, the median is right even if one call was interrupted
-_RETAKES = 2  # a sample with fewer calls is retaken so often
+_TAKES = 4.0  # a sample takes this many times as long as its calls, because of the work before each call
+_MANY_CALLS = 5  # with this many calls, the median is right even if one call was interrupted
+_RETAKES = 2  # most retakes of a sample with fewer calls
 _RETAKEN_BELOW_S = 0.1  # longer samples are always interrupted, and retaking them takes too long
 _BLOCK = 1 << 18  # number of random floats, which are repeated: making 64 MB of them takes half a second
 # candidates of a task need about the same memory; growing causes page faults and new frames for all
@@ -76,8 +76,8 @@ class Sampler:
         wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and
         outputs. activations: those inputs that another layer makes, the latest first. constants: returns a
         candidate's given and prepared constants, by its number. limit_s: this process ends when a sample
-        takes so much longer than expected. calm_s: if the reference kernel takes longer than this, no samples
-        are taken or returned; None: samples are always taken.
+        takes this much longer than expected. calm_s: if the reference kernel takes longer than this, no
+        samples are taken or returned; None: samples are always taken.
         """
         touched = touch_list(activations) if activations and residency == "graph" else None
         reference = native_loop().reference_seconds(nthreads)
@@ -188,7 +188,7 @@ class Sampler:
 
 
 def _first(call: Callable[[int], Array], expected: float, min_seconds: float) -> tuple[float, int]:
-    """Warms up, and finds the number of calls that last long enough. Returns the sample with so many calls.
+    """Warms up, and finds the number of calls that last long enough. Returns the sample with this many calls.
 
     The shortest call counts as the time of a call. If a call that lost its core counted, its time would be
     two milliseconds, and a sample of a kernel of six microseconds would have a single call.

@@ -23,12 +23,11 @@ from autotensor.search.task import Task
 HOPE = 0.25  # share of its time that an untuned task may still save, if nothing is known
 DECAY = 0.5  # factor on that share for each batch that brought nothing
 DEAD = 3  # batches without a single candidate that works
-CLOSE = 1.03  # a task is finished if its time is at most so many times its lower bound
+CLOSE = 1.03  # a task is finished if its time is at most this many times its lower bound
 TOO_LITTLE = "its next batch promises too little"
 NEAR_LIMIT = "within 3 % of the machine's limit"
 SURE = "less than 2 % is left, in all likelihood"
-# seconds of a trial besides building and running; a candidate runs so often to be checked, warmed up and
-# sampled
+# seconds of a trial besides building and running; number of runs of a candidate: checks, warm-up, samples
 TRIAL_S, RUNS = 0.1, 100
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-# a batch with a smaller relative gain brought nothing, because two timings of one kernel differ by so much
+# a batch with a smaller relative gain brought nothing: two timings of one kernel differ by this share
 WORTH = 0.01
 FIRST = 2  # batches of drafts before the first descent, so that the model has rows of the task
 

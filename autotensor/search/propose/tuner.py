@@ -60,7 +60,7 @@ DRAFTED, STRUCTURE = "drafted", "structure"
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made from its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
-CORNER = 2  # so many neighbouring options (by size) count as one family if there is no register tile
+CORNER = 2  # this many neighbouring options (by size) count as one family if there is no register tile
 REACH = 2  # most holes in which a step of the descent differs
 
 

@@ -21,7 +21,7 @@ from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.underway.course import Course, Flight, Known
 
 TOGETHER = 8  # most batches in one transaction
-SHARE = 4  # one of so many batches in flight waits for others
+SHARE = 4  # one of this many batches in flight waits for others
 
 
 class Flights:

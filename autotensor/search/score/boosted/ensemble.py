@@ -45,7 +45,7 @@ VALID_PARAMETERS: Mapping[str, Any] = {
 }
 LEAST_WEIGHT = 0.1  # least weight of a row, however slow it is
 APART = 1.5  # factor on the standard deviation between the boosters, for the spread
-TOLD = 16  # an ensemble's agreement with its own rows counts as so many rows: two batches (chosen, 2026-11)
+TOLD = 16  # an ensemble's agreement with its own rows counts as this many rows: two batches (chosen, 2026-11)
 NOISE = 0.08  # spread that no booster explains; it is added to the other spread
 
 

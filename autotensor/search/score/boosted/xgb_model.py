@@ -31,7 +31,7 @@ from schedules import shipped
 MIN_ROWS = 16  # fewer samples tell nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
 GROWTH = 4  # if results arrive late, the next fit comes after a fourth more rows
-MAX_ROWS = 4000  # so many of a run's newest rows are kept, so that a refit takes less than a second
+MAX_ROWS = 4000  # this many of a run's newest rows are kept, so that a refit takes less than a second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class XGBModel:
     rows_in_flight = 0
 
     def __init__(self, seed: int = 0, start: Ensemble | None = None, most: int = MAX_ROWS) -> None:
-        """start: an ensemble fitted before. most: so many of the newest rows are kept."""
+        """start: an ensemble fitted before. most: this many of the newest rows are kept."""
         self.seed = seed
         self.most = most
         self.start = start
