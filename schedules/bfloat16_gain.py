@@ -1,5 +1,5 @@
-"""Whether a product of float32 is faster in bfloat16 by a dot instruction, and not faster still by Winograd's
-method.
+"""Decides whether a product of float32 becomes faster in bfloat16 by a dot instruction, and is faster than
+with Winograd's method.
 
 pays_in_bfloat16(dag, parse("llvm -mcpu=znver4"))       ResNet's 1x1 convolutions yes, 3x3 of 56x56x64 no
 """
@@ -16,7 +16,7 @@ from schedules.rules.tiles.winograd import winograd_gain
 
 
 def pays_in_bfloat16(dag: ComputeDAG, target: Target) -> bool:
-    """Whether the processor's record says that its instruction is faster than all that float32 has."""
+    """Whether, by the processor's record, its bfloat16 instruction is faster than every method in float32."""
     state = State.initial(dag)
     direct = max((gain(dot, target) for dot in available(target) if dot.a.dtype == bfloat16), default=0.0)
     sums = [s for s in state.stages if s.op.is_reduction]

@@ -30,34 +30,35 @@ from schedules.prior.rates import Rates
 from schedules.registry import OUTSIDE, Extension, SketchRule, bring, in_order
 from schedules.rules import RULES
 
-MAX_SKETCHES = 64  # sketches of one computation; chains of stages with many alternatives are cut here
-# times as fast a structure must seem by the prior to come before the one that the rules prefer: those that
-# seemed 1.1 to 1.25 times as fast in 700 drawn programs were 0.8 to 2.1 times as fast, others 1.0 to 1.8
-# (Xeon, one core, 2026-11)
+MAX_SKETCHES = 64  # most sketches of one computation; long chains with many alternatives would have more
+# A structure comes before the one that the rules prefer if the prior estimates that it is this many times as
+# fast. In 700 drawn programs, structures with estimates of 1.1 to 1.25 were 0.8 to 2.1 times as fast, and
+# those with higher estimates 1.0 to 1.8 (Xeon, one core, 2026-11).
 SURE = 1.25
-MOST_WEIGHED = 4  # answers for one stage
-KEPT = 128  # computations whose sketches are remembered; a large model has fifty
+MOST_WEIGHED = 4  # most answers for one stage that are compared
+KEPT = 128  # number of computations whose sketches are remembered; a large model has fifty
 
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """A sketch under construction; stages in `done` need no rule, those in `waiting` come last."""
+    """A sketch under construction. Stages in `done` need no rule; stages in `waiting` come last."""
 
     sketch: Sketch
     state: State
     done: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     stays: frozenset[str] = frozenset()  # stages that are not inlined
-    inside: tuple[ComputeAt, ...] = ()  # where stages are to go that no rule has decided
-    choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
+    inside: tuple[ComputeAt, ...] = ()  # places for stages that no rule has decided yet
+    choices: tuple[int, ...] = ()  # index of each extension that was taken; small indices are preferred
 
     def is_open(self, place: ComputeAt) -> bool:
-        """Whether the stage is still to go there."""
+        """Whether the stage must still be moved to this place."""
         return isinstance(self.state.stage(place.stage).place, Root)
 
     @property
     def seen(self) -> State:
-        """The state as rules see it: stages that they have not decided are at root, wherever they will go."""
+        """The state that rules read: stages without a decision are at root, wherever they will be
+        computed."""
         state = self.state
         for p in self.inside:
             stage = state.stage(p.stage)
@@ -68,23 +69,23 @@ class _Partial:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer of a rule for a stage."""
+    """One extension that a rule returned for a stage."""
 
     reached: _Partial
-    weighed: bool = False  # whether it is weighed against the other answers
-    # set where this answer stands for the answers of the rules behind
+    weighed: bool = False  # whether the prior compares it with the other answers
+    # set if this answer stands for the answers of the later rules
     stage: str = ""
     last_call: bool = False
     onward: tuple[SketchRule, ...] | None = None
 
     def expanded(self, target: Target) -> Iterator[_Answer]:
-        """The answers of the rules behind."""
+        """The answers of the later rules, for which this answer stands."""
         assert self.onward is not None
         stage = self.reached.seen.stage(self.stage)
         return _answers(self.reached, stage, target, self.last_call, self.onward)
 
     def partials(self, target: Target) -> Iterator[_Partial]:
-        """All that becomes of it, in the rules' order."""
+        """All partial sketches that follow from this answer, in the rules' order."""
         if self.onward is None:
             yield self.reached
             return
@@ -96,29 +97,31 @@ Weigh = Callable[[Sketch], float]  # seconds of a finished sketch
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
-    """All sketches that the rules make for a computation, first the preferred one, then the others in the
-    rules' order. Never empty.
+    """All sketches that the rules make for a computation: first the preferred one, then the others in the
+    rules' order. The result is never empty.
 
-    Where a GPU target's blocks are iterations on a processor's cores, they are that processor's sketches.
-    Those of the last computations are kept: tuning a model needs them four times for each of its tasks.
+    If the blocks of a GPU target are iterations on a processor's cores, the sketches are that processor's.
+    The sketches of the last computations are kept, because tuning a model needs them four times for each
+    task.
     """
     return _generated(dag, target.processor(), rules())
 
 
 def preferred(dag: ComputeDAG, target: Target) -> Sketch:
-    """The first sketch of `generate`, made alone: the rules' first choices, but where others weigh less."""
+    """The first sketch of `generate`, made alone: the rules' first choices, except where the prior prefers
+    another choice."""
     return _preferred(dag, target.processor(), rules())
 
 
 def is_one_nest(dag: ComputeDAG, target: Target) -> bool:
-    """Whether the preferred sketch computes everything inside one stage's loops, constants aside."""
+    """Whether the preferred sketch computes all stages except constants inside the loops of one stage."""
     state = structure(preferred(dag, target), dag)
     roots = [s.name for s in state.stages if isinstance(s.place, Root)]
     return len(set(roots) - state.constant_stages()) == 1
 
 
 def rules() -> tuple[SketchRule, ...]:
-    """All sketch rules in their order. Raises ScheduleError as `bring` and `in_order` do."""
+    """All sketch rules in their order. Raises the same ScheduleErrors as `bring` and `in_order`."""
     bring()
     return in_order(RULES, tuple(OUTSIDE.values()))
 
@@ -132,7 +135,7 @@ def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
 def _finished(
     current: _Partial, target: Target, rules: tuple[SketchRule, ...], weigh: Weigh | None = None
 ) -> _Partial:
-    """Decides what is left by the rules' first answers, or by others that weigh less."""
+    """Decides the remaining stages by the rules' first answers, or by answers that `weigh` prefers."""
     while True:
         stage, last_call = _next_stage(current)
         if stage is None:
@@ -148,7 +151,7 @@ def _first(
     rules: tuple[SketchRule, ...],
     weigh: Weigh | None,
 ) -> _Partial:
-    """The partial sketch after the first answer, or one that is weighed to be better."""
+    """The partial sketch after the first answer, or after one that `weigh` finds better."""
     if weigh is not None and first.weighed:
         every = list(islice(chain([first], others), MOST_WEIGHED))
         first = _best(every, target, rules, weigh) if len(every) > 1 else first
@@ -159,8 +162,8 @@ def _first(
 
 
 def _best(answers: Sequence[_Answer], target: Target, rules: tuple[SketchRule, ...], weigh: Weigh) -> _Answer:
-    """The answer that seems fastest, if it is so for sure; else the first. Each with the rules' first answers
-    for the rest."""
+    """The answer that seems fastest, if it is better by at least SURE; otherwise the first answer. The
+    remaining stages of each get the rules' first answers."""
     reached = (_first(a, iter(()), target, rules, None) for a in answers)
     seconds = [weigh(_finished(p, target, rules).sketch) for p in reached]
     best = min(seconds)
@@ -169,7 +172,7 @@ def _best(answers: Sequence[_Answer], target: Target, rules: tuple[SketchRule, .
 
 @lru_cache(maxsize=KEPT)
 def _seconds(dag: ComputeDAG, target: Target, sketch: Sketch) -> float:
-    """Seconds of a sketch as its rules fill it, by the prior; infinite where it has no such loops."""
+    """The prior's seconds for a sketch with its default decisions; infinite if its loops cannot be made."""
     values = {Ref(h.name, n): value for h in sketch.holes for n, value in enumerate(h.default)}
     rates = replace(Rates.guess(target), warm_weights=True)
     try:
@@ -190,13 +193,14 @@ def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
             finished.append(current)
             continue
         waiting = [*waiting, *_expand(current, stage, target, last_call, rules)][:MAX_SKETCHES]
-    ordered = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
+    ordered = sorted(finished, key=lambda p: p.choices)  # some partial sketches took more steps than others
     first = _preferred(dag, target, rules)
     return tuple(dict.fromkeys((first, *(p.sketch for p in ordered))))
 
 
 def _next_stage(current: _Partial) -> tuple[Stage | None, bool]:
-    """The last stage that no rule has decided; then those that waited and are still untouched (True)."""
+    """The last stage that no rule has decided; after these, stages that waited and have no steps yet
+    (True)."""
     state = current.seen
     open_ = [
         s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)
@@ -214,7 +218,7 @@ def _expand(
     last_call: bool,
     rules: tuple[SketchRule, ...],
 ) -> Iterator[_Partial]:
-    """The extensions of the first rule that answers for a stage, in its order, as a generator."""
+    """The partial sketches by the first rule that has answers for a stage, in the rule's order."""
     for answer in _answers(current, stage, target, last_call, rules):
         yield from answer.partials(target)
 
@@ -226,7 +230,7 @@ def _answers(
     last_call: bool,
     rules: tuple[SketchRule, ...],
 ) -> Iterator[_Answer]:
-    """The answers of the first rule that has any for a stage, in its order, as a generator."""
+    """The answers of the first rule that has answers for a stage, in the rule's order."""
     done, seen = current.done | {stage.name}, current.seen
     if any(place.stage == stage.name for place in current.inside):
         target = target.with_threads(1)
@@ -265,8 +269,8 @@ def _applicable(
 ) -> Iterator[tuple[Extension, State]]:
     """The rule's extensions, each with the resulting state. seen: `current.seen`.
 
-    A rule that raises, or whose steps cannot be applied, answers no more: a default always runs, and a rule
-    only makes it faster. AUTOTENSOR_STRICT=1 raises instead.
+    If a rule raises, or its steps cannot be applied, the rule has no further answers for the stage: a default
+    always exists, and a rule only makes it faster. With AUTOTENSOR_STRICT=1, the error is raised.
     """
     try:
         for e in rule.expand(seen, stage, target):
@@ -283,10 +287,10 @@ def _applicable(
 
 
 def _placed(e: Extension, stage: str, current: _Partial) -> Extension | None:
-    """The extension with its stages at their given places, unless it has places of its own for them.
+    """The extension with its stages at the given places, unless the extension has its own places for them.
 
-    Their readers are there before. Loops in there run on one core. None where it has stages slide along
-    their loops, which only loops at root can have.
+    Their readers are put there before. Loops at these places run on one core. The result is None if stages
+    would slide along such loops, because stages slide only along loops at root.
     """
     own = {s.stage for s in e.steps if isinstance(s, ComputeAt | Inline)}
     decided = {*e.done, *(() if e.onward else (stage,))} - own
@@ -296,15 +300,16 @@ def _placed(e: Extension, stage: str, current: _Partial) -> Extension | None:
     if any(isinstance(s, StoreAt) for s in e.steps):
         return None
     steps: list[Step] = [s for s in e.steps if not isinstance(s, Parallel)]
-    for p in filter(current.is_open, mine):  # producers first: their readers' steps are put in front
-        # before its loops, but behind steps that make stages of a stage and need it at root
+    for p in filter(current.is_open, mine):  # producers first: their readers' steps are put before theirs
+        # before the stage's loops, but after steps that make new stages of it and need it at root
         its = (n for n, s in enumerate(steps) if _of(s) == p.stage and not isinstance(s, CacheWrite))
         steps.insert(next(its, len(steps)), p)
     return replace(e, steps=(*_readers({p.stage for p in mine}, current), *steps))
 
 
 def _readers(stages: set[str], current: _Partial) -> Iterator[ComputeAt]:
-    """Steps that put readers of stages where they are to go, if they are not there: whose turn is to come."""
+    """The steps that put readers of these stages at their given places, if no rule has decided the readers
+    yet."""
     waiting: list[ComputeAt] = []
     for p in filter(current.is_open, current.inside):  # producers first
         producers = map(current.state.producer, current.state.stage(p.stage).op.reads())
@@ -315,12 +320,12 @@ def _readers(stages: set[str], current: _Partial) -> Iterator[ComputeAt]:
 
 
 def _of(step: Step) -> str:
-    """The stage that a step is about; of a layout, the tensor."""
+    """The stage that a step changes; for a layout, the tensor."""
     return str(getattr(step, fields(step)[0].name))
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:
-    """The loops of a sketch with its holes open. Repacking with an open width is left out."""
+    """The loops of a sketch whose holes are open. Packing with an open width is left out."""
     return _applied(State.initial(dag), sketch.steps)
 
 
@@ -333,8 +338,8 @@ def _applied(state: State, steps: tuple[Step, ...]) -> State:
 
 
 def default_trace(dag: ComputeDAG, target: Target) -> Trace:
-    """The schedule without any measurement: the first sketch with its rules' own choices; a plug-in's target
-    has a rule of its own."""
+    """The schedule without any measurement: the first sketch with its rules' own choices. A plug-in's target
+    has its own rule."""
     brought = plugin(target.kind)
     if brought is not None:
         made: Trace = Trace() if brought.default is None else brought.default(dag, target)

@@ -1,12 +1,12 @@
 """The fingerprint rule decides whether a record that was measured on another machine may be used here.
 
-    exact        the same processor as far as code can tell: may be used at once
-    compatible   the same registers under another model, or other threads: worth measuring, no more
-    refused      other vectors, a feature missing, other caches: says nothing here
+    exact        the same processor, as far as this can be known: the record may be used at once
+    compatible   the same registers but another model, or other threads: the record is worth measuring
+    refused      other vectors, a missing feature, other caches: the record is not used
 
-The rule is a pure function: it takes two machines and two targets, and returns a verdict with its reason.
-That the code is the same is not enough for `exact`: the number of cores counts, because two threads on one
-core of two are not two threads on two.
+The rule is a pure function: it takes two machines and two targets, and returns a verdict with its reason. For
+`exact`, the same code is not enough. The number of cores must be equal, too, because two threads are not
+equally fast on one core and on two cores.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from autotensor.base.machine import HostMachine
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import needs
 
-# Features that schedules depend on. Others (dot products of int8, bfloat16) change the code of operations
-# only.
+# Features on which schedules depend. Other features (dot products of int8, bfloat16) only change the code of
+# operations.
 VECTORS = frozenset(
     (
         *("sse4.1", "avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq"),
         *("neon", "sve", "sve2", "fullfp16"),
     )
 )
-CACHE_FACTOR = 2.0  # between first, and between second caches: tiles are cut for these two
-_NUMBERS = re.compile(r"\((\d+)/(\d+)/\d+\)$")  # family/model/stepping behind a name
+CACHE_FACTOR = 2.0  # largest ratio between the first caches, and between the second caches (for tiles)
+_NUMBERS = re.compile(r"\((\d+)/(\d+)/\d+\)$")  # family/model/stepping after a name
 
 
 class Fit(StrEnum):
-    """How well a machine matches the machine that records come from."""
+    """How well a machine matches the machine of a record."""
 
     EXACT = "exact"
     COMPATIBLE = "compatible"
@@ -41,14 +41,15 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A fit, and why it is no better; "" for an exact one."""
+    """A fit, and the reason why it is not better; the reason is "" for an exact fit."""
 
     fit: Fit
     reason: str = ""
 
 
 def fit(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> Verdict:
-    """The use of records of machine `theirs`, made for `their_target`, on ours for our target."""
+    """Whether records of the machine `theirs`, made for `their_target`, may be used on `ours` for
+    `our_target`."""
     reason = _unlike(theirs, their_target, ours, our_target)
     if reason:
         return Verdict(Fit.REFUSED, reason)
@@ -57,7 +58,8 @@ def fit(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target
 
 
 def identity(m: HostMachine) -> tuple[object, ...]:
-    """The facts that two machines of one class share; names and steppings vary with the hypervisor.
+    """The facts that two machines of one class share. Names and steppings are left out; hypervisors change
+    them.
 
     >>> a, b = HostMachine("AMD EPYC (25/17/1)", (), 2, ()), HostMachine("AMD EPYC 9R14 (25/17/2)", (), 2, ())
     >>> identity(a) == identity(b)
@@ -67,7 +69,7 @@ def identity(m: HostMachine) -> tuple[object, ...]:
 
 
 def _unlike(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> str:
-    """Why their schedules make no sense here; "" when they do."""
+    """The reason why their schedules cannot be used on our machine; "" if they can."""
     if their_target.kind != our_target.kind:
         return f"made for {their_target.kind}, not {our_target.kind}"
     if their_target.is_strict != our_target.is_strict:
@@ -86,7 +88,7 @@ def _unlike(theirs: HostMachine, their_target: Target, ours: HostMachine, our_ta
 
 
 def _not_the_same(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> str:
-    """The difference between the two; "" when there is none."""
+    """A difference between the two machines or targets; "" if there is none."""
     if _model(theirs.cpu_model) != _model(ours.cpu_model):
         return f"measured on {theirs.cpu_model}"
     if _usable(theirs.features) != _usable(ours.features):
@@ -103,11 +105,11 @@ def _not_the_same(theirs: HostMachine, their_target: Target, ours: HostMachine, 
 
 
 def _model(cpu: str) -> str:
-    """Family and model where the name ends in them, else the whole name."""
+    """Family and model if the name ends with them; otherwise the whole name."""
     numbers = _NUMBERS.search(cpu)
     return "/".join(numbers.groups()) if numbers else cpu
 
 
 def _usable(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that generated code may use: `needs` decides about objects, too."""
+    """The features that generated code may use; `needs` also decides about objects."""
     return needs(Target("llvm", features=",".join(f"+{f}" for f in features)))

@@ -1,11 +1,12 @@
-"""Tuned schedules as text: one file per class of machines, one record a line, so that differences are small.
+"""Tuned schedules as text: one file for each class of machines, and one record on each line, so that diffs
+are small.
 
     {"format": "autotensor schedules", "version": 1, "machine": {…}, "targets": {key: {…}, …}}
     {"name": …, "workload": key, "text": {…}, "target": key, "trace": {…}, "seconds": …, "ratio": …, …}
 
-Lines are in order of name, workload and target. Merging keeps one record per workload and target: the record
-that gained more over the same default. Each gain comes from the record's own race, because times of different
-days cannot be compared.
+Lines are sorted by name, workload and target. Merging keeps one record for each workload and target: the
+record that gained more over the same default. Each gain comes from the record's own race, because times of
+different days cannot be compared.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from autotensor.base.target import Target
 
 FORMAT, VERSION = "autotensor schedules", 1
 SCHEDULES = "schedules.jsonl"
-DIGITS = 4  # significant ones that are kept of a time or an error
+DIGITS = 4  # significant digits that are kept of a time or an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedRecord:
-    """One schedule that beat a default, and the race in which it did. Seconds are medians of that race."""
+    """One schedule that beat a default, and their race. Seconds are medians of this race."""
 
-    name: str  # for people
+    name: str  # a name for people
     workload: str  # key, the hash of the text
-    text: str  # the workload's text: all that is computed
+    text: str  # the workload's text, which describes the computation
     target: str  # key
     trace: str  # JSON text in canonical names
     trace_hash: str
-    default: str  # hash of the default trace that it beat
+    default: str  # hash of the default trace that the schedule beat
     seconds: float
     default_s: float
     ratio: float  # median of the paired ratios of the race's samples, below 1
@@ -44,7 +45,7 @@ class TunedRecord:
     max_error: float
     tolerance: float
     seeds: tuple[int, ...]  # the seeds of the inputs on which it was verified
-    sketch: str = ""  # hash, and the decisions that fill it: what a search starts from
+    sketch: str = ""  # hash of the sketch; with the decisions, a search can start from it
     decisions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     made_by: str = ""
     date: str = ""  # the date of the race, in UTC
@@ -63,7 +64,7 @@ class TunedRecord:
 
 @dataclass(frozen=True, slots=True)
 class TunedClass:
-    """All records of one class of machines; `targets` are those that the records name."""
+    """All records of one class of machines. `targets` are the targets of the records, by key."""
 
     machine: HostMachine
     targets: Mapping[str, Target]
@@ -71,7 +72,7 @@ class TunedClass:
 
 
 def merged(old: TunedClass, new: Iterable[TunedRecord], targets: Mapping[str, Target]) -> TunedClass:
-    """Old records and new ones, one per workload and target: see `better`."""
+    """The old and the new records, with one record for each workload and target (see `better`)."""
     kept = {(r.workload, r.target): r for r in old.records}
     for r in new:
         known = kept.get((r.workload, r.target))
@@ -83,7 +84,7 @@ def merged(old: TunedClass, new: Iterable[TunedRecord], targets: Mapping[str, Ta
 
 
 def better(known: TunedRecord, new: TunedRecord) -> TunedRecord:
-    """The one of two records to keep. One that beat another default than the newer did is out of date."""
+    """The record to keep of two. If they beat different defaults, the older record is out of date."""
     if known.default != new.default:
         return max(known, new, key=lambda r: r.date)
     return new if new.ratio < known.ratio else known
@@ -93,7 +94,7 @@ def better(known: TunedRecord, new: TunedRecord) -> TunedRecord:
 
 
 def to_text(shelf: TunedClass) -> str:
-    """The file of a class; `from_text` is its inverse but for digits."""
+    """The text of a class's file. `from_text` is the inverse, except for rounded digits."""
     m = shelf.machine
     head = {
         "format": FORMAT,
@@ -106,13 +107,13 @@ def to_text(shelf: TunedClass) -> str:
 
 
 def read_header(path: Path) -> tuple[HostMachine, dict[str, Target]]:
-    """Machine and targets of a file; reads one line. Raises InputError as `read_class` does."""
+    """The machine and targets of a file. Reads only one line. Raises the same InputErrors as `read_class`."""
     with path.open(encoding="utf-8") as stream:
         return _header(path, stream.readline())
 
 
 def read_class(path: Path) -> TunedClass:
-    """Everything in a file. Raises InputError naming the line that is not understood."""
+    """Reads a whole file. Raises InputError, which names the line, if a line is not understood."""
     first, *rest = path.read_text(encoding="utf-8").splitlines() or [""]
     machine, targets = _header(path, first)
     records = []
@@ -149,7 +150,7 @@ _TARGET = ("kind", "arch", "num_cores", "vector_bytes", "vector_registers", "num
 
 
 def _target_to_json(t: Target) -> dict[str, Any]:
-    """The fields that the fingerprint rule compares; the rest is the machine's."""
+    """The fields of a target that the fingerprint rule compares; the other fields follow from the machine."""
     return {name: getattr(t, name) for name in _TARGET}
 
 

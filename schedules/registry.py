@@ -1,14 +1,14 @@
 """Sketch rules: expert knowledge that turns a stage into partial sketches.
 
-A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it
-does not apply. Rules are tried in the order of a table (`RULES` of schedules/rules); the first that answers
-decides the stage. An answer may be a generator: a default schedule takes the first extension only.
+A rule looks at one stage of a partly scheduled state. It returns extensions, or nothing if it does not apply.
+Rules are tried in the order of a table (`RULES` of schedules/rules); the first rule that returns extensions
+decides the stage. A rule may be a generator, because a default schedule takes only the first extension.
 
-A rule from outside names the rule before or behind which it stands. Its place does not depend on the order of
-imports: two rules for the same place are an error.
+A rule of another package names the rule before or after which it comes. Its position does not depend on the
+order of imports: two rules for the same position are an error.
 
     @sketch_rule("mine", before="tile_cpu")      … split_k, mine, tile_cpu …
-    [project.entry-points."autotensor.rules"]    of a package: its function, found before rules run
+    [project.entry-points."autotensor.rules"]    for a package: the function is found before rules run
     mine = "their_module:mine"
 """
 
@@ -30,13 +30,13 @@ from autotensor.schedule.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Steps and holes to append; `done` are stages that need no rule any more.
+    """Steps and holes to append; `done` are the stages that need no further rule.
 
-    `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
-    untouched. `stays` are stages that keep loops of their own: no rule may inline them any more. `onward`
-    stands for the extensions of the rules behind this one, after the steps. `again` are stages that the
-    steps have made anew, which go through all rules. `inside` puts stages into loops of this one; the
-    rules then give them loops as on one core.
+    `defer`: the rules look at the stage again after all other stages are done, if it has no steps yet.
+    `stays`: stages that keep their own loops, so no rule may inline them. `onward`: after the steps, this
+    extension stands for the extensions of the later rules. `again`: stages that the steps have made anew;
+    they go through all rules. `inside`: puts stages into loops of this stage; the rules then give them loops
+    for one core.
     """
 
     steps: tuple[Step, ...] = ()
@@ -61,15 +61,15 @@ class SketchRule:
 
     name: str
     expand: Expand
-    devices: tuple[str, ...] = CPU  # kinds of targets that it is for
-    # For a rule from outside: the rule right behind which it stands (`after`), or right in front of which it
-    # stands (`before`). With both, it stands right in front of the one and somewhere behind the other.
+    devices: tuple[str, ...] = CPU  # kinds of targets of the rule
+    # For a rule of another package: the rule comes directly after the rule `after`, or directly before the
+    # rule `before`. With both, it comes directly before the one and somewhere after the other.
     after: str = ""
     before: str = ""
-    weighed: bool = False  # the prior may put another answer first, by the whole sketch that it leads to
+    weighed: bool = False  # the prior compares the answers by their whole sketches, and may put another first
 
 
-OUTSIDE: dict[str, SketchRule] = {}  # rules that are not in the table
+OUTSIDE: dict[str, SketchRule] = {}  # rules of other packages, which are not in the table
 BROUGHT: Door[Expand] = Door(
     "function under @sketch_rule",
     "autotensor.rules",
@@ -81,9 +81,10 @@ BROUGHT: Door[Expand] = Door(
 def sketch_rule(
     name: str, *, after: str = "", before: str = "", devices: tuple[str, ...] = CPU
 ) -> Callable[[Expand], Expand]:
-    """Registers the decorated function as a sketch rule for these kinds of targets, next to another rule.
+    """Registers the decorated function as a sketch rule for these kinds of targets, before or after another
+    rule.
 
-    Raises ScheduleError without such a rule, or for a name that another function has.
+    Raises ScheduleError if no other rule is named, or if another function has this name.
     """
     if not after and not before:
         raise ScheduleError(
@@ -103,7 +104,8 @@ def sketch_rule(
 
 @lru_cache(maxsize=1)
 def bring() -> None:
-    """Imports the rules of installed packages, once. Raises ScheduleError for other objects."""
+    """Imports the rules of installed packages, once. Raises ScheduleError for an entry point that is not a
+    rule."""
     for name in BROUGHT.names():
         BROUGHT.get(name)
 
@@ -114,9 +116,10 @@ def _origin(fn: Expand) -> tuple[str, str]:
 
 @lru_cache(maxsize=16)
 def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> tuple[SketchRule, ...]:
-    """The rules of the table and the rules from outside, whatever the order of registration.
+    """The rules of the table and those of other packages in one order, which does not depend on the order of
+    registration.
 
-    Raises ScheduleError for a neighbour that there is not, rules that want one place, and circles.
+    Raises ScheduleError for an unknown neighbour, for two rules at one position, and for circles.
     """
     placed = list(table)
     waiting = sorted(outside, key=lambda r: r.name)

@@ -1,16 +1,16 @@
 """Schedules that come with the package, from tuning on machines that we could measure.
 
-    schedules/tuned/<class of machines>/schedules.jsonl      a header, then one record a line
-                                        cost_model.json.gz   what the cost model learned there
+    schedules/tuned/<class of machines>/schedules.jsonl      a header, then one record on each line
+                                        cost_model.json.gz   a cost model that learned on these machines
 
     offers(workload key, target)  ─fingerprint rule─▶  exact: `untuned` may use it at once
-                                                       compatible: `seeds` of a tuning run, measured like any
-                                                       refused: only reported
+                                                       compatible: `seeds` of a tuning run, which measures
+                                                       them refused: only reported
 
-A record names the default schedule that it beat by its hash. If today's rules make another default, the race
+A record holds the hash of the default schedule that it beat. If today's rules make another default, the race
 says nothing about the new default, and the record is only a seed. If they make the record's own trace, the
-record has nothing to add. Files are read at the first use, and only those of machines that fit.
-AUTOTENSOR_NO_SHIPPED=1 turns all of it off.
+record adds nothing. Files are read at the first use, and only the files of machines that fit.
+AUTOTENSOR_NO_SHIPPED=1 turns all this off.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from schedules.records import SCHEDULES, TunedClass, TunedRecord, read_class, re
 
 PLACE = Path(__file__).parent / "tuned"
 COST_MODEL = "cost_model.json.gz"
-MOST_SEEDS = 2  # seeds of one task: each takes a trial from the search
+MOST_SEEDS = 2  # most seeds of one task, because each takes a trial from the search
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A record, the class that it is from, and its worth here."""
+    """A record, its class of machines, and how well it fits this machine."""
 
     record: TunedRecord
     source: TunedClass
@@ -44,7 +44,7 @@ class Offer:
 
     @property
     def origin(self) -> str:
-        """Where it was measured, for people."""
+        """The place of the measurement, as a text for people."""
         return f"{self.source.machine.cpu_model}, {self.record.date}"
 
 
@@ -56,9 +56,10 @@ def offers(
     place: Path | None = None,
     here: HostMachine | None = None,
 ) -> tuple[Offer, ...]:
-    """The shipped records of a workload, best first; with `refused` also those that cannot be used here.
+    """The shipped records of a workload, best first; with `refused`, also those that cannot be used on this
+    machine.
 
-    Empty when AUTOTENSOR_NO_SHIPPED is set.
+    The result is empty if AUTOTENSOR_NO_SHIPPED is set.
     """
     if switches.no_shipped():
         return ()
@@ -77,10 +78,10 @@ def offers(
 def untuned(
     workload: Workload, target: Target, default_hash: str, *, place: Path | None = None
 ) -> tuple[Offer, Trace] | None:
-    """The record that may be used here without measuring, with its trace; None when there is none.
+    """The record that may be used on this machine without measuring, with its trace; None if there is none.
 
-    That is a record of this class of machines that beat today's default, `default_hash`, whose trace still
-    applies. Its verification is the one of the machine that it comes from; a tuning run makes its own.
+    This is a record of this class of machines that beat today's default, `default_hash`, and whose trace
+    still applies. It was verified on the machine of the record; a tuning run verifies it again.
     """
     for offer in offers(workload.key, target, place=place):
         record = offer.record
@@ -112,13 +113,14 @@ def applicable(record: TunedRecord, workload: Workload) -> Trace | None:
 
 
 def fits(target: Target, *, place: Path | None = None) -> bool:
-    """Whether anything is shipped that is worth something here."""
+    """Whether any shipped record may be used or measured on this machine."""
     found = () if switches.no_shipped() else _verdicts(target, place, None)
     return any(v.fit is not Fit.REFUSED for _, verdicts in found for v in verdicts.values())
 
 
 def cost_model(target: Target, *, place: Path | None = None, here: HostMachine | None = None) -> Path | None:
-    """The file of a cost model that learned on this class of machines, else on a compatible one; or None."""
+    """The file of a cost model that learned on this class of machines, or otherwise on a compatible class; or
+    None."""
     if switches.no_shipped():
         return None
     order = list(Fit)
@@ -142,7 +144,8 @@ class Inventory:
 
 
 def inventory(target: Target, *, place: Path | None = None) -> tuple[Inventory, ...]:
-    """Everything that is shipped, with its worth for `target` here, whether it is used or not."""
+    """All shipped records by class, and how well they fit `target` on this machine, whether they are used or
+    not."""
     return tuple(
         Inventory(folder.name, shelf.machine, key, sum(r.target == key for r in shelf.records), verdict)
         for folder, verdicts in _verdicts(target, place, None)
@@ -159,7 +162,7 @@ def classes(place: Path | None = None) -> tuple[Path, ...]:
 def _verdicts(
     target: Target, place: Path | None, here: HostMachine | None
 ) -> Iterator[tuple[Path, dict[str, Verdict]]]:
-    """For every class what its targets are worth here; reads the first lines only."""
+    """For every class, how well its targets fit this machine. Reads only the first lines of the files."""
     ours = here or host_machine()
     for folder in classes(place):
         machine, targets = _header(folder)

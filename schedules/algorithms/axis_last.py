@@ -4,7 +4,8 @@
 
         ──▶   C.along[j, i] = Σ_k A[k, i] * B[j, k, i];   C[i, j] = C.along[j, i]
 
-Vectors then run along memory in every operand; the result is transposed once. Terms and their order stay.
+Then vectors read contiguous memory in every operand, and the result is transposed once. The terms and their
+order stay the same.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAME = "axis_last"
 
 
 def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The reduction along its operands, and the turned result; None where no other axis suits it better."""
+    """The reduction along its operands, and the transposed result; None if no other axis is better."""
     op = stage.op
     along = axis_along_memory(op)
     if along is None:
@@ -41,8 +42,8 @@ def axis_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def axis_along_memory(op: StageOp) -> IterDef | None:
-    """The longest axis of the result that runs along memory in all operands that it walks, if the last one
-    does so in none; None without such an axis."""
+    """The longest axis of the result that moves along memory in all loads whose indices have it. The result
+    is None if there is no such axis, or if the last axis moves along memory in some load."""
     if not op.is_reduction or op.is_open or len(op.axes) < 2 or any(_walked_along(op, op.axes[-1])):
         return None
     fit = [a for a in op.axes[:-1] if a.extent > 1 and all(_walked_along(op, a) or [False])]
@@ -50,13 +51,13 @@ def axis_along_memory(op: StageOp) -> IterDef | None:
 
 
 def _walked_along(op: StageOp, axis: IterDef) -> list[bool]:
-    """Whether neighbours along an axis are next to each other, for each load that it walks."""
+    """For each load whose index has the axis: whether neighbours along the axis are next to each other."""
     walked = [load for load in op.loads() if axis.var in free_vars(load)]
     return [_last_alone(load, axis) for load in walked]
 
 
 def _last_alone(load: Load, axis: IterDef) -> bool:
-    """Whether an axis walks the last dimension, step by step, and no other one."""
+    """Whether an axis moves along the last dimension only, in steps of one."""
     *outer, last = load.indices
     found = access(last)
     return (

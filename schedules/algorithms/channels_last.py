@@ -1,4 +1,4 @@
-"""A convolution whose channels come first, as one whose channels are innermost, where dots sum along them.
+"""A convolution with channels first becomes one with channels innermost, along which dot instructions sum.
 
     C[o, h, w] = Σ W[o, c, kh, kw] * X[c, h + kh, w + kw]
 
@@ -6,7 +6,7 @@
               C.last[h, w, o]  = Σ W[o, c, kh, kw] * X.last[h + kh, w + kw, c]
               C[o, h, w]       = C.last[h, w, o]
 
-Terms and their order stay. The weights need no copy of their own: they are packed in any case.
+The terms and their order stay the same. The weights need no extra copy, because they are packed in any case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 
 def channels_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The three stages; None where the innermost axis is the weights', or channels are innermost."""
+    """The three stages; None if the innermost axis belongs to the weights, or channels are innermost
+    already."""
     op = stage.op
     loads = op.loads()
     constants = state.dag.constants
@@ -67,7 +68,7 @@ def channels_last(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _last(parts: tuple[T, ...], at: int) -> tuple[T, ...]:
-    """The parts with the one at a place behind all others."""
+    """The parts, with the part at this position moved to the end."""
     return (*parts[:at], *parts[at + 1 :], parts[at])
 
 

@@ -1,4 +1,4 @@
-"""Products with the 0 or 1 of a comparison, as terms that are left out where the comparison fails.
+"""Products with the 0 or 1 of a comparison become terms that are left out if the comparison fails.
 
     C[i] = Σ_k f32(p[k] == i) * u[k]
 
@@ -7,8 +7,9 @@
               C.chosen[i] = Σ_k select(p[k] == i, u[k], 0)
               C[i]        = select(C.harm == 0, C.chosen[i], C.each[i])
 
-One pass over such terms serves all elements. 0 * x is 0 for finite x only, so the program has both sums, and
-`C.harm` decides which one is computed (`skip_unread`). Adding ±0 changes no sum that begins with 0.
+One pass over such terms computes all elements. 0 * x is 0 only for a finite x. So the program has both sums,
+and `C.harm` decides which one is computed (`skip_unread`). Adding ±0 does not change a sum that begins with
+0.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ NAME = "chosen_products"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A sum of products in which a factor is 0 where a choice fails."""
+    """A sum of products with a factor that is 0 if a condition fails."""
 
-    op: StageOp  # with such terms left out
-    other: Expr  # the factor that is multiplied by 0 there
+    op: StageOp  # without the terms whose condition fails
+    other: Expr  # the factor that is multiplied by 0 in these terms
 
 
 def chosen(op: StageOp) -> Chosen | None:
-    """The sum and the other factors; None where no factor is such a choice."""
+    """The sum and its other factors; None if no factor is the 0 or 1 of a condition."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.buffers[0].dtype.is_float:
         return None
@@ -53,7 +54,7 @@ def chosen(op: StageOp) -> Chosen | None:
         return None
     others = [f for f in factors if choice(f, zero) is None]
     terms = [x.then for x in choices if not isinstance(x.then, Const)]
-    # where one choice fails, 0 meets the terms of all others
+    # if one condition fails, the terms of all other conditions are multiplied by 0
     other = _product(zero, [*others, *(terms if len(choices) > 1 else ())])
     if not is_safe(op, other) or any(isinstance(f, Const) and not isfinite(f.value) for f in factors):
         return None
@@ -62,18 +63,18 @@ def chosen(op: StageOp) -> Chosen | None:
 
 
 def _product(zero: Expr, factors: Sequence[Expr]) -> Expr:
-    """The factors joined, without those that are 1; 1 of the type of `zero` where none is left."""
+    """The product of the factors, without factors 1; 1 of the type of `zero` if no factor is left."""
     one = const(1, zero.dtype)
     return reduce(lambda a, b: Binary(Op.MUL, a, b), [f for f in factors if f != one] or [one])
 
 
 def chosen_products(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages; None where the algorithm does not apply."""
+    """The stages; None if the algorithm does not apply."""
     op, found = stage.op, chosen(stage.op)
     if found is None:
         return None
     if not contains(found.other, Load):
-        return (found.op,)  # numbers alone do no harm
+        return (found.op,)  # constants are finite
     (wide,), names = op.buffers, set(state.names)
 
     def named(suffix: str, shape: tuple[int, ...]) -> Buffer:

@@ -1,4 +1,4 @@
-"""A copy of a tensor with each element converted: several algorithms need it for their operands."""
+"""A copy of a tensor with each element converted. Several algorithms need such copies of their operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotensor.te.stage import IterDef
 
 
 def converted(old: Buffer, suffix: str, convert: Callable[[Load], Expr], names: set[str]) -> StageOp:
-    """The stage, named after the tensor and the suffix; its name is added to the names that are taken."""
+    """The stage of the copy, named by the tensor and the suffix. Its name is added to `names`."""
     axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate(old.shape))
     value = convert(Load(old, tuple(a.var for a in axes)))
     new = Buffer(fresh(f"{old.name}.{suffix}", names), old.shape, value.dtype)

@@ -1,22 +1,21 @@
-"""A sum of products of several factors, as sums of products of two factors: an axis that a factor does not
-depend on is summed over before that factor is multiplied.
+"""A sum of products of several factors becomes sums of products of two factors. If a factor does not depend
+on an axis, the sum over this axis is computed before the multiplication by this factor.
 
     M[i, r] = Σ_j Σ_k X[i, j, k] * B[j, r] * C[k, r]
 
         ──▶   M.part[i, j, r] = Σ_k X[i, j, k] * C[k, r]
               M[i, r]         = Σ_j M.part[i, j, r] * B[j, r]
 
-A count decides which two factors are joined first: it counts operations, and elements that are written and
-read again. Trees of pairs are made by dynamic programming over subsets of the factors; the cheapest few are
-algorithms of their own, so that the search can race them.
+A count of operations, and of elements that are written and read again, decides which two factors are joined
+first. Dynamic programming over subsets of the factors makes the trees of pairs. Each of the cheapest trees is
+an algorithm, so that the search can race them.
 
-Products are distributed over sums and regrouped. Rounding then differs, within the bound of the sum as it is
-written: the error of a part is multiplied by the same factors as its terms. Where an operand is infinite, NaN
-may become an infinity: ∞ * (1 + 0) for ∞ * 1 + ∞ * 0; parts may overflow where a small factor would have kept
-the terms finite. So floats are regrouped in fast numerics only, 16-bit ones never. Whole numbers are the same
-numbers modulo 2ⁿ.
-Source: Pfeifer, Haegeman and Verstraete, "Faster identification of optimal contraction sequences for tensor
-networks" (Physical Review E, 2014).
+Products are distributed over sums and regrouped, so rounding differs. It stays within the bound of the sum as
+it is written, because the error of a part is multiplied by the same factors as its terms. If an operand is
+infinite, NaN may become an infinity: ∞ * (1 + 0) instead of ∞ * 1 + ∞ * 0. A part may overflow, even if a
+small factor would have kept the terms finite. So floats are regrouped only in fast numerics, and 16-bit
+floats never. The results for integers are the same, modulo 2ⁿ. Source: Pfeifer, Haegeman and Verstraete,
+"Faster identification of optimal contraction sequences for tensor networks" (Physical Review E, 2014).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from autotensor.te.dag import StageOp
 from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
 
-NAMES = ("factored", "factored_second", "factored_third")  # by the count
+NAMES = ("factored", "factored_second", "factored_third")  # in the order of the count
 MOVED = 4.0  # multiply-additions in the time that an element is written or read in (chosen, 2026-11)
 MOST_FACTORS = 7  # 3^7 pairs of subsets
 
@@ -55,7 +54,7 @@ class SummedFactor:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Two parts multiplied, or one alone, and summed over the axes that only they depend on."""
+    """The product of two parts (or one part alone), summed over the axes on which no other part depends."""
 
     parts: tuple[SummedFactor | Join, ...]
     axes: Names  # the result's axes
@@ -64,23 +63,25 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Factoring:
-    """A way to compute the sum: its last join, and the cost of all joins. Constant factors come behind."""
+    """A way to compute the sum: its last join, and the cost of all joins. Constant factors are multiplied
+    last."""
 
     root: Join
     cost: float  # multiply-additions
 
 
 def written_cost(op: StageOp, operations: float) -> float:
-    """The cost of the sum as it is written, in the measure of `Factoring.cost`. operations: of a term."""
+    """The cost of the sum as it is written, in the unit of `Factoring.cost`. operations: operations of a
+    term."""
     factors = factors_of(op)
     terms = op.points() * operations
     extents = {a.name: a.extent for a in op.all_axes}
     return terms + sum(_moved(f.axes, extents) for f in factors) + _moved({a.name for a in op.axes}, extents)
 
 
-@lru_cache(maxsize=256)  # rules ask, the steps of each sketch ask again
+@lru_cache(maxsize=256)  # called by rules, and again by the steps of each sketch
 def factorings(op: StageOp) -> tuple[Factoring, ...]:
-    """The cheapest ways but the sum as it is written, the best first; () for a stage of another kind."""
+    """The cheapest ways, the best first, without the sum as it is written; () for other kinds of stages."""
     factors = factors_of(op)
     varying = tuple(f for f in factors if f.axes)
     if not 2 <= len(varying) <= MOST_FACTORS:
@@ -92,7 +93,7 @@ def factorings(op: StageOp) -> tuple[Factoring, ...]:
 
 
 def factors_of(op: StageOp) -> tuple[SummedFactor, ...]:
-    """The factors of the terms; () unless the stage is a sum of products of one result and type."""
+    """The factors of the terms; () unless the stage is a sum of products with one result and one type."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open:
         return ()
@@ -138,7 +139,7 @@ class _Joins:
         return tuple(Factoring(w.part, w.cost) for w in whole if isinstance(w.part, Join))
 
     def _alone(self, subset: frozenset[int]) -> Iterator[_Way]:
-        """A factor as it is, and summed over what it alone depends on."""
+        """A factor alone: unchanged, and summed over the axes on which only this factor depends."""
         factor = self._factors[min(subset)]
         whole, summed = _Way(0.0, factor), self._join((_Way(0.0, factor),), subset)
         yield whole
@@ -169,7 +170,7 @@ class _Way:
 
 
 def _is_single_sum(op: StageOp, factors: Sequence[SummedFactor], found: Factoring) -> bool:
-    """Whether it is the sum as it is written."""
+    """Whether a factoring is the sum as it is written."""
     return len(found.root.parts) == len(factors) and all(
         isinstance(p, SummedFactor) for p in found.root.parts
     )
@@ -179,7 +180,7 @@ def _is_single_sum(op: StageOp, factors: Sequence[SummedFactor], found: Factorin
 
 
 def factored(state: State, stage: Stage, rank: int) -> tuple[StageOp, ...] | None:
-    """The joins of the factoring of that rank, a stage each; None where there is none."""
+    """The joins of the factoring with this rank, each as a stage; None if there is no such factoring."""
     found = factorings(stage.op)
     if rank >= len(found):
         return None
@@ -187,7 +188,7 @@ def factored(state: State, stage: Stage, rank: int) -> tuple[StageOp, ...] | Non
 
 
 class _Writer:
-    """Makes stages of joins, producers first."""
+    """Makes a stage of each join, producers first."""
 
     def __init__(self, op: StageOp, taken: set[str]) -> None:
         self._op, self._taken = op, taken
@@ -207,7 +208,7 @@ class _Writer:
         return [*self._made, last]
 
     def _value(self, part: SummedFactor | Join) -> Expr:
-        """A part as an expression: what a join gives is read from its stage."""
+        """A part as an expression. The result of a join is read from its stage."""
         if isinstance(part, SummedFactor):
             return part.value
         op = self._op
@@ -221,8 +222,8 @@ class _Writer:
         return Load(buffer, tuple(a.var for a in axes))
 
     def _order(self, part: Join) -> tuple[IterDef, ...]:
-        """The axes of a join's result as the sum has them, but for the last one: it is the last axis of the
-        sum's result, or else one along which most of the factors lie in memory."""
+        """The axes of a join's result in the order of the sum, except the last one. It is the last axis of
+        the sum's result, or otherwise an axis along which most factors are contiguous in memory."""
         axes = [replace(a, kind=AxisKind.SPATIAL) for a in self._op.all_axes if a.name in part.axes]
         if not axes:
             return ()
@@ -246,14 +247,15 @@ def _leaves(part: SummedFactor | Join) -> Iterator[SummedFactor]:
 
 
 def memory_order(e: Expr, axes: Sequence[IterDef]) -> tuple[IterDef, ...]:
-    """The axes as its loads walk memory, the outermost dimension's first; before these, axes of no load."""
+    """The axes in the order of the dimensions of the loads in `e`, outermost first. Axes of no load come
+    before them."""
     walkers = [v for load in collect(e, Load) for i in load.indices for v in free_vars(i)]
     rank = {v: n for n, v in enumerate(walkers)}
     return tuple(sorted(axes, key=lambda a: rank.get(a.var, -1)))
 
 
 def _last_axis(load: Load) -> str | None:
-    """The axis that walks the load's last dimension by itself."""
+    """The axis that alone is the load's last index."""
     last = access(load.indices[-1])
     return None if last is None else last.axis
 

@@ -1,16 +1,17 @@
-"""Any stage whose loops form a product of 16-bit floats, as a plain matrix product of a round depth.
+"""A stage whose loops form a product of 16-bit floats becomes a plain matrix product with a rounded-up depth.
 
     C[n, y, x, o] = Σ_{p, q, c} f32(X[n, y + p, x + q, c]) * f32(W[p, q, c, o])
 
-        ──▶   C.rows[m, k]     = X[…], 0 behind the terms       m = (n, y, x)   k = (p, q, c)
-              C.columns[k, o]  = W[…], 0 behind the terms
+        ──▶   C.rows[m, k]     = X[…], 0 after the last term    m = (n, y, x)   k = (p, q, c)
+              C.columns[k, o]  = W[…], 0 after the last term
               C.flat[m, o]     = Σ_k f32(C.rows[m, k]) * f32(C.columns[k, o])
               C[n, y, x, o]    = C.flat[m, o]
 
-Axes that only one operand has are its rows or columns, axes that both have are batches: convolutions, batched
-and transposed products are all of this form. None of these stages needs memory of its own: the first two are
-a block's copies, the last is the array that it writes. Terms stay the same; sums of 16-bit floats are
-computed in float32 and rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
+An axis that only one operand has is one of its rows or columns; an axis that both have is a batch axis. So
+convolutions, batched products and transposed products all have this form. No stage needs extra memory: the
+first two are a block's copies, and the last is the array that the block writes. The terms stay the same. Sums
+of 16-bit floats are computed in float32 and rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN",
+2014).
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
 
 NAME = "flat_product"
-DEPTH = 16  # terms of one instruction: the depth is a multiple
+DEPTH = 16  # terms of one instruction; the depth is a multiple of this
 _X, _Y = Var("lhs0", float32), Var("rhs0", float32)
 _SUM = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0.0, float32),))
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The two operands, and which axes are whose. The last axis of the result is a column."""
+    """The two operands, and the axes of each. The last axis of the result is a column."""
 
     rows: Load
     columns: Load
-    batches: tuple[IterDef, ...]  # both have them
+    batches: tuple[IterDef, ...]  # axes that both operands have
     m: tuple[IterDef, ...]
     n: tuple[IterDef, ...]
-    k: tuple[IterDef, ...]  # the last runs along the rows' memory, where one does
+    k: tuple[IterDef, ...]  # the last one moves along the rows' memory, if any axis does
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -56,7 +57,7 @@ class Operands:
 
 
 def roles(op: StageOp) -> Operands | None:
-    """The roles in a sum of products of 16-bit floats; None for any other stage."""
+    """The operands and the roles of the axes in a sum of products of 16-bit floats; None for other stages."""
     found = _operands(op)
     if found is None or not op.axes or any(a.runtime is not None for a in op.all_axes):
         return None
@@ -125,12 +126,13 @@ def flat_product(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _as_it_lies(load: Load, own: Sequence[IterDef], flat: IterDef, k: IterDef) -> tuple[IterDef, IterDef]:
-    """The flat axis of an operand's own and the terms, in the order of memory: neighbours stay so."""
+    """The flat axis of an operand's own axes and the terms' axis, in the order of memory: neighbours in
+    memory stay neighbours."""
     return (k, flat) if load.indices[-1] in [a.var for a in own] else (flat, k)
 
 
 def _digits(axes: Sequence[IterDef], flat: Var) -> Iterator[tuple[IterDef, Expr]]:
-    """Each axis as a digit of the flat one."""
+    """Each axis, as a digit of the flat axis."""
     below = 1
     for n, a in reversed(list(enumerate(axes))):
         digit = flat if below == 1 else flat // below

@@ -1,4 +1,4 @@
-"""Few terms of bytes, summed in float32, which holds every sum exactly.
+"""Short sums of products of bytes are computed in float32, which holds every sum exactly.
 
     C[y, x, c] = Σ_{p, q} (X[y + p, x + q, c] - z) * (W[c, p, q] - v)               of int32
 
@@ -6,9 +6,10 @@
               C.floats[y, x, c] = Σ_{p, q} f32(X[y + p, x + q, c] - z) * W.floats[c, p, q]
               C[y, x, c]        = i32(C.floats[y, x, c])
 
-Where no dot instruction fits (in a depthwise convolution no channel is summed over), a product of 32 bits and
-an addition are two instructions, one of them slow, and a fused multiply-add of floats is one instruction.
-Sums stay below 2^24, up to which float32 has every whole number: nothing is rounded, in any order.
+This is for stages to which no dot instruction applies (a depthwise convolution sums over no channels). A
+product of 32 bits and an addition are two instructions, and one of them is slow. A fused multiply-add of
+floats is one instruction. The sums stay below 2^24. Up to this size, float32 represents every integer, so
+nothing is rounded, whatever the order of the terms.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from schedules.algorithms.converted_tensor import converted
 from schedules.algorithms.narrow_products import Factor, factor
 
 NAME = "float_sums"
-EXACT = 1 << 24  # below it float32 has every whole number
+EXACT = 1 << 24  # up to this, float32 represents every integer
 _X, _Y = Var("lhs0", float32), Var("rhs0", float32)
 _SUM = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0.0, float32),))
 
 
 def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The three stages; None where a sum may be too large, or is not a sum of products of bytes."""
+    """The three stages; None if a sum may be too large, or if the stage is not a sum of products of bytes."""
     op = stage.op
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return None
@@ -66,7 +67,7 @@ def float_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _furthest(f: Factor) -> int:
-    """The largest size of a factor; 0 where it is not known."""
+    """The largest absolute value of a factor; 0 if it is not known."""
     if not isinstance(f.zero, Const):
         return 0
     limits = np.iinfo(f.load.buffer.dtype.numpy)

@@ -1,4 +1,4 @@
-"""Values that are the same along an axis are computed once for all of it.
+"""A value that is the same along an axis is computed once for the whole axis.
 
     y[n, c] = (x[n, c] - m[c]) / sqrt(v[c] + 1e-5)
 
@@ -10,9 +10,9 @@
         ──▶   C.same[k, j] = exp(B[k, j])
               C[i, j]      = Σ_k A[i, k] * C.same[k, j]
 
-A value that no turn of a loop changes is computed in front of the loop; here the axis is outside of the loops
-that do change the value. The algorithm applies to calls of functions, which cost more than a load. The result
-is the same number.
+A compiler computes a value before a loop if the loop does not change it. In this algorithm, the axis is a
+loop outside of the loops that change the value. The algorithm applies to calls of functions, which cost more
+than a load. The result is the same number.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from autotensor.te.dag import IterDef, StageOp
 from schedules.algorithms.late_choice import is_safe
 
 NAME = "invariants"
-TIMES = 8  # a value that is computed so many times is worth a stage (chosen, 2026-11)
-LEAST = 4096  # points of a stage: of fewer, another stage costs more than it saves (chosen, 2026-11)
-FEW = 16  # turns of a loop, whose values are written out and shared (chosen, 2026-11)
-CHEAP = ("abs", "floor", "ceil")  # calls that are single operations
+TIMES = 8  # a value that is computed this often is worth a stage (chosen, 2026-11)
+LEAST = 4096  # points of a stage; with fewer, another stage costs more than it saves (chosen, 2026-11)
+FEW = 16  # iterations of a short loop, which is unrolled and shares values (chosen, 2026-11)
+CHEAP = ("abs", "floor", "ceil")  # functions that are single operations
 
 
 def invariants(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages of values that stay the same, and the stage that reads them; None where there are no such
+    """The stages of values that stay the same, and the stage that reads them; None if there are no such
     values."""
     op = stage.op
     if op.is_open or state.dag.carried or op.points() < LEAST:
@@ -61,8 +61,9 @@ def invariants(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _same(op: StageOp, e: Expr) -> list[Expr]:
-    """The largest expressions with a call that are the same for several points, and safe to compute at all of
-    their own. If one is part of another, the one that is the same for more points is taken."""
+    """The largest expressions with a call that are the same for several points, and that can be computed
+    safely at all their own points. If one is part of another, the one that is the same for more points is
+    taken."""
     parts = [] if isinstance(e, Load) else [c for c in children(e) if isinstance(c, Expr)]
     inner = [x for c in parts for x in _same(op, c)]
     axes = _axes(op, e)
@@ -77,7 +78,8 @@ def _is_worth(op: StageOp, e: Expr, axes: tuple[IterDef, ...]) -> bool:
 
 
 def _varies(op: StageOp, axes: tuple[IterDef, ...]) -> bool:
-    """Whether a long inner loop changes a value: one over terms, or along the last axis."""
+    """Whether a long inner loop changes a value with these axes: a loop over terms, or along the last
+    axis."""
     inner = op.reduce_axes or [a for a in op.axes if a.extent > 1][-1:]
     return any(a in axes and a.extent >= FEW for a in inner)
 

@@ -1,14 +1,14 @@
-"""A window over few channels, whose columns and channels are summed along one axis.
+"""In a window over few channels, columns and channels are summed along one axis.
 
     C[y, x, o] = Σ_{p, q, c} (X[y·s + p, x·s + q, c] - z) * (W[o, c, p, q] - v)           of 3 channels
 
-        ──▶   X.lines[y, i]     = X[y, i / 3, i % 3]           a line of memory, as it is
-              W.lines[o, p, r]  = W[o, r % 3, p, r / 3]        and v behind them, up to a whole group
+        ──▶   X.lines[y, i]     = X[y, i / 3, i % 3]           a line of memory, unchanged
+              W.lines[o, p, r]  = W[o, r % 3, p, r / 3]        then v, up to a whole group
               C[y, x, o]        = Σ_{p, r} (X.lines[y·s + p, 3·s·x + r] - z) * (W.lines[o, p, r] - v)
 
 A dot instruction adds groups of four terms. Three channels do not fill a group, but nine neighbours of a line
-fill two and a part of a third. The terms behind these nine are products with v - v. Sums of integers are the
-same in any order.
+fill two groups and a part of a third. The terms after these nine are products with v - v = 0. Sums of
+integers are the same in any order.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from schedules.algorithms.narrow_products import Factor, factors
 
 NAME = "joined_window"
 GROUP = 4  # terms that an instruction adds
-MOST = 16  # channels: of more, few are left over when groups are taken of them alone (chosen, 2026-11)
+MOST = 16  # channels; with more, groups of channels alone leave few channels over (chosen, 2026-11)
 
 
 def joined_window(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The three stages; None unless the stage is a window over few channels, innermost in the data."""
+    """The three stages; None unless the stage is a window over few channels that are innermost in the
+    data."""
     op = stage.op
     found = factors(op)
     axes = None if found is None else _axes(op, found[0].load)
@@ -62,8 +63,8 @@ def joined_window(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _axes(op: StageOp, data: Load) -> tuple[IterDef, IterDef] | None:
-    """A window's columns and its channels; None where they do not lie side by side in the data, in whole
-    lines, or groups can be taken of channels alone."""
+    """The axes of a window's columns and of its channels. The result is None if they are not next to each
+    other in the data, in whole lines, or if groups of channels alone are possible."""
     if len(data.indices) < 2 or any(a.runtime is not None for a in op.all_axes):
         return None
     *above, row, last = data.indices
@@ -79,7 +80,7 @@ def _axes(op: StageOp, data: Load) -> tuple[IterDef, IterDef] | None:
 
 
 def _lines(data: Buffer, behind: int, names: set[str]) -> StageOp:
-    """The data with columns and channels as one axis, and so many zeros behind each line."""
+    """The data with columns and channels as one axis, and `behind` zeros after each line."""
     *above, columns, channels = data.shape
     axes = tuple(IterDef(f"d{n}", extent) for n, extent in enumerate((*above, columns * channels + behind)))
     *outer, i = (a.var for a in axes)
@@ -90,7 +91,7 @@ def _lines(data: Buffer, behind: int, names: set[str]) -> StageOp:
 
 
 def _panel(w: Factor, together: tuple[Var, Var], depth: int, whole: int, names: set[str]) -> StageOp:
-    """The weights with columns and channels as the last axis, and their zero point behind them."""
+    """The weights with columns and channels as the last axis, filled up with their zero point."""
     old, channels = w.load.buffer, w.load.buffer.shape[w.load.indices.index(together[1])]
     kept = [n for n, i in enumerate(w.load.indices) if i not in together]
     extents = (*(old.shape[n] for n in kept), whole)

@@ -1,12 +1,13 @@
-"""A choice that is the same for all terms of a sum is made once, after the sum.
+"""A condition that is the same for all terms of a sum is tested once, after the sum.
 
     P[i, j] = Σ_k select(j <= i, A[i, k] * A[j, k], 0)
 
         ──▶   P.all[i, j] = Σ_k A[i, k] * A[j, k]
               P[i, j]     = select(j <= i, P.all[i, j], 0)
 
-This holds for any reduction, since the initial value stays where no term joins it. Where the choice fails,
-all terms must be safe to read; lowering leaves out tiles of the sum that no choice takes (`skip_unread`).
+This is right for any reduction, because the initial value stays if no term is joined. The loads of all terms
+must be safe even if the condition fails. Lowering leaves out tiles of the sum that no condition selects
+(`skip_unread`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ NAME = "late_choice"
 
 
 def late_choice(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The sum of all terms, and the choice; None where terms differ in it, or are unsafe to read."""
+    """The sum of all terms, and the stage with the condition; None if terms have different conditions, or are
+    not safe to load."""
     op = stage.op
     if op.combiner is None or len(op.bodies) != 1 or op.has_open_sum:
         return None
@@ -50,7 +52,7 @@ def _summed(op: StageOp, cond: Expr) -> bool:
 
 
 def is_safe(op: StageOp, e: Expr) -> bool:
-    """Whether every load is inside its tensor at all points."""
+    """Whether every load of an expression is inside its tensor at all points."""
     known = bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes})
     return all(
         known.decide(Compare(Cmp.GE, index, const(0, index.dtype))) is True

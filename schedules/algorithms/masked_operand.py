@@ -1,5 +1,5 @@
-"""A product under a choice that depends on data is summed without the choice: one operand is 0 where the
-choice fails.
+"""A product under a condition on data is summed without the condition: one operand is set to 0 if the
+condition fails.
 
     C[i, j] = Σ_k select(M[i, k] > 0, A[i, k] * B[k, j], 0)
 
@@ -10,9 +10,9 @@ choice fails.
               C.plain[i, j]  = Σ_k C.masked[i, k] * B[k, j]
               C[i, j]        = select(C.harm == 0, C.plain[i, j], C.each[i, j])
 
-0 * x is 0 for finite x only, so the program has both sums, and `C.harm` decides which one is computed
-(`skip_unread`). Adding ±0 changes no sum that begins with 0, except the sign of a zero that comes from a term
-that was too small.
+0 * x is 0 only for a finite x. So the program has both sums, and `C.harm` decides which one is computed
+(`skip_unread`). Adding ±0 does not change a sum that begins with 0, except the sign of a zero that comes from
+an underflow.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ NAME = "masked_operand"
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A sum of products under a choice, and who is masked."""
+    """A sum of products under a condition, and the operand that is masked."""
 
-    masked: Expr  # the operand under the choice
-    other: Expr  # the factor that it is multiplied by
+    masked: Expr  # the operand on which the condition depends
+    other: Expr  # the other factor
     masked_axes: tuple[IterDef, ...]
     other_axes: tuple[IterDef, ...]
 
 
 def masked(op: StageOp) -> Masked | None:
-    """The operands; None unless the stage is such a sum, whose choice depends on one operand alone."""
+    """The operands; None unless the stage is such a sum, and its condition depends on one operand's axes."""
     c = op.combiner
     if c is None or c.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.buffers[0].dtype.is_float:
         return None
@@ -73,7 +73,7 @@ def _axes(op: StageOp, e: Expr) -> tuple[IterDef, ...]:
 
 
 def masked_operand(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stages; None where it does not apply."""
+    """The stages; None if the algorithm does not apply."""
     op = stage.op
     found = masked(op)
     if found is None:
@@ -104,7 +104,7 @@ def masked_operand(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 def _harms(
     found: Masked, op: StageOp, buffer: Callable[[str, tuple[IterDef, ...]], Buffer]
 ) -> Iterator[StageOp]:
-    """The sums of the other operand times 0: along its rows in memory, and of these."""
+    """The sums of the other operand times 0: first along its rows in memory, then of these sums."""
     columns = memory_order(found.other, found.other_axes)[-1:]
     rest = tuple(a for a in memory_order(found.other, found.other_axes) if a not in columns)
     body: Expr = Binary(Op.MUL, found.other, const(0.0, op.buffers[0].dtype))

@@ -1,13 +1,15 @@
-"""A reduction that stays what it is when two of its axes are exchanged is made for one half of their places.
+"""If the exchange of two axes does not change a reduction, it is computed for one half of their positions
+only.
 
     P[i, j] = Σ_k C[k, i] * C[k, j]
 
-        ──▶   P.half[i, j] = Σ_k C[k, i] * C[k, j]                         (where j <= i: `skip_unread`)
+        ──▶   P.half[i, j] = Σ_k C[k, i] * C[k, j]                         (only if j <= i: `skip_unread`)
               P[i, j]      = select(j <= i, P.half[i, j], P.half[j, i])
 
-Gram and covariance matrices, and all distances within a set of points, are such. The terms of both places are
-equal as numbers, and joined in the same order: products, sums, maxima and minima commute in floating point,
-and of a difference that changes its sign the square and the amount stay.
+Examples are Gram and covariance matrices, and all distances within a set of points. At both positions, the
+terms are equal numbers and are joined in the same order. The reason is that products, sums, maxima and minima
+commute in floating point, and that the square and the absolute value of a difference do not depend on its
+sign.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ COMMUTE = (Op.ADD, Op.MUL, Op.MIN, Op.MAX, Op.AND, Op.OR)
 
 
 def mirrored(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The half, and both; None where no two axes can be exchanged."""
+    """The stage of one half, and the stage of both; None if no two axes can be exchanged."""
     op = stage.op
     pair = exchangeable(op)
     if pair is None:
@@ -47,8 +49,9 @@ def mirrored(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def exchangeable(op: StageOp) -> tuple[IterDef, IterDef] | None:
-    """The first two axes that a reduction of one result is symmetric in; None without such."""
-    if op.combiner is None or len(op.buffers) != 1 or op.is_open:  # extents of run time may differ
+    """The first two axes whose exchange does not change a reduction with one result; None if there are
+    none."""
+    if op.combiner is None or len(op.buffers) != 1 or op.is_open:  # run-time extents may differ
         return None
     for i, j in combinations(op.axes, 2):
         if i.extent == j.extent > 1 and _is_symmetric(op.bodies, i.var, j.var):
@@ -62,7 +65,7 @@ def _is_symmetric(bodies: tuple[Expr, ...], i: Var, j: Var) -> bool:
 
 
 class _Forms:
-    """One of all expressions that give the same number with operands exchanged, the same for each of them."""
+    """Chooses one normal form for all expressions that give the same number with exchanged operands."""
 
     def __init__(self) -> None:
         self._known: dict[Expr, Expr] = {}
@@ -88,7 +91,7 @@ class _Forms:
         return e
 
     def _amount(self, a: Expr, b: Expr) -> Expr:
-        """The difference, whose sign does not count."""
+        """The normal form of a difference whose sign does not matter."""
         return Binary(Op.SUB, b, a) if self._order[a] > self._order[b] else Binary(Op.SUB, a, b)
 
 

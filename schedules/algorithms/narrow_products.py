@@ -1,18 +1,18 @@
-"""Sums of products of bytes less zero points, as sums of the plain products that dot instructions take.
+"""Sums of products of (byte - zero point) become sums of plain products, which dot instructions compute.
 
     C[i, j] = Σ_k (A[i, k] - z) * (W[k, j] - y)
 
-        ──▶   A.to_uint8[i, k] = u8(A[i, k]) ^ 128      where instructions want other signs
+        ──▶   A.to_uint8[i, k] = u8(A[i, k]) ^ 128      if the instruction needs the other sign
               C.sums[j]     = Σ_k W[k, j]               prepared, if W is constant
-              C.sums1[i]    = Σ_k A.to_uint8[i, k]      only where y is not 0
+              C.sums1[i]    = Σ_k A.to_uint8[i, k]      only if y is not 0
               C.plain[i, j] = Σ_k A.to_uint8[i, k] * W[k, j]
               C[i, j]       = C.plain[i, j] - z' * C.sums[j] - y * C.sums1[i] + K * z' * y
 
-Flipping the highest bit adds 128 to a signed byte and takes 128 from an unsigned one; z' is z moved by the
-same 128. Sums of 32 bits wrap, so all of it is exact. `narrow_products` leaves bytes, of which one operand
-ends up signed and the other unsigned; `narrow_products_16` widens both to 16 bits, for vpmaddwd.
-Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference" (CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
+Flipping the highest bit adds 128 to a signed byte and subtracts 128 from an unsigned one; z' is z changed by
+the same 128. Sums of 32 bits wrap around, so the result is exact. `narrow_products` keeps bytes: one operand
+becomes signed, and the other unsigned. `narrow_products_16` widens both to 16 bits, for vpmaddwd. Source:
+Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
+(CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ from autotensor.te.dag import StageOp
 from autotensor.te.tensor import AxisKind
 from schedules.algorithms.converted_tensor import converted
 
-# by the type of a byte: the other one, and what flipping the highest bit adds
+# type of a byte → the other type, and the number that flipping the highest bit adds
 FLIPPED = {int8: (uint8, 128), uint8: (int8, -128)}
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """(load - zero) of each term; `zero` depends on no axis that is summed over."""
+    """The factor (load - zero) of each term. `zero` does not depend on the axes of the sum."""
 
     load: Load
     zero: Expr
 
     @property
     def value(self) -> Expr:
-        """The term, of int32."""
+        """The factor as an expression of int32."""
         whole = cast(int32, self.load)
         return whole if self.zero == const(0, int32) else whole - self.zero
 
 
 def factors(op: StageOp) -> tuple[Factor, Factor] | None:
-    """The operand that does not depend on the last axis, and the operand that does; None for other sums."""
+    """First the factor that does not depend on the last axis, then the factor that does; None for other
+    sums."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return None
     if op.buffers[0].dtype != int32:
@@ -84,8 +85,8 @@ def factor(op: StageOp, e: Expr) -> Factor | None:
 
 
 def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[StageOp, ...] | None:
-    """The stages of the picture above; None where the stage is not such a sum, or is a sum of plain
-    products."""
+    """The stages of the picture above; None if the stage is not such a sum, or if its products are already
+    plain."""
     op, names = stage.op, set(state.names)
     found = factors(op)
     if found is None:
@@ -119,7 +120,8 @@ def _number(e: Expr) -> int | None:
 
 
 def _converted(f: Factor, to: DType, by: int, names: set[str], made: list[StageOp]) -> Factor:
-    """The factor with its tensor copied as another type; every element and the zero grow by `by`."""
+    """The factor with its tensor copied in another type. `by` is added to every element and to the zero
+    point."""
 
     def convert(x: Load) -> Expr:
         byte = Cast(uint8, x) if x.dtype == int8 else x
@@ -130,7 +132,7 @@ def _converted(f: Factor, to: DType, by: int, names: set[str], made: list[StageO
 
 
 def _sums(op: StageOp, load: Load, names: set[str], made: list[StageOp]) -> Expr:
-    """The operand's sum at a point of the stage, by a stage over the axes that it has."""
+    """The operand's sum at a point of the stage. A new stage over the operand's axes computes it."""
     used = tuple(x for x in op.axes if x.var in free_vars(load))
     summed = tuple(replace(x, kind=AxisKind.REDUCE) for x in op.reduce_axes)
     assert op.combiner is not None

@@ -1,4 +1,4 @@
-"""A greatest or least term, with another value where a choice fails: that value is joined only once.
+"""A maximum or minimum of terms that have a fixed value if a condition fails: this value is joined only once.
 
     C[i, j] = max_k select(p[k] == i, u[k, j], -1e30)
 
@@ -6,8 +6,8 @@
               C.count[i]    = Σ_k select(p[k] == i, 1, 0)
               C[i, j]       = select(C.count[i] < n, max(C.taken[i, j], -1e30), C.taken[i, j])
 
-Terms whose choice fails are then neutral, so one pass over the terms can serve all elements. Where no choice
-fails, the value is not among the terms. The result is the same number, NaN included.
+Terms whose condition fails are then neutral, so one pass over the terms can compute all elements. If no
+condition fails, the value is not among the terms. The result is the same number, NaN included.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _COUNT = Combiner("sum", (_X,), (_Y,), (Binary(Op.ADD, _X, _Y),), (const(0, int6
 
 
 def taken(op: StageOp) -> StageOp | None:
-    """The stage with neutral terms where its choice fails; None if these are neutral already or differ, or if
-    the reduction is not a greatest or least term."""
+    """The stage with neutral terms if its condition fails. The result is None if these terms are neutral
+    already or differ, or if the reduction is not a maximum or minimum."""
     c = op.combiner
     if c is None or c.name not in ("max", "min") or op.has_open_sum or len(op.bodies) != 1:
         return None

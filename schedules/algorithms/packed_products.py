@@ -1,4 +1,4 @@
-"""Sums of products with whole numbers of few bits, several in a byte, for dot instructions of wider types.
+"""Sums of products with integers of few bits, several in a byte, for dot instructions with wider types.
 
     P[i, n, g] = Σ_v Σ_e i32(w[n, g, v] >> 4*e & 15) * i32(x[i, g, 2*v + e])         w: bytes, constant
 
@@ -7,9 +7,9 @@
               P.numbers[n, g, u, e, q]     = i16(w.words[n, g, u, q] >> 4*e & 15)
               P[i, n, g] = Σ_u Σ_e Σ_q i32(x.turned[i, g, u, e, q]) * i32(P.numbers[n, g, u, e, q])
 
-A word has the width of the instruction's operands and holds several numbers, which a shift and a mask of a
-whole vector of words bring out; an instruction's group is the numbers e of neighbouring words. x is
-rearranged in the same order. `P.numbers` is meant to be computed where it is multiplied, in registers.
+A word has the width of the instruction's operands and holds several numbers. A shift and a mask of a whole
+vector of words extract them. A group of the instruction has the numbers with index e of neighbouring words. x
+is rearranged in the same order. `P.numbers` should be computed in registers, where it is multiplied.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ FORMS: dict[str, tuple[DType, DType, int]] = {
 
 
 def form_of(dot: DotInstruction) -> str | None:
-    """The algorithm whose sums an instruction computes."""
+    """The name of the algorithm whose sums an instruction computes; None if there is none."""
     fits = (dot.a.dtype, dot.b.dtype, dot.group)
     return next((name for name, form in FORMS.items() if form == fits), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """The product found in a stage: `x[…, each*v + e]` times number e of byte `w[…, v]`."""
+    """The product that was found in a stage: `x[…, each*v + e]` times number e of byte `w[…, v]`."""
 
     x: Load
     w: Load
@@ -61,7 +61,7 @@ class _Product:
 
 
 def packed_products(state: State, stage: Stage, a: DType, b: DType, group: int) -> tuple[StageOp, ...] | None:
-    """The stages of the picture above, `P.numbers` last but one; None for any other sum."""
+    """The stages of the picture above, with `P.numbers` before the last one; None for any other sum."""
     found = _match(state, stage.op)
     if found is None or not a.holds(found.x.buffer.dtype) or (1 << found.bits) - 1 > _most(b):
         return None
@@ -70,7 +70,7 @@ def packed_products(state: State, stage: Stage, a: DType, b: DType, group: int) 
         return None
     op, names = stage.op, set(state.names)
     v, each = found.bytes, found.each * width
-    # named as parts of v are, so that a trace says the same whatever the author called v
+    # with the names of parts of v, so that traces have the same axes whatever name the author gave to v
     u, e, q = (
         IterDef(f"{v.name}.{n}", size) for n, size in enumerate((v.extent // (width * group), each, group))
     )
@@ -153,7 +153,7 @@ def _number(op: StageOp, e: Expr) -> tuple[Load, int] | None:
 
 
 def _rows(op: StageOp, w: Load) -> tuple[IterDef, ...] | None:
-    """The axes, from end to end, at which w is read in front of its last dimension."""
+    """The axes that are w's indices before its last dimension, if each covers its whole dimension."""
     axis_of = {a.var: a for a in op.axes}
     rows = tuple(axis_of[i] for i in w.indices[:-1] if isinstance(i, Var) and i in axis_of)
     whole = tuple(a.extent for a in rows) == w.buffer.shape[:-1] and len({*rows}) == len(rows)
@@ -161,7 +161,7 @@ def _rows(op: StageOp, w: Load) -> tuple[IterDef, ...] | None:
 
 
 def _stands(op: StageOp, x: Load, w: Load, bits: int) -> bool:
-    """Whether w is read at byte v, and x at its number e there and nowhere else in the sum."""
+    """Whether w is read at byte v and x at the place of number e, and x has no other index in the sum."""
     v, *inner = op.reduce_axes
     summed = {a.var for a in op.reduce_axes}
     if any(free_vars(i) & summed for i in x.indices[:-1]):

@@ -1,8 +1,8 @@
-"""A running reduction as a recurrence, whose steps can be joined.
+"""A running reduction becomes a recurrence, whose steps can be joined.
 
     C[i, j] = Σ_k select(k <= i, x[k, j], 0)   ──▶   C[0, j] = x[0, j];  C[i, j] = C[i-1, j] + x[i, j]
 
-Along the first axis, from its beginning.
+The reduction must run along the first axis, from its beginning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "recurrence"
 
 
 def recurrence(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The stage as steps, each from the one before it; None where it is not a running reduction."""
+    """The stage as steps, each computed from the step before it; None if it is not a running reduction."""
     op, found = stage.op, running(stage.op)
     if found is None or found.reverse or op.axes[0].name != found.axis:
         return None

@@ -1,19 +1,20 @@
-"""A maximum or a sum over a window is made of maxima or sums over shorter windows, which neighbours share.
+"""A maximum or a sum over a window is computed from those over shorter windows, which neighbours share.
 
     M[i] = max_{r < 9} x[i + r]     ──▶     M.part[i] = max_{r < 3} x[i + r]
-                                            M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps for 8
+                                            M[i]      = max_{q < 3} M.part[i + 3*q]          4 steps, not 8
 
     P[i, j] = max_{a, b} x[i + a, j + b]     ──▶     P.part[i, j] = max_b x[i, j + b]
                                                      P[i, j]      = max_a P.part[i + a, j]
 
-Parts may overlap. This holds for every reduction whose result does not change when a term occurs twice:
-maxima and minima, "and" and "or". The first of equal terms is kept, as before. Parts of sums do not overlap.
-A window may also be written out, `max(max(x[i], x[i + 1]), x[i + 2])`. Each part is split again as long as
-that takes fewer operations, loads and stores.
+Parts may overlap if the result of a reduction does not change when a term occurs twice: maxima and minima,
+"and" and "or". The first of equal terms is kept, as before. Parts of sums do not overlap. A window may also
+be written as an expression, `max(max(x[i], x[i + 1]), x[i + 2])`. A part is split again as long as this takes
+fewer operations, loads and stores.
 
-Source: van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal
-kernels" (Pattern Recognition Letters 13, 1992), for one axis after the other. Windows of windows replace van
-Herk's runs from both ends of a block: vectors along the window would have to reverse these runs.
+The idea to handle one axis after the other is from van Herk, "A fast algorithm for local minimum and maximum
+filters on rectangular and octagonal kernels" (Pattern Recognition Letters 13, 1992). Van Herk uses runs from
+both ends of a block. This module uses windows of windows instead, because vectors along the window would have
+to reverse the runs.
 """
 
 from __future__ import annotations
@@ -39,23 +40,24 @@ from schedules.cpu import EXTREME
 
 NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
-LOAD, STORE = 0.5, 1.0  # in operations (chosen, 2026-11)
-ALONE = 1.0  # operations more of a step of floats that no other one is paired with, so that NaN is kept
-ROWS = 4  # rows of sums that share terms
+LOAD, STORE = 0.5, 1.0  # cost in operations (chosen, 2026-11)
+ALONE = 1.0  # more operations of a float step without a second step with which it shares the NaN handling
+ROWS = 4  # rows of sums that are computed together and share terms
 PARTS = (2, 3, 4)  # numbers of parts from which a window is joined
 MOST = 128  # terms along an axis: longer windows are left as they are
 
 
 def shared_windows(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The parts of a stage's windows, and the stage made of them; None where nothing is saved, and within the
-    steps of a recurrence, which parts in front of it do not know."""
+    """The stages of a window's parts, and the stage that joins them. The result is None if nothing is saved,
+    or if the stage is in the steps of a recurrence, because a stage outside of the steps cannot read them."""
     return parts_of(stage.op, frozenset(state.names)) if isinstance(stage.place, Root) else None
 
 
 def parts_of(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...] | None:
-    """The stages that compute an op in fewer operations, itself last; None where there are none.
+    """The stages that compute an op in fewer operations, with the op's own stage last; None if there are
+    none.
 
-    names: of stages, which new ones must not have.
+    names: the names of existing stages, which new stages must not have.
     """
     if op.is_open:
         return None
@@ -72,14 +74,14 @@ def work(ops: Sequence[StageOp]) -> float:
 
 
 def _terms(op: StageOp) -> tuple[int, float]:
-    """How many terms are joined, and the operations that one of them takes."""
+    """The number of terms that are joined, and the operations that one term takes."""
     each = LOAD * len(op.loads()) + sum(map(distinct_operations, op.bodies))
     return prod(a.extent for a in op.reduce_axes), each * _of_rows(op)
 
 
 def _of_rows(op: StageOp) -> float:
-    """The part of a sum's terms that is evaluated where rows of the result are made together, whose windows
-    overlap."""
+    """The share of a sum's terms that must be evaluated if several rows of the result, whose windows overlap,
+    are computed together."""
     if not is_sum(op):
         return 1.0
     windows = (s.over.extent for s in _slides(op) if s.axis is not op.axes[-1])
@@ -87,7 +89,8 @@ def _of_rows(op: StageOp) -> float:
 
 
 def _element(op: StageOp, terms: int, each: float) -> float:
-    """Operations of an element of the op's results, of so many terms."""
+    """Operations for one element of the op's results. terms: number of its terms; each: operations of a
+    term."""
     steps = terms - 1
     floats = steps if is_sum(op) else EXTREME * steps + ALONE * (steps % 2)
     joins = sum(floats if b.dtype.is_float else steps for b in op.bodies)
@@ -96,24 +99,24 @@ def _element(op: StageOp, terms: int, each: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A window that slides: its terms depend on the place `stride * axis + step * over` only, not on the two
-    axes by themselves."""
+    """A window that slides: its terms depend only on the position `stride * axis + step * over`, and not on
+    the two axes separately."""
 
     axis: IterDef
     over: IterDef
     stride: int
     step: int
-    bodies: tuple[Expr, ...]  # with the axis as the place
+    bodies: tuple[Expr, ...]  # with the axis as the position
 
     def at(self, place: Expr) -> tuple[Expr, ...]:
         return tuple(simplify(substitute(b, {self.axis.var: place})) for b in self.bodies)
 
 
 def _slides(op: StageOp) -> Iterator[Slide]:
-    """The windows of a reduction, those along the last axis first.
+    """The windows of a reduction, first those along the last axis.
 
-    Floats give the outermost window alone: it is joined last, so that the first of equal terms is the same
-    one (zeros have signs). Sums of floats are as exact either way.
+    For maxima and minima of floats, only the outermost window is returned: it is joined last, so that the
+    first of equal terms stays the same (zeros have signs). Sums of floats are equally exact in both orders.
     """
     terms = [a for a in op.reduce_axes if a.extent > 1]
     outer = terms[:1] if any(b.dtype.is_float for b in op.bodies) else terms
@@ -129,14 +132,14 @@ def _slides(op: StageOp) -> Iterator[Slide]:
 
 
 def _weights(op: StageOp, axis: str, over: str) -> tuple[int, int] | None:
-    """How far the first index that moves by two axes moves by each of them."""
+    """For the first index that depends on both axes: its step along each of them."""
     forms = (access(i) for load in op.loads() for i in load.indices)
     both = (f.steps for f in forms if f is not None and {axis, over} <= f.steps.keys())
     return next(((steps[axis], steps[over]) for steps in both), None)
 
 
 def _split(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...]:
-    """The cheapest stages that compute an op, itself last."""
+    """The cheapest stages that compute an op, with the op's own stage last."""
     op = _without_single_terms(op)
     found: tuple[StageOp, ...] = (op,)
     if op.combiner is None or not (_is_idempotent(op.combiner) or is_sum(op)):
@@ -148,12 +151,12 @@ def _split(op: StageOp, names: frozenset[str]) -> tuple[StageOp, ...]:
 
 
 def _is_idempotent(c: Combiner) -> bool:
-    """Whether each result is joined by itself, and a term twice is as good as once."""
+    """Whether each result is joined separately, and joining a term twice does not change it."""
     return all(o in IDEMPOTENT for o in _joins(c))
 
 
 def _joins(c: Combiner) -> Iterator[Op | None]:
-    """The operation by which each result is joined with a term; None where it is not one by itself."""
+    """For each result, the operation that joins it with a term; None if there is no single operation."""
     for own in (alone(c, n) for n in range(len(c.result))):
         match own.result if own is not None else ():
             case (Binary(op, a, b),) if a is not b:
@@ -163,7 +166,8 @@ def _joins(c: Combiner) -> Iterator[Op | None]:
 
 
 def _without_single_terms(op: StageOp) -> StageOp:
-    """The op without axes of one term next to others: a part along them would be a copy."""
+    """The op without reduction axes of one term, if it has other ones: a part along such an axis would be a
+    copy."""
     several = tuple(a for a in op.reduce_axes if a.extent > 1)
     if not several or several == op.reduce_axes:
         return op
@@ -172,12 +176,12 @@ def _without_single_terms(op: StageOp) -> StageOp:
 
 
 def is_sum(op: StageOp) -> bool:
-    """Whether each result is a sum by itself."""
+    """Whether each result is a separate sum."""
     return op.combiner is not None and all(o is Op.ADD for o in _joins(op.combiner))
 
 
 def _apart(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, ...]:
-    """Windows of all other axes at every place, and of these one along the axis."""
+    """The windows along all other axes at every position, and then a window of these along the axis."""
     axis, over = slide.axis, slide.over
     places = slide.stride * (axis.extent - 1) + slide.step * (over.extent - 1) + 1
     rest = tuple(a for a in op.reduce_axes if a is not over)
@@ -190,7 +194,7 @@ def _apart(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, .
 
 
 def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, ...]:
-    """A window joined from shorter ones, and these from shorter ones."""
+    """A window that is joined from shorter windows, which are joined from even shorter ones."""
     axis, over, step = slide.axis, slide.over, slide.step
     if slide.stride > 1 or over.extent > MOST:
         return (op,)
@@ -208,7 +212,8 @@ def _joined(op: StageOp, slide: Slide, names: frozenset[str]) -> tuple[StageOp, 
 
 
 def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
-    """Lengths of windows, each made of the one before, that take the fewest operations; the last is whole."""
+    """The lengths of windows with the fewest operations. Each window is made of the one before; the last one
+    is the whole window."""
     window, (_, each), read = slide.over.extent, _terms(op), LOAD * len(op.buffers)
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for length in range(1, window + 1):
@@ -223,9 +228,10 @@ def _lengths(op: StageOp, slide: Slide) -> tuple[int, ...]:
 
 
 def parts(shorter: int, length: int, *, overlap: bool) -> int:
-    """How many windows make a longer one, evenly and without a hole between; 0 where no offered number does.
+    """How many windows make a longer window, at equal distances and without gaps; 0 if no number in PARTS
+    does.
 
-    overlap: whether a term may be in several.
+    overlap: whether a term may be in several windows.
 
     >>> parts(3, 9, overlap=True), parts(3, 5, overlap=True), parts(2, 9, overlap=True)
     (3, 2, 0)
@@ -245,7 +251,7 @@ def _part(
     bodies: tuple[Expr, ...],
     names: frozenset[str],
 ) -> StageOp:
-    """A stage of so many places along an axis of another."""
+    """A stage like `op`, with this number of positions along an axis."""
     name = fresh(f"{op.name}.part", set(names))
     axes = tuple(replace(a, extent=places) if a is axis else a for a in op.axes)
     over = tuple(a for a in over if a.extent > 1)
@@ -256,7 +262,7 @@ def _part(
 
 
 def _read(part: StageOp, axis: IterDef, place: Expr) -> tuple[Expr, ...]:
-    """A part's values at a place along an axis."""
+    """A part's values at a position along an axis."""
     indices = tuple(simplify(place) if a.name == axis.name else a.var for a in part.axes)
     return tuple(Load(b, indices) for b in part.buffers)
 

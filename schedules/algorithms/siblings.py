@@ -1,14 +1,14 @@
-"""Reductions side by side that share work, as one reduction of several results.
+"""Independent reductions that share work become one reduction with several results.
 
     S[i] = Σ_k w(i, k)               S[i], T[i] = Σ_k (w, w * y[k])     with w = w(i, k), evaluated once
     T[i] = Σ_k w(i, k) * y[k]  ──▶
 
-Siblings run over the same extents, axis by axis, and none needs another's result. Each keeps its reducer, its
-terms and their order, so that results do not change. The last sibling becomes the joined reduction; readers
-of the others come behind it.
+Siblings have axes with the same extents, and none needs the result of another. Each keeps its reducer, its
+terms and their order, so the results do not change. The last sibling becomes the joined reduction. Readers of
+the other siblings come after it.
 
-Only work that belongs to one element counts as shared: no other element and no other term needs it. An
-operand of a product serves many elements, and register tiles share it better.
+Shared work counts only if no other element and no other term needs it. For example, an operand of a product
+is used by many elements, and register tiles share it better.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NAME = "siblings"
 
 
 def siblings(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The one reduction; None where nothing shares work with the stage."""
+    """The joined reduction; None if no other reduction shares work with the stage."""
     found = siblings_of(state, stage)
     return (together(found, stage.op),) if found else None
 
 
 def siblings_of(state: State, stage: Stage) -> tuple[StageOp, ...]:
-    """The reductions in front of a stage that can be joined with it, and share work with it or each other."""
+    """The reductions before a stage that can be joined with it, and that share work with it or each other."""
     if not _can_join(state, stage) or stage.op.has_open_sum:
         return ()
     found: list[StageOp] = []
@@ -54,7 +54,8 @@ def siblings_of(state: State, stage: Stage) -> tuple[StageOp, ...]:
 
 
 def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
-    """The reduction `op` with all results of the others in front of its own, in its axes."""
+    """The reduction `op` with the results of the other reductions before its own results, in the axes of
+    `op`."""
     ops = [*(_in_axes_of(o, op) for o in others), op]
     return replace(
         op,
@@ -65,8 +66,8 @@ def together(others: tuple[StageOp, ...], op: StageOp) -> StageOp:
 
 
 def own_work(op: StageOp) -> frozenset[Expr]:
-    """Operations and loads for one term of one element alone: they depend on every axis longer than 1, and on
-    the term."""
+    """The operations and loads for one term of one element only: they depend on all axes longer than 1, and
+    on the term."""
     axes = {a.var for a in op.axes if a.extent > 1}
     terms = {a.var for a in op.reduce_axes}
     candidates = (*evaluated(op.bodies), *op.loads())
@@ -74,7 +75,7 @@ def own_work(op: StageOp) -> frozenset[Expr]:
 
 
 def _can_join(state: State, stage: Stage) -> bool:
-    """Whether it is a reduction without any decision yet, which needs all its terms."""
+    """Whether a stage is a reduction that has no decisions yet and needs all its terms."""
     op = stage.op
     if op.combiner is None or stage.touched or not isinstance(stage.place, Root) or state.attached(op.name):
         return False
@@ -82,8 +83,8 @@ def _can_join(state: State, stage: Stage) -> bool:
 
 
 def _leaves_terms_out(op: StageOp) -> bool:
-    """Whether its terms count under a condition that tells without data, or that sorts or places them: loops
-    over these are cut, or made into one pass, where there is one result."""
+    """Whether the terms have a condition that does not depend on data, or that sorts or scatters them. For
+    one result, loops over such terms are cut, or become one pass."""
     match op.bodies:
         case (Select(cond, _, _),):
             return not is_data(cond) or bool(solutions(op)) or ranking(op) is not None
@@ -98,14 +99,14 @@ def _same_extents(a: StageOp, b: StageOp) -> bool:
 
 
 def _in_axes_of(op: StageOp, other: StageOp) -> StageOp:
-    """The op in the axes of another one of the same extents."""
+    """The op rewritten to the axes of another op, which have the same extents."""
     names = {a.var: b.var for a, b in zip(op.all_axes, other.all_axes, strict=True)}
     bodies = tuple(substitute(b, names) for b in op.bodies)
     return replace(op, axes=other.axes, reduce_axes=other.reduce_axes, bodies=bodies)
 
 
 def _needed(state: State, op: StageOp) -> frozenset[str]:
-    """The stages that an op depends on."""
+    """The names of the stages on which an op depends."""
     found: set[str] = set()
     waiting = [op]
     while waiting:

@@ -1,4 +1,4 @@
-"""Sums in float32 of products of 16-bit floats, with each operand converted once instead of in every step.
+"""In sums of products of 16-bit floats in float32, each operand is converted once instead of in every step.
 
     C[i, j] = Σ_k f32(A[i, k]) * f32(W[k, j])
 

@@ -7,12 +7,12 @@
     R[y,b,th,tw,c] = Σ_a A[a,y] M[a,b]       rows of a tile of outputs
     conv[h,w,c]    = Σ_b R[h%m, b, h//m, w//m, c] A[b, w%m]
 
-More leading axes (the depth of a three-dimensional convolution) are kept: V is made for every plane of the
-input, and M sums over the kernel's planes as well. Transforms are selects over positions that unrolled loops
-make constant; only non-zero additions remain.
-Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016); points of F(4, 3):
-Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks"
-(ACM TOMS 2020).
+Other leading axes (the depth of a three-dimensional convolution) are kept: V is computed for every plane of
+the input, and M also sums over the kernel's planes. Transforms are written as selects over positions.
+Unrolling the loops makes the positions constant, so only the additions of non-zero terms remain. Source:
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016); points of F(4, 3): Barabasz
+et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks" (ACM TOMS
+2020).
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def _polynomial(roots: Sequence[F]) -> tuple[F, ...]:
 
 
 F2 = transform(2, (0, 1, -1))
-# 1/2 and -2 instead of the usual 2 and -2: powers of a point and of its inverse are of one size, so that a
-# third of the error is left (512 channels of 28 x 28: 7e-6 of the largest element, 2.2e-5 before).
+# The points 1/2 and -2 replace the usual 2 and -2: powers of a point and of its inverse have similar sizes,
+# so the error is a third (512 channels of 28 x 28: 7e-6 of the largest element instead of 2.2e-5).
 F4 = transform(4, (0, 1, -1, F(1, 2), -2))
 
 
 @dataclass(frozen=True, slots=True)
 class Conv3x3:
-    """A convolution over [n, …, h, w, c], 3x3 and of stride 1 in h and w, as found in a stage."""
+    """A convolution over [n, …, h, w, c], 3x3 and with stride 1 in h and w, that was found in a stage."""
 
     op: StageOp
     data: Load  # [*planes, h + kh, w + kw, k]
@@ -92,7 +92,7 @@ class Conv3x3:
 
     @property
     def planes(self) -> tuple[Expr, ...]:
-        """Where a point reads along the leading axes: n, d*stride + kd, …"""
+        """The indices of the input along the leading axes: n, d*stride + kd, …"""
         return self.data.indices[:-3]
 
     @property
@@ -102,14 +102,14 @@ class Conv3x3:
 
     @property
     def channels(self) -> IterDef:
-        """Reduced over."""
+        """The axis of input channels, over which the convolution sums."""
         return self.op.reduce_axes[-1]
 
 
 def match(state: State, stage: Stage) -> Conv3x3 | None:
-    """The convolution that a stage is, if it is one of the kind that Winograd's method fits.
+    """The convolution of a stage, if Winograd's method applies to it; otherwise None.
 
-    Only floats have it: integers would drop the fractions of its transforms.
+    The method applies only to floats, because integers would lose the fractions of the transforms.
     """
     op = stage.op
     if not op.buffers[0].dtype.is_float or op.has_open_sum:
@@ -151,7 +151,7 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
     return build
 
 
-@lru_cache(maxsize=64)  # every sketch and every trace of a convolution uses them
+@lru_cache(maxsize=64)  # used by every sketch and every trace of a convolution
 def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
     *outer, h, w, c = op.axes
@@ -190,7 +190,7 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
         index = (*(p.var for p in planes), th.var * m + i, tw.var * m + j.var, k.var)
         return _inside(data, index, (*planes, th, tw, j, k))
 
-    # prepared once: rounding only at the end costs nothing in a run
+    # The weights are prepared once, so rounding them only at the end costs no time in a call.
     gw = stage("GW", (*taps, a, l_, k, c), a.var, tf.g, weight, fine, fine.dtype)
     u = stage("U", (*taps, a, b, k, c), b.var, tf.g, lambda i: at(gw, *taps, a, const(i), k, c), fine)
     d = stage("D", (*planes, a, j, th, tw, k), a.var, tf.bt, pixel)
@@ -209,12 +209,12 @@ def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Products of a constant matrix with values, written without zeros and ones."""
+    """Products of a constant matrix with values, written without multiplications by zeros and ones."""
 
     dtype: DType
 
     def row_of(self, rows: Matrix, position: Expr, value: Value) -> Expr:
-        """Row `position` of the product; when its loop is unrolled, one row stays."""
+        """Row `position` of the product. When the loop over positions is unrolled, only this row is left."""
         sums = [self.row(row, value) for row in rows]
         out = sums[-1]
         for p in range(len(sums) - 2, -1, -1):
@@ -232,7 +232,7 @@ class _Sums:
 
 
 def _inside(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[IterDef]) -> Expr:
-    """The element, or 0 where tiles stick out of the buffer."""
+    """The element, or 0 outside of the buffer, where tiles overlap its end."""
     ranges = {x.var: Interval(0, x.extent - 1) for x in axes}
     limits = [compare(Cmp.LT, e, const(dim)) for e, dim in zip(index, buffer.shape, strict=True)]
     open_ = [limit for limit in limits if prove(limit, ranges) is not True]

@@ -1,10 +1,10 @@
-"""Windows that are written out, as reductions.
+"""Windows that are written as expressions become reductions.
 
     G[i] = max(max(x[i], x[i + 1]), x[i + 2]) - x[i + 1]
 
         ──▶   G.window[i] = max_{r < 3} x[i + r];   G[i] = G.window[i] - x[i + 1]
 
-Terms stand in the order of their places, so that they are joined as before.
+The terms are in the order of their positions, so they are joined in the same order as before.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FEWEST = 3  # terms
 
 
 def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
-    """The windows that an op's bodies join, and the op that reads them; the op alone where there are none.
+    """The windows in an op's bodies as stages, and the op that reads them; the op alone if there are none.
 
-    names: of stages, which new ones must not have.
+    names: the names of existing stages, which new stages must not have.
     """
     if op.is_reduction:
         return (op,)
@@ -50,7 +50,8 @@ def as_reductions(op: StageOp, names: Collection[str]) -> tuple[StageOp, ...]:
 
 
 def _chains(bodies: Sequence[Expr]) -> Iterator[Expr]:
-    """The largest expressions that join terms by one operator; none under a choice, which may guard loads."""
+    """The largest expressions that join terms by one operator, except inside a select, which may guard
+    loads."""
     waiting: list[Expr] = [*bodies]
     seen, inner = set(bodies), set[Expr]()
     while waiting:
@@ -69,7 +70,8 @@ def _terms(e: Expr, op: Op) -> list[Expr]:
 
 
 def _reduction(chain: Expr, op: StageOp) -> StageOp | None:
-    """The chain as a reduction over the axes of an op; None where its terms are not one that moves evenly."""
+    """The chain as a reduction over the axes of an op; None if its terms are not one term that moves
+    evenly."""
     assert isinstance(chain, Binary)
     first, *others = _terms(chain, chain.op)
     moves: list[dict[IterDef, int]] = [{}]
@@ -92,7 +94,7 @@ def _reduction(chain: Expr, op: StageOp) -> StageOp | None:
 
 
 def _move(first: Expr, e: Expr, axes: Sequence[IterDef]) -> dict[IterDef, int] | None:
-    """How far along the axes a term is from the first one; None where it is another one."""
+    """The distance of a term from the first term along each axis; None if they are different expressions."""
     found: dict[IterDef, int] = {}
     for a, b in zip(collect(first, Load), collect(e, Load), strict=False):
         for i, j in zip(a.indices, b.indices, strict=False):
@@ -107,7 +109,7 @@ def _move(first: Expr, e: Expr, axes: Sequence[IterDef]) -> dict[IterDef, int] |
 
 
 def _grid(places: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """The step and the count of each axis of places that are a grid, in order; none where they are not.
+    """The step and the count of each axis, if the positions are a grid in order; otherwise an empty list.
 
     >>> _grid([(0, 0), (0, 2), (1, 0), (1, 2)])
     [(1, 2), (2, 2)]

@@ -1,10 +1,10 @@
-"""How a grid of tiles is cut into blocks for the threads of a call.
+"""Cuts a grid of tiles into blocks for the threads of a call.
 
     tiles      rows × columns × others (untiled iterations)
     blocks     r × c tiles each; thread t of n runs a contiguous share of all blocks
 
-A block reads a panel of the moving operand once for all its rows; the larger, the better. But shares must be
-equal: of 7 blocks one of two threads runs 4.
+A block reads a panel of the moving operand once for all its rows, so larger blocks are better. But the
+threads' shares must be equal: with 7 blocks and two threads, one thread runs 4 blocks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 
-MOST = 4096  # blocks that are counted one by one
+MOST = 4096  # up to this number, blocks are counted one by one
 
 
 def cuts(tiles: int, cores: int) -> tuple[int, ...]:
-    """Sizes of blocks to offer: powers of two, all, and the equal shares of 1, 2, 4, … blocks a core."""
+    """Sizes of blocks to offer: powers of two, all tiles, and the equal shares for 1, 2, 4, … blocks per
+    core."""
     equal = [ceil(tiles / (cores * m)) for m in (1, 2, 4, 8)]
     powers = [1 << n for n in range(tiles.bit_length()) if 1 << n < tiles]
     return tuple(sorted({*powers, *equal, tiles}))
@@ -36,11 +37,12 @@ def block_of(
     apart: float = 0.0,
     spill: float = 0.0,
 ) -> tuple[int, int]:
-    """Tiles of rows and of columns in a block that a rule takes without measuring.
+    """The tiles of rows and of columns in a block that a rule takes without measuring.
 
-    reread: what reading a panel costs, in tiles of work. again: what a block's own copies of its rows cost
-    (padding), in columns of work. fits: tiles of rows whose operand stays in L2 while columns go by. apart:
-    share of the time that dividing columns costs; spill: that more rows than these cost.
+    reread: the cost of reading a panel, in tiles of work. again: the cost of a block's own copies of its rows
+    (padding), in columns of work. fits: tiles of rows whose operand stays in L2 while columns are computed.
+    apart: share of the time that is lost if cores divide columns. spill: share that is lost with more rows
+    than `fits`.
     """
 
     def cost(choice: tuple[int, int]) -> tuple[float, int]:
@@ -59,13 +61,14 @@ def parts_of(n: int, size: int) -> list[int]:
 
 
 def slowest(blocks: Sequence[int], cores: int) -> float:
-    """Work of the busiest core over the average; each runs a contiguous share, of as many blocks."""
+    """The work of the busiest core, divided by the average. Each core runs a contiguous share with the same
+    number of blocks."""
     ends = [len(blocks) * t // cores for t in range(cores + 1)]
     return max(sum(blocks[a:b]) for a, b in pairwise(ends)) * cores / sum(blocks)
 
 
 def _largest_share(rows: int, columns: int, others: int, r: int, c: int, cores: int) -> float:
-    """Tiles of the thread that has most to do."""
+    """The number of tiles of the thread with the most work."""
     across, down = ceil(columns / c), ceil(rows / r)
     blocks = across * down * others
     even = rows * columns * others / cores

@@ -1,4 +1,5 @@
-"""Products whose reduction is cut: a few of its steps at a time for a whole block of the result.
+"""Products whose reduction is cut: some of its steps are done for a whole block of the result, then the next
+ones.
 
     parallel over blocks of (columns, rows)
       acc[block] = 0                                          in the cache
@@ -8,11 +9,11 @@
           acc += part
       epilogue: bias, activation; store
 
-A cut's rows of the moving operand are read in long runs, once from memory, and used by all row tiles while
-they are in the cache. This suits products of few rows, a vector times a matrix above all: they are as fast as
-memory. It also suits long reductions to a small square, whose panels L2 does not hold; there cores divide the
-rows.
-Source: Goto and van de Geijn (TOMS 2008), the loop over kc; without packing.
+The rows of the moving operand for one cut are read in long runs, once from memory. All row tiles use them
+while they are in the cache. This is good for products of few rows, and best for a vector times a matrix: they
+run at the speed of memory. It is also good for long reductions with a small square result, whose panels do
+not fit into L2; then cores divide the rows. Source: Goto and van de Geijn (TOMS 2008), the loop over kc;
+without packing.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from schedules.kit.stage_analysis import divisors, epilogue, second_cache
 from schedules.kit.tiles import best_tile, nearest, powers, singles, tiles_of
 from schedules.registry import Extension
 
-LONGEST = 512  # steps of a cut
+LONGEST = 512  # largest number of steps in a cut
 
 
 def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> tuple[Extension, ...]:
-    """The sketches, one per length of a cut, the likely best first; none where cutting cannot help."""
+    """The sketches, one for each length of a cut, with the probably best first; none if cutting cannot
+    help."""
     op = stage.op
     if len(op.reduce_axes) != 1 or not roles.direct or op.combiner is None or len(roles.rows) > 1:
         return ()
@@ -77,7 +79,7 @@ class _BlockedSketch(SketchWriter):
         return self.extension(host, acc, name, part)
 
     def _host(self, host: str, tile: str, best: Option) -> str:
-        """Blocks in parallel; inside one, rows of vectors. Gives the loop of a block."""
+        """Makes blocks in parallel, and rows of vectors inside a block. Returns the loop of a block."""
         roles, anchor = self.roles, self.stage.name
         names = names_in(self.state.stage(host).op, self.stage.op)
         v, rows = names[roles.vector.name], [names[a.name] for a in roles.rows]
@@ -98,8 +100,8 @@ class _BlockedSketch(SketchWriter):
         return outer
 
     def _heights(self, best: Option) -> tuple[tuple[int, ...], int]:
-        """Tiles of rows in a block, on offer and by default: all, for each block reads its columns anew;
-        where there are fewer columns than cores, a core's share."""
+        """Tiles of rows in a block: the options and the default. The default is all, because each block reads
+        its columns again. If there are fewer columns than cores, it is a core's share."""
         roles, cores = self.roles, self.target.num_cores
         tiles = ceil(roles.inner / best[1])
         columns = ceil(ceil(roles.columns / best[3]) / self._share(best))
@@ -110,10 +112,10 @@ class _BlockedSketch(SketchWriter):
         return heights, nearest(heights, ceil(tiles / ceil(cores / across)))
 
     def _share(self, best: Option) -> int:
-        """Tiles of columns in a block: a core's share, in as few pieces as let their sums stay in L2.
+        """Tiles of columns in a block: a core's share, in as few pieces as possible with their sums in L2.
 
-        The longer the runs, the better: a vector times 4096 x 4096 takes 1.8 ms in runs of 16 KB, 2.4 ms in
-        runs of 6 KB (one core of Zen 4, November 2026).
+        Longer runs are better: a vector times 4096 x 4096 takes 1.8 ms in runs of 16 KB and 2.4 ms in runs of
+        6 KB (one core of Zen 4, November 2026).
         """
         roles = self.roles
         sums = roles.outer * roles.inner * best[3] * self.stage.op.buffers[0].dtype.bytes
@@ -124,7 +126,7 @@ class _BlockedSketch(SketchWriter):
         return ceil(tiles / (parts * pieces))
 
     def _accumulate(self, acc: str, axis: str, tile: str) -> str:
-        """Cuts outside, tiles inside; gives the innermost loop around a tile."""
+        """Puts cuts outside and tiles inside. Returns the innermost loop around a tile."""
         roles = self.roles
         v, rows = roles.vector.name, [a.name for a in roles.rows]
         others = [a.name for a in roles.others]
@@ -138,7 +140,7 @@ class _BlockedSketch(SketchWriter):
         return outside[-1]
 
     def _multiply(self, part: str, axis: str) -> None:
-        """The register tile of one cut."""
+        """Writes the register tile of one cut."""
         roles = self.roles
         v = roles.vector.name
         spatial = [f"{axis}.0", *(a.name for a in self.stage.op.axes[:-1])]

@@ -1,13 +1,14 @@
-"""The cost of a term of a reduction in a register tile: per accumulator, per row and per vector.
+"""The cost of a reduction's term in a register tile: for each accumulator, each row and each vector.
 
     acc[row, vector] += select(m[row, k] > 0, a[row, k] * b[k, vector], 0)
 
-        per accumulator   a product that joins with its sum: one operation
-        per row           two scalars are loaded, one compared
+        per accumulator   a product and its sum: one operation
+        per row           two scalars are loaded, one is compared
         per vector        one vector is loaded
 
-Work that depends on the row alone is done once for all vectors side by side, and work that depends on the
-vector alone is done once for all rows. A matrix product has the cost (1, 1, 1), and holds one vector of each.
+Work that depends only on the row is done once for all vectors of the row. Work that depends only on the
+vector is done once for all rows. A matrix product has the cost (1, 1, 1), and holds one vector for each row
+and each vector.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
 from schedules.cpu import EXTREME, cpu_of
 
-DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
+DIVISION = 4.0  # a division or a square root counts as this many operations (chosen, 2026-11)
 
 
 @dataclass(frozen=True, slots=True)
 class BodyWork:
-    """Operations of one step. Loads count as operations of the memory's units, which work in parallel."""
+    """The operations of one step. Loads do not count, because other units execute them in parallel."""
 
     both: float = 1.0  # for each accumulator
     row: float = 0.0  # for each row, besides loads
     vector: float = 0.0  # for each vector, besides loads
     row_loads: float = 1.0
     vector_loads: float = 1.0
-    rows_held: int = 1  # values of a row that all its accumulators want
-    vectors_held: int = 1  # values of a vector that all its accumulators want
+    rows_held: int = 1  # values of a row that all its accumulators need
+    vectors_held: int = 1  # values of a vector that all its accumulators need
     results: int = 1  # results of the reduction: each needs an accumulator of one register
 
     @property
@@ -96,7 +97,8 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
 
 
 def joins(op: StageOp, called: float) -> float:
-    """Operations that join one term to the others; 0 where nothing is joined. called: as below."""
+    """Operations that join one term to the others; 0 if nothing is joined. called: see
+    `vector_operations`."""
     if op.combiner is None:
         return 0.0
     results = (sum(vector_operations(e, called) for e in evaluated((r,))) for r in op.combiner.result)
@@ -104,14 +106,14 @@ def joins(op: StageOp, called: float) -> float:
 
 
 def joins_extremes(op: StageOp) -> bool:
-    """Whether terms are joined to the least or greatest of floats. Two steps of such a chain share the
+    """Whether the reduction is a minimum or maximum of floats. Two steps of such a chain share the
     instructions that keep NaN."""
     results = () if op.combiner is None else evaluated(op.combiner.result)
     return any(isinstance(e, Binary) and e.op in (Op.MIN, Op.MAX) and e.dtype.is_float for e in results)
 
 
 def fused_joins(op: StageOp) -> float:
-    """Additions that are one operation with the product next to them, as in sums of products."""
+    """The number of additions that are one operation together with a product, as in sums of products."""
     if op.combiner is None:
         return 0.0
     reducers = (alone(op.combiner, n) for n in range(len(op.bodies)))
@@ -126,13 +128,13 @@ def _products(e: Expr) -> int:
         case Binary(Op.ADD | Op.SUB, a, b):
             return _products(a) + _products(b)
         case Select(_, then, _):
-            return _products(then) + 1  # the choice is a mask of that operation
+            return _products(then) + 1  # the condition is a mask of that operation
     return 0
 
 
 def vector_operations(e: Expr, called: float) -> float:
-    """Operations of an expression, without its subexpressions. called: operations of a function of a
-    number."""
+    """Operations of an expression without its subexpressions. called: operations that a function call counts
+    for."""
     match e:
         case Binary(Op.DIV):
             return DIVISION
@@ -149,7 +151,7 @@ def vector_operations(e: Expr, called: float) -> float:
 
 
 def is_whole(e: Expr) -> bool:
-    """Whether it is arithmetic of whole numbers: the scalar units do that in parallel."""
+    """Whether an expression is integer arithmetic, which the scalar units do in parallel."""
     return e.dtype.is_int and not isinstance(e, Call)
 
 

@@ -1,10 +1,10 @@
-"""Convolutions: roles of the axes of a sum of products of windows over data and constant weights.
+"""Convolutions: the roles of the axes in a sum of products of data windows and constant weights.
 
     conv[n, i, p, c] = Σ_{t, k} x[n, i + (p + 1)//2 - t, k] * taps[p, t, k, c]
          rows: n, i      others: p      vector: c      windows: i → t      phases: i → p
 
-Rows are the axes that the weights do not have. The result may be read through joined axes (`digits`):
-then loops of the reader carry the tiles.
+Rows are the axes that the weights do not have. The result may be read through joined axes (`digits`); then
+the tiles are made of the reader's loops.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ConvRoles:
     weight: Read
     pads: tuple[Stage, ...]
     host: Stage | None
-    place: dict[str, Digit]  # anchor axis → where the host has it
+    place: dict[str, Digit]  # axis of the convolution → digit of the host's axis
     lanes: int
 
     @property
     def row_bytes(self) -> int:
-        """Distance of neighbouring elements of the innermost row axis in the data."""
+        """Distance in bytes between neighbouring elements of the data along the innermost row axis."""
         row = self.rows[-1]
         for index, step in zip(self.data.indices, self.data.buffer.row_major(), strict=True):
             if row.var in free_vars(index):
@@ -52,16 +52,17 @@ class ConvRoles:
 
     @property
     def plain(self) -> bool:
-        """Whether no axis is a digit of the host's."""
+        """Whether no axis is a digit of one of the host's axes."""
         return all(not d.by for d in self.place.values())
 
     @property
     def skips(self) -> bool:
-        """Whether terms can be left out: there is padding, or some phases have fewer taps than others."""
+        """Whether terms can be left out, because of padding or because some phases have fewer taps than
+        others."""
         return bool(self.pads) or contains(self.op.bodies[0], Select)
 
     def unseen(self, host: StageOp) -> list[str]:
-        """The host's axes, of one element, in which none of the convolution's is found."""
+        """The host's axes that contain no axis of the convolution; they have one element."""
         return [a.name for a in host.axes if all(d.axis != a.name for d in self.place.values())]
 
 
@@ -70,7 +71,7 @@ def uses(r: Read, axis: IterDef) -> bool:
 
 
 def find_convolution(state: State, op: StageOp, lanes: int) -> ConvRoles | None:
-    """The roles of the axes; None when the stage is not a convolution with constant weights."""
+    """The roles of the axes; None if the stage is not a convolution with constant weights."""
     loads = op.loads()
     if not op.is_reduction or op.combiner is None or op.combiner.name != "sum":
         return None
@@ -94,7 +95,8 @@ def find_convolution(state: State, op: StageOp, lanes: int) -> ConvRoles | None:
 
 
 def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:
-    """The stage behind that reads every element once, and where it has the op's axes; none of an output."""
+    """The stage that reads every element once, and the op's axes as digits of its axes; no stage for an
+    output."""
     own = {a.name: Digit(a.name) for a in op.axes}
     stage = state.stage(op.name)
     consumers = state.consumers(stage)
@@ -110,7 +112,7 @@ def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:
 def _companions(
     op: StageOp, data: Load, rows: tuple[IterDef, ...]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Reduce axes, and other spatial axes, that stand in an index of the data together with a row axis."""
+    """For each row axis: the reduce axes, and the other spatial axes, in the same index of the data."""
     windows: dict[str, tuple[str, ...]] = {}
     phases: dict[str, tuple[str, ...]] = {}
     for row in rows:
@@ -123,7 +125,7 @@ def _companions(
 
 
 def loop_names(conv: ConvRoles, host: str) -> tuple[dict[str, str], list[Step]]:
-    """The host's loops for the convolution's axes, and splits of the loops that hold two digits."""
+    """The host's loops for the convolution's axes, and the steps that split loops with two digits."""
     cuts = dict.fromkeys((d.axis, d.by) for d in conv.place.values() if d.by)
     names = {a: d.axis if not d.by else f"{d.axis}.{int(d.low)}" for a, d in conv.place.items()}
     return names, [SplitStep(host, axis, (by,)) for axis, by in cuts]

@@ -1,12 +1,11 @@
-"""Which dot instructions can compute a stage, and how: the axis that is cut into groups, and the operand that
+"""The dot instructions that can compute a stage, with the axis that is cut into groups and the operand that
 is packed into panels.
 
     C[i, j] += i32(A[i, k]) * i32(W[k, j])        x86.vpdpbusd.512: groups of 4 of k, A shared, W in panels
                                                   [j.0, k.0, j.1, k.1]
 
-Neighbours along the axis lie side by side in the operand that columns share, so that a group is one word of
-it. The other operand runs along the columns and is packed; if it is not a constant, it is packed in every
-call.
+In the operand that all columns share, neighbours along the axis are contiguous, so a group is one word. The
+other operand varies along the columns and is packed. If it is not a constant, it is packed in every call.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ class DotUse:
     axis: str  # the reduction axis that is cut into groups
     extent: int  # the extent of this axis
     roles: Roles  # the panel is packed; depth in groups
-    gain: float  # operations a second over those of FMAs in float32, as the processor's record has it
+    gain: float  # operations per second, divided by those of float32 FMAs, from the processor's record
 
-    groups: int = 1  # groups that a turn of the reduction's loop takes
+    groups: int = 1  # groups in one iteration of the reduction's loop
 
     @property
     def ragged(self) -> bool:
-        """Whether the last turn takes less."""
+        """Whether the last iteration has fewer terms."""
         return self.extent % (self.dot.group * self.groups) != 0
 
 
 def dot_uses(state: State, op: StageOp, target: Target) -> tuple[DotUse, ...]:
-    """Those that fit, the fastest first."""
+    """The uses of all instructions that fit, the fastest first."""
     if not available(target) or not is_sum_of_products(op):
         return ()
     found = (_use(state, op, dot, target) for dot in available(target))
@@ -54,14 +53,14 @@ def dot_uses(state: State, op: StageOp, target: Target) -> tuple[DotUse, ...]:
 
 
 def is_sum_of_products(op: StageOp) -> bool:
-    """Whether a stage adds up products of two loads, each widened or as it is."""
+    """Whether a stage sums products of two loads, each of them widened or unchanged."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or not op.axes:
         return False
     return factors(op) is not None
 
 
 def factors(op: StageOp) -> tuple[Load, Load] | None:
-    """The loads of the two factors of each term."""
+    """The loads of the two factors of each term; None for other terms."""
     match op.bodies[0]:
         case Binary(Op.MUL, a, b):
             left, right = widened(a), widened(b)
@@ -99,18 +98,18 @@ def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotU
 
 
 def _filled(extent: int, most: int) -> float:
-    """The share of tiles that an extent fills."""
+    """The share of its tiles that an extent fills."""
     return extent / (most * ceil(extent / most))
 
 
 def _can_pack(state: State, panel: Read, roles: Roles, axis: str) -> bool:
-    """Whether panels of groups can be made: beforehand, or in every call of an input."""
+    """Whether panels of groups can be made: once for a constant, or in every call for an input."""
     known = panel.load.buffer.name in constants(state) or panel.load.buffer in state.dag.inputs
     return known and packable(panel, roles.vector.name) and dimension(panel, axis) is not None
 
 
 def gain(dot: DotInstruction, target: Target) -> float:
-    """How many times the operations of FMAs of whole registers an instruction does in a second."""
+    """An instruction's operations per second, divided by those of FMAs of whole registers."""
     _, _, word = dot.name.partition(".")
     known = max((g for begin, g in cpu_of(target).dots if word.startswith(begin)), default=0.0)
     return known * dot.columns * dot.sums.dtype.bytes / target.vector_bytes

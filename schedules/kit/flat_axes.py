@@ -1,4 +1,4 @@
-"""Axes that lie behind one another in memory, walked as one; axes of one element at the end of a result."""
+"""Contiguous axes as one loop; axes of one element at the end of a result."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from schedules.kit.stage_analysis import reads
 
 
 def fused_axes(name: str, op: StageOp, axes: tuple[IterDef, ...]) -> tuple[list[Step], str, int]:
-    """The trailing axes that lie behind one another in memory, fused into one loop: steps, its name, its
-    extent.
+    """The trailing axes that are contiguous in memory, fused into one loop: the steps, the loop's name and
+    its extent.
 
-    Axes that do not lie so stay outside. Without axes: no steps, no name, extent 1.
+    Other axes stay outside. Without axes, there are no steps, no name, and the extent is 1.
     """
     if not axes:
         return [], "", 1
@@ -29,7 +29,7 @@ def fused_axes(name: str, op: StageOp, axes: tuple[IterDef, ...]) -> tuple[list[
 
 
 def long_axes(op: StageOp) -> tuple[IterDef, ...]:
-    """The axes of a stage up to the last one of more than one element: x[n, 1] is stored as x[n] is."""
+    """The axes of a stage up to the last axis with more than one element: x[n, 1] is stored like x[n]."""
     units = 0
     while units < len(op.axes) - 1 and op.axes[len(op.axes) - 1 - units].extent == 1:
         units += 1
@@ -37,13 +37,13 @@ def long_axes(op: StageOp) -> tuple[IterDef, ...]:
 
 
 def long_loops(name: str, op: StageOp) -> tuple[list[Step], list[str]]:
-    """The loops of a stage's axes; axes of one element at the end are joined to the axis before: steps,
-    names."""
+    """The steps and names of a stage's loops. Axes of one element at the end are fused with the axis before
+    them."""
     kept = long_axes(op)
     steps, last = fused(name, [a.name for a in op.axes[len(kept) - 1 :]])
     return steps, [*(a.name for a in kept[:-1]), last]
 
 
 def _continues(strides: dict[str, int], outer: str, inner: str, extent: int) -> bool:
-    """Whether one step of the outer axis is `extent` steps of the inner one."""
+    """Whether one step along the outer axis is as far as `extent` steps along the inner axis."""
     return strides.get(outer, 0) == strides.get(inner, 0) * extent

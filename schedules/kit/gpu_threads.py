@@ -1,9 +1,9 @@
 """Tools of the GPU rules: threads of a block, and loops bound to a grid.
 
-bind_flat("C", axes, threads)       C's spatial loops as one, cut into blocks of so many threads
+bind_flat("C", axes, threads)       C's spatial loops as one loop, cut into blocks of this many threads
 
-These tools are for cards. Where a block's threads take turns on a core (`Target.on_cores`), `generate` uses
-the CPU's rules: their parallel loop becomes blocks.
+These tools are for cards. If the threads of a block run one after the other on a core (`Target.on_cores`),
+`generate` uses the CPU's rules, and their parallel loop becomes blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotensor.schedule.state import Size, Stage
 from autotensor.schedule.step import Step
 from schedules.kit.shared_steps import fused
 
-BLOCK = 256  # threads of a block, where nothing speaks for another number
+BLOCK = 256  # threads of a block, unless another number is better
 LEAST_BLOCK = 32
 
 
@@ -31,7 +31,8 @@ def powers_of_two(low: int, high: int) -> tuple[int, ...]:
 
 
 def bind_flat(stage: str, axes: tuple[str, ...], threads: Size) -> tuple[list[Step], str]:
-    """Loops as one, cut into blocks: the steps, and the name of the loop over threads."""
+    """Fuses loops and cuts the result into blocks. Returns the steps and the name of the loop over
+    threads."""
     steps, name = fused(stage, axes)
     steps += [
         SplitStep(stage, name, (threads,)),
@@ -42,7 +43,7 @@ def bind_flat(stage: str, axes: tuple[str, ...], threads: Size) -> tuple[list[St
 
 
 def block_hole(stage: Stage, target: Target) -> Hole:
-    """How many threads a block has, for loops without any reuse."""
+    """The hole for the number of threads of a block, for loops without reuse."""
     points = prod(a.extent for a in stage.op.axes)
     most = max(1, min(points, target.max_threads_per_block))
     options = powers_of_two(min(LEAST_BLOCK, most), most) or (most,)

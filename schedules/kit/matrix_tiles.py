@@ -1,11 +1,12 @@
-"""Tiles of sums for instructions that multiply tiles (AMX): which tiles fit the registers, and which tile
-suits best.
+"""Tiles of sums for instructions that multiply tiles (AMX): the tiles that fit the registers, and the best
+one.
 
     option (outer rows, rows, vectors, columns, rows of a register)
 
-A step loads a tile of every row and of every column once, and multiplies each with each. Registers hold the
-sums, the tiles of the shorter side and one of the other. All tiles in a kernel have one shape, except in a
-last step of a reduction that is not whole.
+A step loads a register tile for every row and for every column once, and multiplies each row with each
+column. Registers hold the sums, the register tiles of the shorter side, and one of the other side. All
+register tiles of a kernel have the same shape, except in the last step of a reduction if this step has fewer
+terms.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from schedules.cpu import cpu_of
 from schedules.kit.operand_roles import Roles
 
 LAST = 2  # registers that a last, smaller step needs
-MORE = 1.25  # times the steps of a reduction, for them to be whole
+MORE = 1.25  # the steps of a reduction may become this many times as many, so that all are whole
 
 
 def even_part(extent: int, most: int) -> int:
-    """The size of parts of an extent of which as few as possible are made."""
+    """The size of the parts if an extent is cut into as few equal parts as possible, of at most `most`."""
     return ceil(extent / ceil(extent / most))
 
 
 def groups_at_once(groups: int, most: int) -> int:
-    """Groups that a step takes: a divisor where that makes few more steps, else parts as even as can be."""
+    """Groups in one step: a divisor if this needs only few more steps; otherwise parts of nearly equal
+    size."""
     whole = max(d for d in range(1, most + 1) if groups % d == 0)
     return whole if groups / whole <= MORE * ceil(groups / most) else even_part(groups, most)
 
 
 def matrix_tiles(roles: Roles) -> tuple[Option, ...]:
-    """The options for these extents; rows of a register are as even as can be."""
+    """The options for these extents. The rows of the registers are as equal as possible."""
     rows, lanes = even_part(roles.inner, roles.at_once), roles.lanes
     down, across = roles.inner // rows, ceil(roles.columns / lanes)
     spare = LAST if roles.ragged else 0
@@ -48,8 +50,8 @@ def matrix_tiles(roles: Roles) -> tuple[Option, ...]:
 
 
 def best_matrix_tile(roles: Roles, target: Target) -> Option:
-    """The one that takes the fewest cycles on the busiest core: a panel that half of L1 holds stays there
-    while rows go by, which come from L2."""
+    """The option with the fewest cycles on the busiest core. A panel that fits into half of L1 stays there,
+    while the rows come from L2."""
     others, costs = prod(a.extent for a in roles.others), cpu_of(target).tiles
     column = sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
 

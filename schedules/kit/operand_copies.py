@@ -1,11 +1,11 @@
-"""How a product is supplied with a moving operand that is not packed beforehand, and the steps of a copy.
+"""The ways to read a moving operand that is not packed beforehand, and the steps of a copy.
 
-    direct      read where it lies: small operands, whose rows stay in the cache
-    copied      per column of tiles, a panel of the tile's width is copied together, rows then run over it
-    blocked     few rows: nothing repays a copy; the reduction is cut so that rows of the operand stream by,
-                or stay in the cache until all rows of the result have used them
+    direct      the operand is read in place: good for small operands, whose rows stay in the cache
+    copied      for each column of tiles, a panel of the tile's width is copied, and all rows use the copy
+    blocked     for few rows, a copy is not worth its time; the reduction is cut so that rows of the operand
+                stream by, or stay in the cache until all rows of the result have used them
 
-A panel that is read where it lies costs a page and a cache line's latency for each step of the reduction, and
+A panel that is read in place costs a page and the latency of a cache line for each step of the reduction, and
 costs them again for every row of tiles.
 """
 
@@ -30,7 +30,7 @@ from schedules.kit.tiles import best_tile, lines_per_set
 
 
 class Supply(enum.Enum):
-    """Where vectors of a direct operand come from."""
+    """How a product reads its moving operand: see the module's picture."""
 
     DIRECT = "direct"
     COPIED = "copied"
@@ -38,15 +38,15 @@ class Supply(enum.Enum):
 
 
 def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
-    """A rule's choice without measuring."""
+    """The choice of a rule without measuring."""
     if not roles.direct:
         return Supply.DIRECT
     cpu, rows, tile = cpu_of(target), roles.outer * roles.inner, best_tile(roles, target)
     width = tile[3] * op.buffers[0].dtype.bytes
     far = [r for r in roles.direct if is_far(op, roles, r, target)]
     depth = prod(a.extent for a in op.reduce_axes)
-    # a panel that L2 does not hold would come from there for each tile of rows: 64 x 64 results of 8192 steps
-    # are 1.3 x as fast in cuts (Zen 5, 2026-11)
+    # a panel that does not fit into L2 would be read from beyond it for each tile of rows: 64 x 64 results of
+    # 8192 steps are 1.3 x as fast in cuts (Zen 5, 2026-11)
     if not far and depth * width > second_cache(target) and tile[0] * tile[1] < rows < cpu.copy_rows:
         return Supply.BLOCKED
     if (far and rows >= cpu.copy_rows) or any(_crowded(op, r, roles, target) for r in roles.direct):
@@ -56,17 +56,19 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
 
 
 def can_be_copied(roles: Roles) -> bool:
-    """Whether panels of the direct operands can be copied: where an operand is also read elsewhere, as that
-    of a covariance is along the rows, its copy would be all of it for each panel."""
+    """Whether panels of the direct operands can be copied. If an operand is also read in another way (in a
+    covariance, it is also read along the rows), each panel would copy the whole operand."""
     every = [r.load.buffer for r in (*roles.packed, *roles.standing, *roles.turned, *roles.direct)]
     return all(every.count(r.load.buffer) == 1 for r in roles.direct)
 
 
 def _crowded(op: StageOp, r: Read, roles: Roles, target: Target) -> bool:
-    """Whether tiles of rows should rather not read a panel, one after the other, where it lies.
+    """Whether a panel should be copied, because reading it in place for one tile of rows after the other is
+    slow.
 
-    It is on more pages than a core has at hand, or in few sets of the nearest cache, which would hold it. At
-    the same place of every page it is in few sets of the second cache, too, and half as many tiles suffice.
+    That is so if the panel is on more pages than a core's TLB has entries, or if it would fit into the
+    nearest cache but uses only few of its sets. If it is at the same offset in every page, it also uses few
+    sets of the second cache; then half as many tiles are enough to repay a copy.
     """
     cpu, depth, step = cpu_of(target), op.reduce_axes[-1].extent, distance(r, op.reduce_axes[-1].name)
     th, tw, _, columns = best_tile(roles, target)
@@ -79,7 +81,8 @@ def _crowded(op: StageOp, r: Read, roles: Roles, target: Target) -> bool:
 
 
 def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
-    """Standing operands that run along the rows: each step of the reduction is on another line."""
+    """Standing operands that are contiguous along the rows, so each step of the reduction is on another
+    line."""
     if not roles.rows or len(op.reduce_axes) != 1:
         return ()
     row, depth = roles.rows[-1].name, op.reduce_axes[0].name
@@ -95,28 +98,29 @@ def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
 
 
 def is_far(op: StageOp, roles: Roles, r: Read, target: Target) -> bool:
-    """Whether a pass over the operand leaves nothing of it in L2."""
+    """Whether no part of the operand is still in L2 after a pass over it."""
     return _bytes_of_one(op, roles, r) > cpu_of(target).far * second_cache(target)
 
 
 def beyond_caches(op: StageOp, roles: Roles, target: Target) -> bool:
-    """Whether panels of the moving operands come from memory: all in every pass over the columns, constants
-    at least in each core's first one, for a model's other layers have been in the caches since."""
+    """Whether panels of the moving operands come from memory: all panels in every pass over the columns, or
+    constants at least in each core's first pass, because other layers of a model have used the caches
+    since."""
     moving = (*roles.packed, *roles.direct)
     whole = bool(moving) and sum(_bytes_of_one(op, roles, r) for r in moving) > target.cache_bytes[-1]
     return whole or any(is_far(op, roles, r, target) for r in roles.packed)
 
 
 def _bytes_of_one(op: StageOp, roles: Roles, r: Read) -> int:
-    """Bytes of the operand that one turn of the untiled axes reads."""
+    """Bytes of the operand that one iteration of the untiled axes reads."""
     outside = {a.name for a in roles.others}
     axes = [a for a in op.all_axes if a.name not in outside and r.uses(a.name)]
     return int(min(r.load.buffer.size, prod(a.extent for a in axes)) * r.load.buffer.dtype.bytes)
 
 
 def copy_steps(r: Read, roles: Roles, reader: str, host: str, at: str) -> tuple[str, list[Step]]:
-    """Steps that copy the part of an operand that `reader` needs at a loop of the host, in vectors; and the
-    copy's name."""
+    """The name of a copy and the steps that make it: at a loop of the host, they copy in vectors the part of
+    an operand that `reader` needs."""
     tensor = r.load.buffer.name
     name = f"{tensor}.local:{reader}"
     last = f"i{len(r.load.buffer.shape) - 1}"
@@ -131,9 +135,11 @@ def copy_steps(r: Read, roles: Roles, reader: str, host: str, at: str) -> tuple[
 def turn_steps(
     r: Read, fast: str, slow: str, roles: Roles, reader: str, host: str, at: str, pad: int = 0
 ) -> tuple[str, list[Step]]:
-    """Copy an operand that runs along axis `slow` so that it runs along `fast`, in squares of vectors.
+    """Copies an operand that is contiguous along axis `slow` so that the copy is contiguous along `fast`, in
+    squares of vectors.
 
-    fast, slow: axes of the reader that walk one dimension each. pad: elements between rows of the copy.
+    fast, slow: axes of the reader; each is the index of one dimension. pad: elements between rows of the
+    copy.
     """
     tensor = r.load.buffer.name
     name = f"{tensor}.local:{reader}"

@@ -1,11 +1,11 @@
 """Roles in a register-tiled product: the vector axis, the row axes, and the treatment of each operand.
 
     C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j]      vector j   rows (i,)   others (b,)
-                                                  moving B (runs along j)   standing A (broadcast)
+                                                  moving B (varies along j)   standing A (broadcast)
 
-A constant moving operand is packed into panels once. Any other moving operand is read where it lies, or its
-panel is copied into the cache next to the tile (see `copy_pays`). If its vector axis does not run along
-memory, it is packed in every call, provided that it is used often enough.
+A constant moving operand is packed into panels once. Any other moving operand is read in place, or its panel
+is copied into the cache next to the tile (see `copy_pays`). If it is not contiguous along the vector axis, it
+is packed in every call, provided that it is used often enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT, BodyWork, body_work
 from schedules.kit.stage_analysis import Read, constants, is_padding, packable, reads, untouched
 
-NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which a part of a vector pays
+NARROWEST, NARROW_WORK = 3, 64  # least columns, and products for each row, for a partly used vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Roles:
     rows: tuple[IterDef, ...]  # tiled, outer to inner: one or two, or none
     others: tuple[IterDef, ...]  # spatial, not tiled
     packed: tuple[Read, ...]  # moving operands to repack as a whole
-    direct: tuple[Read, ...]  # moving operands that lie well
-    turned: tuple[Read, ...]  # moving operands that run along the reduction: their panels are transposed
-    standing: tuple[Read, ...]  # the others: scalars to the tile
+    direct: tuple[Read, ...]  # moving operands that can be read in place
+    turned: tuple[Read, ...]  # moving operands contiguous along the reduction; panels are transposed
+    standing: tuple[Read, ...]  # the other operands, which are scalars in the tile
     lanes: int
     row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
     depth: int  # steps of the reduction
     work: BodyWork = PRODUCT  # the work of a step
-    at_once: int = 1  # rows that an instruction of tiles takes at most
+    at_once: int = 1  # most rows of one instruction that multiplies tiles
     ragged: bool = False  # whether its last step is smaller
 
     @property
@@ -57,7 +57,7 @@ class Roles:
 
 
 def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles | None:
-    """The roles in a reduction; None when it has no axis worth a vector."""
+    """The roles in a reduction; None if no axis is worth vectors."""
     if not op.axes:
         return None
     vector = op.axes[-1]
@@ -96,7 +96,8 @@ def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles
 
 
 def _is_narrow_product(op: StageOp) -> bool:
-    """A product of many rows and few columns: a part of a vector is still better than no vector."""
+    """Whether a stage is a product with many rows and few columns, for which a partly used vector is better
+    than no vector."""
     return (
         len(op.reduce_axes) == 1
         and op.axes[-1].extent >= NARROWEST
@@ -105,7 +106,8 @@ def _is_narrow_product(op: StageOp) -> bool:
 
 
 def can_turn(op: StageOp, r: Read, axis: str) -> bool:
-    """Whether an operand runs along the one reduction axis, and `axis` walks another of its dimensions."""
+    """Whether an operand is contiguous along the only reduction axis, and `axis` is the index of another
+    dimension."""
     if len(op.reduce_axes) != 1 or r.strides.get(op.reduce_axes[0].name) != 1:
         return False
     same = [x for x in reads(op) if x.load.buffer is r.load.buffer]
@@ -115,7 +117,7 @@ def can_turn(op: StageOp, r: Read, axis: str) -> bool:
 
 
 def dimension(r: Read, axis: str) -> int | None:
-    """The dimension that an axis walks by itself, step by step; None when there is no such dimension."""
+    """The dimension whose index is this axis alone; None if there is no such dimension."""
     found = [n for n, d in enumerate(r.dims) if d is not None and axis in d.steps]
     if len(found) != 1:
         return None
@@ -133,7 +135,7 @@ def _is_input(state: State, r: Read) -> bool:
 
 
 def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
-    """Padding stages that only this stage reads; padding of constants is not in its way."""
+    """Padding stages that only this stage reads, without those of constants."""
     found = []
     known = constants(state)
     for b in op.reads():

@@ -1,10 +1,11 @@
-"""Long sums in parts: where the loops of a reduction are cut so that its rounding errors stay small.
+"""Long sums in parts: the loops of a reduction are cut so that its rounding errors stay small.
 
     for k in 2048: acc += …     ──▶     for k.0 in 8: { part = 0;  for k.1 in 256: part += …;  acc += part }
 
-Of n terms that one accumulator takes, one after the other, each is rounded at the size of the whole sum; in
-parts of m terms at the size of a part, and n/m times at that of the whole. A part costs an addition, a load
-and a store of every accumulator, and leaving one more loop (see lowering/nest/reduction/partial_sums.py).
+If one accumulator adds n terms one after the other, each addition is rounded at the size of the whole sum. In
+parts of m terms, additions are rounded at the size of a part, and only n/m of them at the size of the whole
+sum. A part costs an addition, a load and a store of every accumulator, and the end of one more loop (see
+lowering/nest/reduction/partial_sums.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from schedules.kit.stage_analysis import divisors
 
 PART = 256  # terms of a part: < 1 % of a full register tile's time (128: 1 to 3 %; Xeon, two FMAs a cycle)
 ROW_PART = 64  # the same for a tile of one row, which waits for its operands anyway (2048 x 1000: not seen)
-WHOLE = 4  # parts up to which a sum stays whole: 3x3 windows over 64 channels lost 2 %, and gained little
+WHOLE = 4  # a sum of up to 4 parts stays whole: 3x3 windows of 64 channels lost 2 % and gained little
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +30,22 @@ class Parts:
     """The reduction loops of a stage, outer to inner, and the steps that make its parts."""
 
     loops: tuple[str, ...]
-    inner: int  # extent of the last one
-    cut: tuple[Step, ...] = ()  # before the loops are put in order
+    inner: int  # extent of the last loop
+    cut: tuple[Step, ...] = ()  # steps that come before the loops are reordered
     mark: tuple[Step, ...] = ()
 
 
 def at_once(op: StageOp) -> Parts:
-    """One accumulator for each result. Products of rows sum so: parts cost 2 to 5 % of 256 rows."""
+    """One accumulator for each result. Products of several rows use this: parts cost 2 to 5 % with 256
+    rows."""
     return Parts(tuple(a.name for a in op.reduce_axes), op.reduce_axes[-1].extent)
 
 
 def in_parts(stage: str, op: StageOp, wanted: int = PART) -> Parts:
-    """How a stage sums: at once where the sum is short, or exact, or none; else in parts of about `wanted`
-    terms, which are those of one iteration of some loop.
+    """The parts of a stage's sum: one part if the sum is short or exact, or if the stage has no sum;
+    otherwise parts of about `wanted` terms. A part is one iteration of a loop.
 
-    stage: whose loops they are (the op's own, or a copy of it).
+    stage: the name of the stage with the loops (the op's own stage, or a copy of it).
     """
     names, extents = [a.name for a in op.reduce_axes], [a.extent for a in op.reduce_axes]
     whole = at_once(op)
@@ -62,7 +64,7 @@ def in_parts(stage: str, op: StageOp, wanted: int = PART) -> Parts:
 
 
 def _rounds(op: StageOp) -> bool:
-    """Whether some result is a sum of floats."""
+    """Whether at least one result is a sum of floats."""
     reducers = (None if op.combiner is None else alone(op.combiner, n) for n in range(len(op.buffers)))
     return any(
         c is not None and c.name == "sum" and b.dtype.is_float

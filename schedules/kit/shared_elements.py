@@ -1,9 +1,10 @@
-"""Whether the elements along short axes share work: computed at one place, they need each operation once.
+"""Decides whether the elements along short axes share work: if they are computed together, each common
+operation is done once.
 
     y[t, c, i] = select(c < 1, f(a, b), select(c < 2, g(a, b), h(a, b)))        a, b: the same for all c
 
-Loops over such an axis stand inside the loops over vectors and are written out; code generation finds the
-equal operations.
+Loops over such an axis are inside the loops over vectors and are unrolled. Code generation finds the equal
+operations.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.te.stage import IterDef, StageOp, evaluated, float_operations
 
-CALLED = 16.0  # operations of an exponential or a sine, about
-# share of the operations of elements computed one by one; below it, sharing is worth it (chosen, 2026-11)
+CALLED = 16.0  # approximate operations of an exponential or a sine
+# sharing is worth it below this share of the operations of elements computed one by one (chosen, 2026-11)
 SHARED = 0.6
 
 
 def share_work(op: StageOp, axes: Sequence[IterDef], most: int, least: float = 0.0) -> bool:
-    """Whether the elements along the axes, `most` at most, take far fewer operations together, `least` fewer
-    for each of them.
+    """Whether the elements along the axes, of which there may be `most`, take far fewer operations if they
+    are computed together: at least `least` fewer for each of them.
 
-    A condition on the axes alone is settled for each element.
+    A condition on the axes alone is constant for each element.
     """
     if not 1 < prod(a.extent for a in axes) <= most or op.is_reduction:
         return False
@@ -39,7 +40,7 @@ def share_work(op: StageOp, axes: Sequence[IterDef], most: int, least: float = 0
 
 
 def _work(bodies: Sequence[Expr]) -> float:
-    """Operations on floats of bodies that are computed together."""
+    """The float operations of bodies that are computed together."""
     calls = sum(isinstance(e, Call) and e.dtype.is_float for e in evaluated(bodies))
     return float_operations(bodies) + (CALLED - 1.0) * calls
 

@@ -18,7 +18,7 @@ from autotensor.te.dag import StageOp
 
 
 def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
-    """Neighbouring loops as one: the steps and its name."""
+    """Fuses neighbouring loops. Returns the steps and the new loop's name."""
     steps: list[Step] = []
     name = axes[0]
     for axis in axes[1:]:
@@ -28,20 +28,21 @@ def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
 
 
 def in_vectors(stage: str, *loops: str) -> list[Step]:
-    """Puts the last loop in vectors, and writes out the loops around it."""
+    """Vectorizes the last loop, and unrolls the loops around it."""
     *around, last = loops
     return [*(Unroll(stage, loop) for loop in around), Vectorize(stage, last)]
 
 
 def names_in(host: StageOp, op: StageOp) -> dict[str, str]:
-    """The axis of the host at the place of each axis of `op`, which has as many."""
+    """For each axis of `op`, the host's axis at the same position; both have the same number of axes."""
     return {a.name: b.name for a, b in zip(op.axes, host.axes, strict=True)}
 
 
 def host_and_anchor(after: Stage | None, stage: str) -> tuple[str, str, list[Step]]:
-    """The stage whose loops carry the tiles, the one that accumulates inside, and steps to make it.
+    """The stage whose loops make the tiles, the stage that accumulates inside of them, and the steps that
+    make it.
 
-    after: the stage behind whose loops can carry them; without one they are the stage's own.
+    after: a later stage whose loops can make the tiles; without it, they are the stage's own loops.
     """
     if after is not None:
         return after.name, stage, []

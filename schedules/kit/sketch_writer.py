@@ -1,4 +1,4 @@
-"""A base for rules with a class of their own: it collects a sketch's steps and holes, in order.
+"""A base class for rules that are written as a class. It collects a sketch's steps and holes, in order.
 
 class _MySketch(SketchWriter):
     def build(self) -> Extension:
@@ -22,7 +22,7 @@ from schedules.registry import Extension
 
 
 class SketchWriter:
-    """One sketch in the making."""
+    """Collects the steps and holes of one sketch."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -32,11 +32,11 @@ class SketchWriter:
         self.steps += steps
 
     def split(self, stage: str, loop: str, *inner: int | Ref) -> None:
-        """A loop in parts: the extents of the inner ones, outer to inner."""
+        """Splits a loop. inner: the extents of the inner loops, outer to inner."""
         self.write(SplitStep(stage, loop, inner))
 
     def fuse(self, stage: str, loops: Sequence[str]) -> str:
-        """Neighbouring loops as one; gives its name."""
+        """Fuses neighbouring loops. Returns the new loop's name."""
         steps, name = fused(stage, loops)
         self.write(*steps)
         return name
@@ -45,5 +45,5 @@ class SketchWriter:
         self.holes.append(Hole(name, options, default))
 
     def extension(self, *done: str) -> Extension:
-        """All that was written. done: stages that need no rule any more."""
+        """The extension with all collected steps and holes. done: stages that need no further rule."""
         return Extension(tuple(self.steps), tuple(self.holes), done)

@@ -18,17 +18,19 @@ from autotensor.te.dag import IterDef, StageOp
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One load of a stage: per dimension how the index walks, and the stride of each axis in elements."""
+    """One load of a stage: how the index of each dimension depends on the axes, and each axis's stride in
+    elements."""
 
     load: Load
     dims: tuple[Access | None, ...]
-    strides: dict[str, int]  # axis → elements per step; axes hidden in unknown indices are absent
+    strides: dict[str, int]  # axis → elements per step; axes in unknown indices are left out
 
     def uses(self, axis: str) -> bool:
         return axis in self.strides or any(self._walks(n, axis) for n in range(len(self.dims)))
 
     def _walks(self, dimension: int, axis: str) -> bool:
-        """Whether the index of a dimension changes with the axis; in an unknown one, whether it occurs."""
+        """Whether the index of a dimension changes with the axis. For an unknown index, whether the axis
+        occurs in it."""
         d = self.dims[dimension]
         if d is not None:
             return axis in d.steps
@@ -36,16 +38,17 @@ class Read:
 
     @property
     def looked_up(self) -> bool:
-        """Whether data says which part is read, as with one matrix of several: W[e[b], k, j]."""
+        """Whether data select the part that is read, like one matrix of several: W[e[b], k, j]."""
         return any(d is None for d in self.dims)
 
     @property
     def from_data(self) -> bool:
-        """Whether an index comes from memory."""
+        """Whether an index is loaded from memory."""
         return any(contains(i, Load) for i in self.load.indices)
 
     def begins_by_data(self, axis: str) -> bool:
-        """Whether data say where the operand begins, and it runs along memory from there: V[p[i] + k]."""
+        """Whether data give the first index, and the load is contiguous along the axis from there: V[p[i] +
+        k]."""
         *outer, last = self.load.indices
         found = affine(without_limits(last)) if contains(last, Load) else None
         if found is None or any(v.name == axis for i in outer for v in free_vars(i)):
@@ -55,8 +58,8 @@ class Read:
 
     @property
     def walkers(self) -> dict[int, str]:
-        """The axis that walks each dimension, or the first of several axes; dimensions that no axis walks are
-        absent."""
+        """For each dimension, the axis in its index, or the first of several axes. Dimensions without an axis
+        are left out."""
         return {n: next(iter(d.steps)) for n, d in enumerate(self.dims) if d is not None and d.steps}
 
 
@@ -74,10 +77,10 @@ def reads(op: StageOp) -> tuple[Read, ...]:
 
 
 def packable(r: Read, axis: str) -> bool:
-    """Whether panels can be cut along `axis`: one dimension has this axis, and no dimension has more than one
-    plain axis.
+    """Whether panels can be cut along `axis`: the axis is in one dimension, and no dimension has more than
+    one plain axis.
 
-    Dimensions that are looked up stay as they are.
+    Dimensions with indices from data are not changed.
     """
     if any(r._walks(n, axis) for n, d in enumerate(r.dims) if d is None):
         return False
@@ -87,7 +90,7 @@ def packable(r: Read, axis: str) -> bool:
 
 
 def second_cache(target: Target) -> int:
-    """Bytes of a core's second cache, or of the first where there is no second."""
+    """Bytes of a core's second cache, or of its first cache if there is no second."""
     return target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
 
 
@@ -97,10 +100,11 @@ def lanes_of(op: StageOp, target: Target) -> int:
 
 
 def contiguous_reduction(op: StageOp) -> bool:
-    """Whether the last reduction axis runs along memory in every operand that uses it.
+    """Whether every operand that uses the last reduction axis is contiguous along it.
 
-    An operand whose places data say runs along nothing; it may come with others, unless one of these runs
-    along the last axis of the result. Where data say no more than where it begins, it runs from there.
+    An operand whose indices are data is not contiguous. It is allowed next to other operands, unless one of
+    these is contiguous along the last axis of the result. If data give only the first index, the operand
+    counts as contiguous from there.
     """
     if not op.reduce_axes:
         return False
@@ -114,7 +118,7 @@ def contiguous_reduction(op: StageOp) -> bool:
 
 
 def ends_by_data(op: StageOp) -> bool:
-    """Whether data say how many terms a reduction has: Σ_k select(k < n[i], x[i, k], 0)."""
+    """Whether data give the number of terms of a reduction: Σ_k select(k < n[i], x[i, k], 0)."""
     if op.combiner is None or len(op.bodies) != 1 or not op.reduce_axes:
         return False
     last = op.reduce_axes[-1].name
@@ -125,7 +129,7 @@ def ends_by_data(op: StageOp) -> bool:
 
 
 def _is_end(cond: Compare, axis: str) -> bool:
-    """Whether a comparison with data fails from some value of the axis on."""
+    """Whether a comparison with data is false from some value of the axis on."""
     total = excess(cond) if contains(cond, Load) else None
     if total is None:
         return False
@@ -134,7 +138,7 @@ def _is_end(cond: Compare, axis: str) -> bool:
 
 
 def is_expensive(op: StageOp) -> bool:
-    """Whether evaluating the body twice would be noticed: math calls."""
+    """Whether evaluating the body twice would cost much time, because it has math calls."""
     return any(
         any_node(b, lambda n: isinstance(n, Call) and n.name not in ("abs", "floor", "ceil"))
         for b in op.bodies
@@ -142,7 +146,7 @@ def is_expensive(op: StageOp) -> bool:
 
 
 def is_padding(op: StageOp) -> bool:
-    """A stage that only moves elements: one load under a Select (pad)."""
+    """Whether a stage only moves elements: its body is one load in a Select (a pad)."""
     return (
         not op.is_reduction
         and len(op.bodies) == 1
@@ -162,7 +166,7 @@ def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
 
 
 def reads_once(reader: StageOp, op: StageOp) -> bool:
-    """Whether every point of the reader reads an element of its own: axes turned, shifted or with a step.
+    """Whether each point of the reader reads another element: with axes exchanged, shifted or with a step.
 
     y[i, j] = f(P[j, 2*i + 1])      each of the reader's axes is alone in one of the indices
     """
@@ -176,8 +180,8 @@ def reads_once(reader: StageOp, op: StageOp) -> bool:
 
 
 def names_of_terms(reader: StageOp, op: StageOp) -> dict[str, str] | None:
-    """The op's name of each axis of a reader that reads one element of it for each of its own terms; None
-    where it is read at other places than these, or not whole.
+    """The axes of the op, by the axes of a reader that reads one element of the op for each of its own terms.
+    The result is None if the reader reads other elements, or not all elements.
 
         Y[m, n] = Σ_g s[n, g] * P[m, n, g]     ──▶     of P in Y {m: m, n: n, g: g}
     """
@@ -190,12 +194,13 @@ def names_of_terms(reader: StageOp, op: StageOp) -> dict[str, str] | None:
 
 
 def is_read_by_terms(reader: StageOp, op: StageOp) -> bool:
-    """Whether the reader names all its axes, and nothing else, where it reads the op."""
+    """Whether the reader's indices of the op are all axes of the reader, and nothing else."""
     return set(_loaded(reader, op)) == {a.name for a in reader.all_axes}
 
 
 def _loaded(reader: StageOp, op: StageOp) -> tuple[str, ...]:
-    """The axes at which an op is read; () where it is read otherwise, or at several places."""
+    """The axes that are the indices of the op; () if the op has other indices, or is read at several
+    positions."""
     loads = {load.indices for load in reader.loads() if load.buffer in op.buffers}
     (indices,) = loads if len(loads) == 1 else ((),)
     names = tuple(i.name for i in indices if isinstance(i, Var))
@@ -204,7 +209,7 @@ def _loaded(reader: StageOp, op: StageOp) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """Where a producer's axis is found in its consumer: axis `axis`, or its quotient or remainder by `by`."""
+    """A producer's axis in terms of its consumer: the axis `axis`, or its quotient or remainder by `by`."""
 
     axis: str
     by: int = 0  # 0: the axis itself
@@ -212,12 +217,12 @@ class Digit:
 
 
 def digits(consumer: StageOp, producer: StageOp) -> dict[str, Digit] | None:
-    """The digits of the consumer's axes that the producer's axes are; None when the consumer reads the
-    producer in another way.
+    """The producer's axes as digits of the consumer's axes; None if the consumer reads the producer in
+    another way.
 
         y[h, c] = f(P[h // 2, h % 2, c])      ──▶     {i: h // 2, p: h % 2, c: c}
 
-    Every axis of the consumer occurs once, whole or as both its digits. Axes of one element are left out.
+    Every axis of the consumer occurs once, as a whole or as its two digits. Axes of one element are left out.
     """
     mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
     if not mine or any(load.indices != mine[0].indices for load in mine):
@@ -248,7 +253,7 @@ def digits(consumer: StageOp, producer: StageOp) -> dict[str, Digit] | None:
 
 
 def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:
-    """Whether the indices are the axes in order; broadcasting writes an axis of one element as 0."""
+    """Whether the indices are the axes in order. In a broadcast, an axis of one element may be 0."""
     return len(indices) == len(axes) and all(
         i is a.var or (a.extent == 1 and isinstance(i, Const) and i.value == 0)
         for i, a in zip(indices, axes, strict=True)
@@ -256,8 +261,8 @@ def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:
 
 
 def at_place(load: Load, op: StageOp) -> bool:
-    """Whether a load reads at the place where the op writes, with both taken as one row: x[h, c], or x[h //
-    2, h % 2, c]."""
+    """Whether a load reads at the flat position at which the op writes, if both tensors are taken as one row:
+    x[h, c], or x[h // 2, h % 2, c]."""
     indices = [i for i, n in zip(load.indices, load.buffer.shape, strict=True) if n > 1]
     for axis in (a for a in op.axes if a.extent > 1):
         match indices:
@@ -273,7 +278,7 @@ def at_place(load: Load, op: StageOp) -> bool:
 
 
 def walks_one_row(op: StageOp) -> bool:
-    """Whether every operand is read where the output is written, so that all axes are one."""
+    """Whether every operand is read at the flat position of the output, so that all axes can be fused."""
     return all(at_place(load, op) for load in op.loads() if load.buffer.shape)
 
 
@@ -293,14 +298,14 @@ def untouched(stage: Stage) -> bool:
 
 
 def undecided(state: State, stage: Stage) -> bool:
-    """Whether nothing has been decided of a stage, and nothing is computed inside it."""
+    """Whether a stage has no decisions yet, and no other stage is computed inside it."""
     return untouched(stage) and not state.attached(stage.name)
 
 
 def epilogue(state: State, stage: Stage) -> Stage | None:
-    """The one root stage that consumes the stage's result point by point; None if there is no such stage.
+    """The only root stage that reads the stage's result point by point; None if there is no such stage.
 
-    An output has none either, since it is needed whole.
+    The result is also None for an output, because an output is needed as a whole.
     """
     consumers = state.consumers(stage)
     if len(consumers) != 1 or isinstance(consumers[0].place, Inlined) or state.is_output(stage):
@@ -312,11 +317,11 @@ def epilogue(state: State, stage: Stage) -> Stage | None:
 
 
 def terms_left_out(op: StageOp) -> bool:
-    """Whether a reduction's terms are neutral where a comparison of its axes fails.
+    """Whether a reduction's terms are neutral if a comparison of its axes fails.
 
         C[i, j] = Σ_k select(k > i, A[k, i] * B[k, j], 0)
 
-    Loops over such terms can be cut where they begin to count.
+    Loops over such terms can begin at the first term that is not neutral.
     """
     if op.combiner is None or len(op.bodies) != 1:
         return False
@@ -331,12 +336,12 @@ def terms_left_out(op: StageOp) -> bool:
 
 
 def read_by_choice(state: State, stage: Stage) -> bool:
-    """Whether all readers take each of its values on one side of a choice that is made before: of no data, or
-    for all points at once."""
+    """Whether all readers use each value of the stage only on one side of a condition that is known before:
+    one without data, or one that is the same for all points."""
     mine = set(stage.op.buffers)
 
     def always(e: Expr) -> frozenset[Load]:
-        """Those of its values that are read whatever is chosen."""
+        """The loads of the stage's values that are read whatever the condition is."""
         match e:
             case Load(buffer) if buffer in mine:
                 return frozenset({e})

@@ -1,4 +1,4 @@
-"""Register tiles of matrix-product kernels: which tiles fit, and which tile suits given extents best.
+"""Register tiles of matrix-product kernels: the tiles that fit, and the best tile for given extents.
 
     option (outer rows, rows, vectors, columns)      columns = vectors × lanes
 
@@ -20,21 +20,23 @@ from schedules.kit.matrix_tiles import best_matrix_tile, matrix_tiles
 from schedules.kit.operand_roles import Roles
 from schedules.kit.stage_analysis import lanes_of, second_cache
 
-MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
+MAX_COLUMNS = 6  # most vectors next to each other in a tile; wider tiles leave too few rows
 MAX_ROWS = 30
-STEPS = (1, 2, 3, 4, 5, 7, 8)  # numbers of steps that may be written out
-SHORT = 8  # extent of the last reduction axis up to which as many steps as possible are written out
+STEPS = (1, 2, 3, 4, 5, 7, 8)  # numbers of steps that may be unrolled
+SHORT = 8  # up to this extent of the last reduction axis, as many steps as possible are unrolled
 BETWEEN = 2  # registers inside a term that is more than a product: an intermediate value and a constant
-# registers, of 32, that steps written out need besides a tile, its vectors and two scalars: LLVM moves loads
-# of the next step ahead. With 28 sums one went through the stack, with 27 up to 15, with 26 none (2026-11)
+# registers (of 32) that unrolled steps need besides a tile, its vectors and two scalars, because LLVM loads
+# values of the next step early. With 28 sums, one went through the stack; with 27 up to 15; with 26 none
+# (2026-11)
 AHEAD = 1
 
 
 def column_lanes(op: StageOp, target: Target) -> int:
-    """Lanes of the vectors of a product's columns.
+    """The lanes of the vectors of a product's columns.
 
-    24 columns are one and a half registers of 16: as two registers a quarter of the work is for nothing, as
-    three halves none, where halves are cheaper (`Cpu.halves`).
+    For example, 24 columns are one and a half registers of 16 lanes. With two registers, a quarter of the
+    work is wasted; with three half registers, nothing is wasted, if half registers are cheaper
+    (`Cpu.halves`).
     """
     lanes, columns = lanes_of(op, target), op.axes[-1].extent if op.axes else 0
     half = lanes // 2
@@ -52,18 +54,19 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option:
-    """The tile that a rule takes without measuring; of equal tiles, the widest whose panel stays in L2.
+    """The tile that a rule takes without measuring. Of equal tiles, it is the widest one whose panel stays in
+    L2.
 
-    most_rows: of those of so many rows, if there are any.
+    most_rows: only tiles with at most this many rows, if there are any.
     """
     if roles.at_once > 1:
         return best_matrix_tile(roles, target)
     others = prod(a.extent for a in roles.others)
     cpu, l2 = cpu_of(target), second_cache(target)
     packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
-    column = packed / roles.columns  # bytes of a packed panel for each
+    column = packed / roles.columns  # bytes of the packed panel for each column
     results = 4 * roles.outer * roles.inner * roles.columns * others
-    # panels that are more than rows and results (about) are divided among the cores, not the rows
+    # if panels have more bytes than rows and results together, the cores divide the panels and not the rows
     heavy = packed > results + standing
     streamed = roles.depth <= cpu.writes and results > l2 * target.num_cores
 
@@ -86,7 +89,7 @@ def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option
 
 
 def _halved(tile: Option, options: tuple[Option, ...], target: Target) -> Option:
-    """Half the rows of a tile that fills all registers, if these keep the core busy."""
+    """The tile with half the rows, if the tile fills all registers and half of it keeps the core busy."""
     outer, inner, vectors, columns = tile
     rows = outer * inner
     half = (outer, inner // 2, vectors, columns) if outer % 2 else (outer // 2, inner, vectors, columns)
@@ -96,24 +99,25 @@ def _halved(tile: Option, options: tuple[Option, ...], target: Target) -> Option
 
 
 def steps_written(extent: int, target: Target, least: int = 1) -> tuple[tuple[int, ...], int]:
-    """Steps of a tile's last reduction loop that may be written out, and how many are written out without
+    """The options for the number of unrolled steps of a tile's last reduction loop, and the number without
     measuring.
 
-    least: as many at least, where the extent has such a divisor.
+    least: the least number of steps, if the extent has such a divisor.
     """
     options = tuple(d for d in STEPS if extent % d == 0)
     return options, options[-1] if extent <= SHORT else written_out(extent, target, least)
 
 
 def written_out(extent: int, target: Target, least: int = 1) -> int:
-    """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
+    """The number of steps of a long reduction that are unrolled without measuring: a divisor of its
+    extent."""
     return max(d for d in range(1, max(least, cpu_of(target).written) + 1) if extent % d == 0)
 
 
 def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
-    """Whether the written-out steps of a reduction of this extent take registers that the tile itself needs.
+    """Whether the unrolled steps of a reduction with this extent use registers that the tile itself needs.
 
-    Processors with 16 registers can spare none.
+    Processors with 16 registers have no spare registers.
     """
     if target.vector_registers <= 16 or written_out(extent, target) == 1:
         return False
@@ -121,7 +125,7 @@ def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
 
 
 def _balance(rows: int, columns: int, others: int, target: Target) -> float:
-    """How evenly a grid of tiles divides among the cores: by columns, by rows, or at worst tile by tile."""
+    """How evenly the cores can divide a grid of tiles: by columns, by rows, or otherwise tile by tile."""
 
     cores, scattered = target.num_cores, cpu_of(target).scattered
 
@@ -131,11 +135,12 @@ def _balance(rows: int, columns: int, others: int, target: Target) -> float:
     return max(even(columns * others), even(rows * others), scattered * even(rows * columns * others))
 
 
-@lru_cache(maxsize=64)  # every form of a sketch uses them
+@lru_cache(maxsize=64)  # used by every form of a sketch
 def tile_options(
     outer: int, inner: int, columns: int, lanes: int, target: Target, work: BodyWork = PRODUCT
 ) -> tuple[Option, ...]:
-    """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
+    """The tiles of a product with these extents (rows in two loops, columns in elements) that do not
+    spill."""
     registers = target.sum_registers
     widest = min(MAX_COLUMNS, ceil(columns / lanes))
     out = []
@@ -143,7 +148,7 @@ def tile_options(
         for tw in range(1, min(inner, MAX_ROWS) + 1):
             for th in range(1, min(outer, 6) + 1):
                 if th > 1 and tw < min(inner, 8):
-                    continue  # two-dimensional tiles only where a row of them is short
+                    continue  # two-dimensional tiles only if the inner row axis is short
                 acc = th * tw * nv * work.results
                 spare = 1 if nv == 1 and work.is_product else held(nv, work)
                 if acc + spare > registers and acc > work.results:
@@ -167,17 +172,18 @@ def tile_quality(
     row_bytes: int = 0,
     work: BodyWork = PRODUCT,
 ) -> float:
-    """Rough share of peak of a tile on these extents: loads per FMA, latency, tails.
+    """The approximate share of the peak that a tile reaches on these extents, by loads per FMA, latency and
+    tails.
 
-    row_bytes: distance of neighbouring rows of the scalar operand. Where they fall into few sets of the
-    nearest cache, tall tiles push their own rows out of it.
+    row_bytes: the distance between neighbouring rows of the scalar operand. If the rows use few sets of the
+    nearest cache, tall tiles push their own rows out of the cache.
     """
     th, tw, nv, _ = option
     cpu, registers, spread = cpu_of(target), target.sum_registers, spread_cycles(target)
-    once = cpu.tile_stream if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
+    once = cpu.tile_stream if outer * inner <= th * tw else 0.0  # no other tile reads the vectors again
 
     def blocks(h: int) -> tuple[float, ...]:
-        """Cycles of one row of tiles: its whole tiles and the last one."""
+        """Cycles of one row of tiles: of a whole tile and of the last one."""
         found = []
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma: float = h * w * nv
@@ -191,7 +197,7 @@ def tile_quality(
             found.append(times * cycles if fma else 0.0)
         return tuple(found)
 
-    whole = blocks(th)  # once: this is called thousands of times, and there may be hundreds of rows
+    whole = blocks(th)  # computed once: this is called thousands of times, and there may be hundreds of rows
     total = 0.0
     for part in (*(whole * (outer // th)), *(blocks(outer % th) if outer % th else ())):
         total += part
@@ -205,26 +211,26 @@ def tile_quality(
 
 
 def held(vectors: int, work: BodyWork) -> int:
-    """Registers that a step needs besides the sums of a tile: for values of its vectors, and for values of a
+    """The registers that a step needs besides a tile's sums: for the values of its vectors, and of one
     row."""
     return vectors * max(1, work.vectors_held) + max(1, work.rows_held)
 
 
 def _crowding(rows: int, row_bytes: int, cpu: Cpu) -> float:
-    """Cycles that a step loses when its rows push one another out of the nearest cache."""
+    """The cycles that a step loses if its rows push one another out of the nearest cache."""
     lines = lines_per_set(rows, row_bytes)
     return 0.0 if lines <= cpu.ways else cpu.tile_crowded * rows * max(1.0, lines / (2 * cpu.ways)) ** 2
 
 
 def lines_per_set(rows: int, row_bytes: int) -> int:
-    """Cache lines that compete for one set when `rows` rows, so far apart, are walked side by side."""
+    """The cache lines that compete for one set if `rows` rows at this distance are read at the same time."""
     step = row_bytes % PAGE
     sets = PAGE // gcd(step, PAGE) if step or row_bytes else rows
     return ceil(rows / max(1, sets))
 
 
 def powers(n: int) -> tuple[int, ...]:
-    """1, 2, 4, … and n."""
+    """The powers of two below n, and n."""
     out = [1]
     while out[-1] * 2 < n:
         out.append(out[-1] * 2)

@@ -1,4 +1,4 @@
-"""Rough cycles of Winograd's convolution, by which the rule chooses sizes and the first sketch.
+"""An estimate of the cycles of Winograd's convolution, by which the rule chooses sizes and the first sketch.
 
 option (tile rows of a block, tiles across, register rows, register columns, vectors, panel width)
 """
@@ -20,14 +20,15 @@ from schedules.kit.stage_analysis import second_cache
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A 3x3 convolution: extents of its result (outer: all but rows, columns, channels) and of its sums."""
+    """A 3x3 convolution: the extents of its result and of its sums. outer: all but rows, columns and
+    channels."""
 
     outer: int
     h: int
     w: int
     c: int
     k: int
-    taps: int  # besides the 3x3 of a plane
+    taps: int  # taps besides the 3x3 of a plane
     lanes: int
     target: Target
 
@@ -47,13 +48,13 @@ class Problem:
 
     @property
     def rate(self) -> int:
-        """Vectors that all cores multiply a cycle."""
+        """Vectors that all cores together multiply in a cycle."""
         return self.target.num_cores * self.costs.vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """by_columns: cores divide output channels, not tiles."""
+    """A form of the kernel. by_columns: cores divide output channels, and not tiles."""
 
     tf: Transform
     by_columns: bool
@@ -69,9 +70,10 @@ def direct_cycles(p: Problem) -> float:
     return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / p.costs.memory)
 
 
-@lru_cache(maxsize=64)  # to compare the variants, and to build each
+@lru_cache(maxsize=64)  # called to compare the variants, and to build each
 def best_option(p: Problem, v: Variant) -> Option:
-    """The block and tile that a rule takes without measuring; of equals, those with the better products."""
+    """The block and tile that a rule takes without measuring. If several are equal, the one with the better
+    products."""
 
     def cost(option: Option) -> tuple[float, float]:
         return cycles(p, v, option), -quality(p, v, option)
@@ -86,7 +88,7 @@ def options(p: Problem, v: Variant) -> tuple[Option, ...]:
     widest = min(4, ceil(p.c / p.lanes))
     for wt in dict.fromkeys((tw, ceil(tw / 2))):
         part = ceil(wt / 2)
-        while part + 2 > registers:  # wide images, few registers
+        while part + 2 > registers:  # for wide images and few registers
             part = ceil(part / 2)
         for ht in dict.fromkeys(min(x, th) for x in (1, 2, 4)):
             for nv in range(1, widest + 1):
@@ -103,13 +105,13 @@ def options(p: Problem, v: Variant) -> tuple[Option, ...]:
 
 
 def panels(p: Problem, v: Variant, option: Option) -> int:
-    """Panels in a block of columns: two, unless more would then be computed for nothing."""
+    """Panels in a block of columns: two, unless this wastes more computation than one."""
     width = option[5]
     return 1 if v.by_columns or _filled(p.c, 2 * width) < _filled(p.c, width) else 2
 
 
 def cycles(p: Problem, v: Variant, option: Option) -> float:
-    """Products and transforms, or bringing the weights from memory, whichever takes longer."""
+    """Cycles of products and transforms, or of reading the weights from memory, whichever takes longer."""
     t, m = v.tf.t, v.tf.m
     down, across = v.tiles(p)
     tiles = down * across * p.outer
@@ -121,10 +123,10 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
     blocks = ceil(down / option[0]) * ceil(across / option[1]) * p.outer
     if not v.by_columns:
         if weights <= p.costs.last_share * p.target.cache_bytes[-1]:
-            blocks = 1  # the first brings them for all
+            blocks = 1  # the first block reads the weights for all blocks
         # every core reads all weights
         return max(busy, blocks * weights / min(p.costs.memory, p.costs.alone))
-    # every core reads all transformed inputs, of which it has made its share
+    # every core reads all transformed inputs, and has made only its share of them
     crossing = 4 * t * t * tiles * p.k / LINE * (1 - 1 / p.target.num_cores)
     if 4 * t * t * p.k * p.taps * option[5] > second_cache(p.target):  # a panel, which every block reads
         busy = max(busy, blocks * weights / p.costs.again / p.target.num_cores)
@@ -133,7 +135,7 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
 
 
 def quality(p: Problem, v: Variant, option: Option) -> float:
-    """Share of peak: tiles that fill the registers, on blocks that divide evenly and stay in L2."""
+    """Share of peak. It is high if tiles fill the registers, and if blocks divide evenly and stay in L2."""
     ht, wt, rh, rw, nv, width = option
     down, across = v.tiles(p)
     tiles = ht * wt
@@ -149,13 +151,14 @@ def quality(p: Problem, v: Variant, option: Option) -> float:
 
 
 def _near(p: Problem, transformed: int) -> float:
-    """How so many bytes of transformed inputs in L2 slow a block."""
+    """The slow-down of a block by this many bytes of transformed inputs in L2."""
     share = transformed / second_cache(p.target)
     return (1.0 if share <= p.costs.l2_share else p.costs.far) / (1 + p.costs.crowd * share)
 
 
 def _passing(p: Problem, v: Variant) -> float:
-    """How all transformed inputs, which pass for every panel of columns, slow the products."""
+    """The slow-down of the products by the transformed inputs, which are all read again for every panel of
+    columns."""
     down, across = v.tiles(p)
     transformed = 4 * v.tf.t**2 * down * across * p.outer * p.k
     return 1 / (1 + p.costs.passing * transformed / second_cache(p.target))
@@ -169,5 +172,5 @@ def _speed(p: Problem, rows: int, vectors: int) -> float:
 
 
 def _filled(n: int, size: int) -> float:
-    """Share of n in the parts of one size that cover it."""
+    """n divided by the total size of the equal parts that cover it."""
     return n / (ceil(n / size) * size)

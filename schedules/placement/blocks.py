@@ -1,11 +1,13 @@
-"""Stages in front of a product, computed with it: each block of rows on the core that multiplies it.
+"""Stages before a product that are computed with it: each block of rows on the core that multiplies this
+block.
 
     for blocks of rows, divided among cores:
-      the stages in front, as much as the block needs      a depthwise convolution, a normalised row, a sum
+      the stages before, as much as the block needs        a depthwise convolution, a normalised row, a sum
       the product of these rows
 
-Their results then stay in a core's own cache, and cost no parallel region of their own. In return cores
-divide nothing but rows. Stages whose blocks overlap are left out: the overlap would be computed again.
+The results of these stages then stay in a core's own cache, and the stages need no parallel region. But cores
+can divide only the rows. Stages whose blocks overlap are left out, because the overlap would be computed
+twice.
 """
 
 from __future__ import annotations
@@ -34,17 +36,19 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
 from schedules.placement.cost import FILLED, GATHER, Group, Tiling, vectors, weight
 
-# for several cores that meet between stages, the time besides work and fetches; for one core, how much
-# faster blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
+# WAIT: for several cores that wait for each other between stages, a factor for the waiting time. SURE: for
+# one core, the ratio below which blocks must seem faster (150 products of nine networks, one and two cores of
+# a Xeon, 2026-11).
 WAIT, SURE = 1.05, 0.995
-# times as long as the fastest blocks: smaller ones leave more of the caches to others (Xeon, 2026-11)
+# smaller blocks are taken if they take at most this many times as long as the fastest, because they leave
+# more of the caches to other data (Xeon, 2026-11)
 NEAR = 1.02
-EVEN = 1.08  # times the mean that the busiest core may have of lines (chosen, 2026-11)
+EVEN = 1.08  # the busiest core may have this many times the mean number of lines (chosen, 2026-11)
 
 
 @dataclass(frozen=True)
 class Front:
-    """The stages in front of a product that can be computed for a block of its rows."""
+    """The stages before a product that can be computed for a block of its rows."""
 
     stages: tuple[StageOp, ...]  # producers first
     product: StageOp
@@ -53,7 +57,7 @@ class Front:
 
     @cached_property
     def handed_on(self) -> tuple[StageOp, ...]:
-        """The stages whose values are stored: those that the product reads, and sums that do not end in
+        """The stages whose values are stored: those that the product reads, and sums that do not stay in
         registers."""
         read = {b.name for b in self.product.reads()}
         ended = {p.name for p in self.stages for s in self.stages if p is not s and matches_elementwise(s, p)}
@@ -71,10 +75,10 @@ class Front:
 
     @cached_property
     def line(self) -> Roles:
-        """The product of a block's unit: a line of pixels, or any rows.
+        """The roles of the product for the unit of a block: a line of pixels, or any rows.
 
-        Any rows where they are not pixels, where cores cannot divide the lines evenly, or where a line is not
-        divided by any register tile.
+        Any rows are the unit if they are not pixels, if cores cannot divide the lines evenly, or if no
+        register tile divides a line.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores
         lines = {d.div for r in self.roles.standing for d in r.dims if d is not None and 1 < d.div < extent}
@@ -89,8 +93,8 @@ class Front:
 
     @cached_property
     def tiles(self) -> tuple[tuple[Option, ...], Option]:
-        """Register tiles to choose from, and the tile that is taken without measuring: whole tiles of a line
-        of pixels."""
+        """The register tiles on offer, and the tile that is taken without measuring. For pixels, they divide
+        a line."""
         roles = self.line
         if roles is self.roles:
             return tiles_of(roles, self.target), best_tile(roles, self.target)
@@ -99,7 +103,8 @@ class Front:
 
     @cached_property
     def _slower(self) -> float:
-        """Times that the product takes with whole tiles of a line, compared with any."""
+        """The product's time with tiles that divide a line, divided by its time with the best of all
+        tiles."""
         apart = best_tile(self.roles, self.target)
         return max(1.0, self._speed(apart, self.roles) / self._speed(self.tiles[1], self.line))
 
@@ -110,8 +115,8 @@ class Front:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of blocks to choose from: whole tiles, or whole lines of pixels, equally many in each
-        block."""
+        """The numbers of rows in a block on offer: whole tiles, or whole lines of pixels, with the same
+        number in each block."""
         extent, line = self._extent, self.line.rows[0].extent
         if line == extent:
             line = self.tiles[1][0 if len(self.roles.rows) == 2 else 1]
@@ -122,12 +127,12 @@ class Front:
 
     @cached_property
     def _cycles(self) -> dict[int, float]:
-        """The cycles for every size of blocks."""
+        """The cycles for each size of blocks."""
         return {rows: self.inside(rows) for rows in self.sizes}
 
     @cached_property
     def best(self) -> int:
-        """The smallest blocks that seem about as fast as any."""
+        """The smallest blocks that seem nearly as fast as the fastest."""
         fastest = min(self._cycles.values())
         return min(rows for rows, cycles in self._cycles.items() if cycles <= NEAR * fastest)
 
@@ -135,14 +140,15 @@ class Front:
     def seems_faster(self) -> bool:
         """Whether blocks seem faster than one stage after the other.
 
-        Weights that a core's second cache cannot keep would be fetched for every block: then not.
+        If the weights do not fit into a core's second cache, they would be fetched for every block. Then the
+        answer is no.
         """
         if self._panels > cpu_of(self.target).panel * second_cache(self.target):
             return False
         return self._cycles[self.best] < self.apart() * (WAIT if self._cores > 1 else SURE)
 
     def inside(self, rows: int) -> float:
-        """Cycles until all cores are done, with blocks of so many rows."""
+        """The cycles until all cores have finished, with blocks of this many rows."""
         cpu, cores = cpu_of(self.target), self._cores
         tiling, whole = self._tiling(rows), self._tiling(self._extent)
         work = self._slower * self._product() + self._work(tiling) + tiling.count * self._turned
@@ -156,9 +162,10 @@ class Front:
         return work * self._busiest(rows) + self._weights(1.0) * times + cpu.region
 
     def apart(self) -> float:
-        """Cycles until all cores are done, one stage after the other.
+        """The cycles until all cores have finished, if one stage is computed after the other.
 
-        Cores divide rows throughout; or what serves each stage best, and then fetch what others wrote.
+        Either cores divide the rows of all stages; or each stage is divided in its best way, and cores then
+        fetch results that other cores wrote.
         """
         cpu, cores = cpu_of(self.target), self._cores
         whole = self._tiling(self._extent)
@@ -181,12 +188,13 @@ class Front:
         return sum(int(r.load.buffer.bytes) for r in (*self.roles.packed, *self.roles.direct))
 
     def _weights(self, share: float) -> float:
-        """Cycles in which each core fetches a share of them from memory, where those of a network are."""
+        """The cycles in which each core fetches this share of the weights from memory, because the weights of
+        a network are not in the caches."""
         cpu = cpu_of(self.target)
         return share * self._panels * self._cores * cpu.clock / cpu.memory
 
     def _busiest(self, rows: int) -> float:
-        """Share of all work that the core has which has most, with blocks of so many rows."""
+        """The largest share of the work that one core has, with blocks of this many rows."""
         blocks = parts_of(self._extent, rows) * prod(a.extent for a in self.roles.others)
         return slowest(blocks, self._cores) / self._cores
 
@@ -209,12 +217,12 @@ class Front:
 
     @property
     def _turned(self) -> float:
-        """Cycles in which operands are copied across, as each block does for itself."""
+        """The cycles for transposing operands, which every block does again."""
         steps = prod(a.extent for a in self.product.reduce_axes)
         return len(self.roles.turned) * steps * self.roles.columns * GATHER
 
     def _work(self, tiling: Tiling) -> float:
-        """Cycles of one core for the stages in front, of all blocks."""
+        """The cycles of one core for the stages before the product, for all blocks."""
         called = cpu_of(self.target).called
         return tiling.count * sum(
             tiling.vectors[op.name] * prod(a.extent for a in op.reduce_axes) * weight(op, called)
@@ -222,12 +230,12 @@ class Front:
         )
 
     def _taken(self, tiling: Tiling) -> float:
-        """Bytes that the stages of a block read of others."""
+        """The bytes of other stages that the stages of a block read."""
         made = {b.name for op in self.stages for b in op.buffers}
         return sum(tiling.bytes[name] for name in {b.name for op in self.stages for b in op.reads()} - made)
 
     def _tiling(self, rows: int) -> Tiling:
-        """The boxes that blocks of so many rows need."""
+        """The boxes that blocks of this many rows need."""
         ones = {a.name: 1 for a in self.roles.others} | {self.roles.rows[0].name: rows}
         lanes = lanes_of(self.product, self.target)
         group = Group((*self.stages, self.product), lanes, self.target)
@@ -274,7 +282,7 @@ def _can_join(state: State, s: Stage) -> bool:
 
 
 def _products(state: State, stages: Sequence[Stage]) -> set[str]:
-    """Products among stages, producers first, and what ends them: they want each other's loops."""
+    """The products among the stages (producers first), and the stages after them that use their loops."""
     found: set[str] = set()
     for s in stages:
         ends = not s.op.is_reduction and any(
@@ -287,7 +295,7 @@ def _products(state: State, stages: Sequence[Stage]) -> set[str]:
 
 
 def _is_product(op: StageOp) -> bool:
-    """Whether a term is the same for all results along the last axis, as those of products are."""
+    """Whether a part of each term is the same for all results along the last axis, as in a product."""
     last = next((a.name for a in reversed(op.axes) if a.extent > 1), None)
     terms = [a.name for a in op.reduce_axes]
     return last is not None and any(not r.uses(last) and any(map(r.uses, terms)) for r in reads(op))

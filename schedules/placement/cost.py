@@ -1,4 +1,4 @@
-"""Cycles of a pipeline under a plan: operations, loads, recomputation, bytes by the cache that holds them.
+"""Cycles of a pipeline under a plan, from operations, loads, recomputation, and the bytes in each cache.
 
 Each stored stage is evaluated, with the stages inlined into it, at the points that its reader's tile needs.
 Its results are written to and read from the nearest cache into which the tile's arrays fit. This estimate
@@ -23,28 +23,28 @@ from schedules.placement.reads import WRITTEN_OUT, Other, Part, Point, Reads, Su
 from schedules.placement.regions import extents_of, regions, windows
 from schedules.placement.rows import distinct, rows_together
 
-INTEGER = 0.25  # cost of an operation on whole numbers: most are the same for all lanes (chosen, 2026-11)
-GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
-FILLED = 0.8  # share of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
-FIRST = 2  # steps of a strip during which nothing is fetched ahead (chosen, 2026-11)
-MOST_NODES = 4000  # nodes of an expression after inlining: more compile for seconds
+INTEGER = 0.25  # cost of an integer operation; most are the same for all lanes (chosen, 2026-11)
+GATHER = 1.0  # cycles for a lane that is loaded alone (chosen, 2026-11)
+FILLED = 0.8  # arrays of a tile stay in a cache if they take at most this share of it (chosen, 2026-11)
+FIRST = 2  # first steps of a strip, during which nothing is fetched ahead (chosen, 2026-11)
+MOST_NODES = 4000  # nodes of an expression after inlining; more would compile for seconds
 
-Steps = tuple[str, int]  # along which axis of the last stage, and how many of its rows each computes
+Steps = tuple[str, int]  # an axis of the last stage, and the number of rows in each step along it
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the stages in front of a last one are computed; a stage in none of the sets is computed whole."""
+    """The places of the stages before the last one. A stage that is in none of the sets is computed whole."""
 
     inlined: frozenset[str]
-    tiled: frozenset[str]  # inside a tile of the last stage
-    terms: frozenset[str] = frozenset()  # where the sum that reads them adds its terms, in registers
-    steps: bool = False  # whether these are kept from one step of the tile to the next
+    tiled: frozenset[str]  # stages inside a tile of the last stage
+    terms: frozenset[str] = frozenset()  # stages in registers, where the sum that reads them adds its terms
+    steps: bool = False  # whether values are kept from one step of the tile to the next
 
 
 @lru_cache(maxsize=4096)
 def weight(op: StageOp, called: float) -> float:
-    """Vector operations of one evaluation, each distinct expression once; joins included."""
+    """The vector operations of one evaluation, including joins. Equal expressions count once."""
     return sum(_own(e, called) for e in evaluated(op.bodies)) + joins(op, called)
 
 
@@ -62,7 +62,7 @@ def nodes(op: StageOp) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The stages whose costs are counted."""
+    """A group of stages whose costs are counted together."""
 
     order: tuple[StageOp, ...]  # producers first; the last one is the host
     lanes: int
@@ -84,7 +84,7 @@ class Tiling:
     count: int
     vectors: Mapping[str, int]  # vectors of each stage's box
     bytes: Mapping[str, float]  # bytes of each buffer's box
-    held: Mapping[str, float]  # the bytes that are held at a time
+    held: Mapping[str, float]  # the bytes that must be held at the same time
     steps: Steps | None = None
 
     @staticmethod
@@ -105,9 +105,9 @@ class Tiling:
 
 
 def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) -> float:
-    """Cycles until all cores are done; infinite where an expression would grow without bounds.
+    """The cycles until all cores have finished; infinite if an expression would become too large.
 
-    each: of a stored stage, cycles for a vector of its elements (`evaluation`).
+    each: for each stored stage, the cycles for a vector of its elements (see `evaluation`).
     """
     stored = [o for o in group.order if o.name not in plan.inlined]
     near = plan.tiled | plan.terms | {group.last.name}
@@ -123,10 +123,11 @@ def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) 
 
 
 def _felt(tiling: Tiling, cpu: Cpu) -> float:
-    """Share that is felt of the shorter of two times: in which a tile is computed, and its bytes move.
+    """A tile's computation takes a time, and moving its bytes takes a time. This is the share of the shorter
+    time that adds to the longer one.
 
-    Whole rows of a strip follow one another in memory, so that caches fetch the next step's meanwhile, but
-    for the first steps.
+    The rows of a strip follow one another in memory, so the caches fetch the rows of the next step early,
+    except in the first steps.
     """
     if tiling.steps is None:
         return 1.0
@@ -136,9 +137,9 @@ def _felt(tiling: Tiling, cpu: Cpu) -> float:
 
 
 def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:
-    """Cycles of a vector of a stage's elements: its own operations, those of inlined stages, loads, for each
-    of its terms, and a store; work that rows written together share is counted once. reads: the points, by
-    `points_read`."""
+    """The cycles for a vector of a stage's elements. These are the stage's operations and those of inlined
+    stages, the loads for each term, and a store. Work that is shared by rows written together counts once.
+    reads: the points, from `points_read`."""
     if reads is None:
         return inf
     called, terms = cpu_of(group.target).called, prod(a.extent for a in op.reduce_axes)
@@ -146,7 +147,7 @@ def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads 
     if nodes(op) + sum(len(reads[p.name]) * nodes(p) for p in gone_stages) > MOST_NODES:
         return inf
     reads = of_all_terms(op, reads)
-    written = terms if terms <= WRITTEN_OUT else 1  # the terms that `reads` is of
+    written = terms if terms <= WRITTEN_OUT else 1  # the number of terms that `reads` contains
     rows = rows_together(op, reads, group.target, op is group.last)
     vanished = [(p, distinct(reads[p.name], op, rows)) for p in gone_stages]
     gone = {p.name for p, _ in vanished} | {b.name for p, _ in vanished for b in p.buffers}
@@ -164,15 +165,15 @@ def _vectors_of(op: StageOp, lanes: int) -> int:
 
 
 def vectors_in_box(op: StageOp, box: Sequence[int], lanes: int) -> int:
-    """The vectors of a part of a stage: a part of its rows is not next to the same part of others, as where
-    a reader turns them."""
+    """The number of vectors in a box of a stage. If the box has only a part of each row (for example, because
+    a reader transposes), vectors end at the ends of these parts."""
     if not box or box[-1] == op.axes[-1].extent:
         return vectors(box, lanes)
     return prod(box[:-1]) * ceil(box[-1] / lanes)
 
 
 def vectors(shape: Sequence[int], lanes: int) -> int:
-    """Vectors that hold a box: short rows are taken together with those around."""
+    """The number of vectors that hold a box. Short rows are joined with the next ones."""
     if not shape:
         return 1
     if shape[-1] < lanes and len(shape) > 1:
@@ -181,7 +182,7 @@ def vectors(shape: Sequence[int], lanes: int) -> int:
 
 
 def _load(point: Point, along: str, lanes: int) -> float:
-    """Cycles of the load of a vector along an axis."""
+    """The cycles for loading a vector along an axis."""
     if not point:
         return 1.0
     *outer, last = point
@@ -198,7 +199,7 @@ def _load(point: Point, along: str, lanes: int) -> float:
 
 
 def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -> float:
-    """Cycles of the bytes between stages, and of the inputs of tiles."""
+    """The cycles for moving the bytes between stages, and the inputs of tiles."""
     cpu, caches = cpu_of(group.target), group.target.cache_bytes
     inside = {b.name: b for o in group.order if o.name in plan.tiled for b in o.buffers}
     made = {b.name for o in group.order for b in o.buffers}
@@ -219,7 +220,7 @@ def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -
 
 
 def _rate(held: float, target: Target) -> float:
-    """Bytes a cycle at which a tile's arrays come back; 0 where they never left the nearest cache."""
+    """The bytes per cycle at which a tile's arrays are read again; 0 if they stay in the nearest cache."""
     cpu, caches = cpu_of(target), target.cache_bytes
     if held <= FILLED * caches[0]:
         return 0.0

@@ -1,9 +1,9 @@
-"""At how many points one evaluation of a stored stage reads each stage in front of it, through inlined ones.
+"""The points at which one evaluation of a stored stage reads each earlier stage, through inlined stages.
 
     b[i] = a[i] + a[i+1];  c[i] = b[i-1] + b[i] + b[i+1]       b inlined:  c reads a at {i-1, i, i+1, i+2}
 
-A point is expressed in the axes of the stored stage, so an element that several inlined stages read counts
-once, as code generation shares it.
+A point is expressed in the axes of the stored stage. So an element that several inlined stages read counts
+once; code generation shares it, too.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from math import prod
 from autotensor.schedule.extents import Access, access
 from autotensor.te.dag import StageOp
 
-MOST_POINTS = 400  # distinguished points of one stage; more are too many to be computed on the way
-WRITTEN_OUT = 32  # terms of a reduction that are written out in code
+MOST_POINTS = 400  # most different points of one stage; with more, it is not inlined
+WRITTEN_OUT = 32  # most terms of a reduction that are unrolled
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """An index that is a sum of axes: their coefficients, by name, and a constant."""
+    """An index that is a sum of axes: the coefficients of the axes by name, and a constant."""
 
     steps: tuple[tuple[str, int], ...]
     constant: int
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """An index that is equal to itself, which is all that is known of it."""
+    """An index of another form, which is compared only for equality."""
 
     what: Hashable
     where: Hashable
@@ -51,18 +51,18 @@ class Other:
 Index = Sum | Part | Other
 Point = tuple[Index, ...]
 Points = frozenset[Point]
-Reads = Mapping[str, Points]  # by buffer; of inlined stages by their names, too
+Reads = Mapping[str, Points]  # by buffer, and for inlined stages also by their names
 
 
 def itself(op: StageOp) -> Points:
-    """Where a stage stands: at its own axes."""
+    """The stage's own point: its own axes."""
     return frozenset({tuple(Sum(((a.name, 1),), 0) for a in op.axes)})
 
 
 def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[StageOp]) -> Reads | None:
-    """Buffers that an evaluation of `stored` reads, with the points; of inlined stages by their names too.
+    """The points that an evaluation of `stored` reads, by buffer, and for inlined stages also by their names.
 
-    order: all stages, producers first. None where there are more than MOST_POINTS.
+    order: all stages, producers first. The result is None if there are more than MOST_POINTS points.
     """
     made = {b.name: op for op in order for b in op.buffers}
     at: dict[str, Points] = {stored.name: itself(stored)}
@@ -83,7 +83,7 @@ def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[Stage
 
 
 def of_all_terms(op: StageOp, seen: Reads) -> Reads:
-    """The points that all terms of a reduction read, where they are written out; else those of one term.
+    """The points that all terms of a reduction read, if the terms are unrolled; otherwise those of one term.
 
     x[i + k] of three terms k: x[i], x[i + 1], x[i + 2]
     """
@@ -99,7 +99,7 @@ def of_all_terms(op: StageOp, seen: Reads) -> Reads:
 
 
 def _at(index: Index, axis: str, k: int) -> Index:
-    """The index where an axis is at k."""
+    """The index with the value k for an axis."""
     match index:
         case Sum(steps, constant):
             return Sum(tuple(s for s in steps if s[0] != axis), constant + k * index.step(axis))
@@ -111,8 +111,8 @@ def _at(index: Index, axis: str, k: int) -> Index:
 
 
 def shares_rows(op: StageOp, seen: Reads) -> bool:
-    """Whether neighbouring rows of a stage read the same: some tensor at several places along the last axis
-    but one. seen: what an evaluation reads, all terms of a reduction."""
+    """Whether neighbouring rows of a stage read common elements: a tensor is read at several positions along
+    the last axis but one. seen: the points that an evaluation reads, with all terms of a reduction."""
     if len(op.axes) < 2 or op.axes[-2].extent == 1:
         return False
     row = op.axes[-2].name
@@ -138,7 +138,7 @@ def _by_buffer(op: StageOp) -> tuple[tuple[str, tuple[tuple[Access | Other, ...]
 
 
 def moved(point: Point, op: StageOp, indices: tuple[Access | Other, ...]) -> Point:
-    """A read of `op` at one of its points, said in the axes in which the point is."""
+    """A read of `op` at one of its points, expressed in the axes of that point."""
     where = dict(zip((a.name for a in op.axes), point, strict=True))
     return tuple(_index(i, where, point) for i in indices)
 
@@ -149,7 +149,7 @@ def _index(index: Access | Other, where: Mapping[str, Index], point: Point) -> I
     steps: dict[str, int] = {}
     constant = index.constant
     for axis, k in index.steps.items():
-        form = where.get(axis, Sum(((axis, 1),), 0))  # a reduction's own axis is itself
+        form = where.get(axis, Sum(((axis, 1),), 0))  # the axis of a reduction is not replaced
         if not isinstance(form, Sum):
             return Other((tuple(index.steps.items()), index.constant, index.div, index.mod), point)
         constant += k * form.constant

@@ -1,8 +1,8 @@
-"""The region of every stage and input that a tile of a pipeline's last stage needs, per dimension.
+"""The region of every stage and input, in each dimension, that a tile of a pipeline's last stage needs.
 
     out[64 rows] ──▶ by[64 rows] ──▶ bx[66 rows] ──▶ in[66 rows]
 
-The regions are those of a tile in the middle; tiles at borders need less.
+The regions are for a tile in the middle; tiles at the borders need less.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from autotensor.ir.visit import free_vars
 from autotensor.schedule.extents import access
 from autotensor.te.dag import StageOp
 
-Side = tuple[int, int]  # the first and the last
+Side = tuple[int, int]  # the first and the last index
 Box = tuple[Side, ...]
 FAR = 1 << 40
 
 
 def regions(last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp]) -> dict[str, Box]:
-    """Per buffer the box that one tile needs.
+    """For each buffer, the box that one tile needs.
 
-    tile: extents of the last stage's axes; whole where there is none. order: the stages in front of it and
-    itself, producers first.
+    tile: the tile's extents by the last stage's axes; an axis without an extent is whole. order: all stages
+    up to the last one, producers first.
     """
     own = tuple(_middle(a.extent, tile.get(a.name, a.extent)) for a in last.axes)
     return _needed(last, own, order, {})
@@ -34,8 +34,8 @@ def regions(last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp]) ->
 def windows(
     last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp], axis: str, rows: int
 ) -> dict[str, Box]:
-    """Per buffer what one step of a tile needs, so many rows along an axis, where what steps before have
-    computed of the stages is kept: of each only what is new reads others.
+    """For each buffer, the box that one step of a tile needs. A step has `rows` rows along an axis. The rows
+    that earlier steps have computed are kept, so only the new rows of a stage read other stages.
 
         out[4 rows] ──▶ by[4 rows] ──▶ bx[6 rows], of which 4 are new ──▶ in[4 rows]
     """
@@ -54,15 +54,15 @@ def windows(
 def _needed(
     last: StageOp, own: Box, order: Sequence[StageOp], new: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Box]:
-    """Per buffer the box that a box of the last stage needs. new: how much is computed at the end of each
-    dimension of a box, the rest being there; 0: all of it."""
+    """For each buffer, the box that a box of the last stage needs. new: the extent that is computed at the
+    end of each dimension of a box, because the rest is kept; 0: the whole dimension."""
     found: dict[str, Box] = {b.name: own for b in last.buffers}
     for op in reversed(order):
         wanted = [found[b.name] for b in op.buffers if b.name in found]
         if not wanted:
             continue
         here = reduce(_joined, wanted)
-        found.update((b.name, here) for b in op.buffers)  # all results come together
+        found.update((b.name, here) for b in op.buffers)  # all results of a stage are computed together
         name = op.buffers[0].name
         if op is not last and name in new:
             here = tuple(
@@ -89,7 +89,7 @@ def _middle(extent: int, size: int) -> Side:
 
 
 def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
-    """The part of a dimension that an index touches."""
+    """The range of a dimension that an index covers."""
     form = access(index)
     if form is not None and form.is_sum and form.steps.keys() <= ranges.keys():
         ends = [(k * ranges[a][0], k * ranges[a][1]) for a, k in form.steps.items()]

@@ -1,4 +1,5 @@
-"""Rows of a stencil side by side: elements that several rows read are loaded once."""
+"""Several rows of a stencil are computed together, so that elements that several rows read are loaded
+once."""
 
 from __future__ import annotations
 
@@ -12,16 +13,18 @@ from schedules.cpu import LINE, PAGE, cpu_of
 from schedules.kit.tiles import nearest, singles
 from schedules.placement.reads import Index, Points, Reads, Sum, shares_rows
 
-ROWS = (1, 2, 4)  # written out
-# bytes: rows that are so nearly a whole number of pages apart count as such (chosen, 2026-11)
+ROWS = (1, 2, 4)  # numbers of rows that are unrolled
+# rows whose distance differs from whole pages by at most these bytes count as whole pages apart (chosen,
+# 2026-11)
 NEAR = 2 * LINE
 
 
 def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> Hole:
-    """How many rows of a stage are written out.
+    """The hole for the number of rows of a stage that are unrolled.
 
-    seen: what an evaluation reads, by `points_read`. whole: it is stored whole, and what it reads is loaded;
-    else it lies in a small array of its own, or what it reads may yet be inlined and costs more to repeat.
+    seen: the points that an evaluation reads, from `points_read`. whole: the stage is stored as a whole, and
+    its operands are loaded. Otherwise the stage is in a small array, or its operands may still be inlined, so
+    that computing them again costs more.
     """
     options = tuple(n for n in ROWS if n <= op.axes[-2].extent)
     cpu = cpu_of(target)
@@ -39,13 +42,13 @@ def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> H
 
 
 def rows_together(op: StageOp, seen: Reads, target: Target, whole: bool) -> int:
-    """Rows that a stage's loops take together without measuring; 1 where neighbours have nothing in common.
-    seen, whole: as for `rows_hole`."""
+    """The number of rows that are computed together without measuring; 1 if neighbouring rows read nothing in
+    common. seen, whole: as for `rows_hole`."""
     return rows_hole(op, seen, target, whole).default[0] if shares_rows(op, seen) else 1
 
 
 def distinct(points: Points, op: StageOp, rows: int) -> int:
-    """The number of points that so many neighbouring rows of a stage have, each counted once."""
+    """The number of different points of this many neighbouring rows of a stage."""
     if rows == 1:
         return len(points)
     row = op.axes[-2].name
@@ -53,8 +56,8 @@ def distinct(points: Points, op: StageOp, rows: int) -> int:
 
 
 def _held(op: StageOp, seen: Reads, rows: int) -> int:
-    """Values that several of so many rows load: registers hold them, or they are loaded again. 0 where some
-    are computed on the way, which costs more to repeat."""
+    """The number of values that several of these rows load. Registers hold them, or they are loaded again.
+    The result is 0 if some of them are inlined, because computing these again costs more."""
     if set(seen) - {b.name for b in op.reads()}:
         return 0
     row = op.axes[-2].name
@@ -68,8 +71,8 @@ def _held(op: StageOp, seen: Reads, rows: int) -> int:
 
 
 def _in_one_set(op: StageOp, seen: Reads, rows: int) -> int:
-    """Lines that rows a whole number of pages apart keep in one set of the nearest cache, those written
-    included."""
+    """The lines in one set of the nearest cache for rows that are whole pages apart, including the written
+    rows."""
     row, far = op.axes[-2].name, [b.name for b in op.reads() if _rows_are_pages(b)]
     read = {
         (name, *(_moved(i, row, n) for i in p[:-1]))

@@ -1,8 +1,9 @@
-"""The cheapest plans of a pipeline: tiles of its last stage, and a place for every stage in front of it.
+"""The cheapest plans of a pipeline: tiles of its last stage, and a place for every earlier stage.
 
-For each tile the places are found by descent from both ends, all inlined and all kept: one stage at a time is
-moved while that is cheaper. Source: grouping by an estimated cost, as in Mullapudi et al., "Automatically
-scheduling Halide image processing pipelines" (SIGGRAPH 2016); descent instead of its greedy merges.
+For each tile, a descent finds the places. It starts once with all stages inlined and once with all stages
+kept, and moves one stage at a time as long as this is cheaper. Grouping by an estimated cost is from
+Mullapudi et al., "Automatically scheduling Halide image processing pipelines" (SIGGRAPH 2016), which merges
+greedily instead of the descent.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ from schedules.placement.sides import mean_evaluation
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS = (64, 128, 256, 512)
 PLANES = (1, 4, 16)
-STRIPS = (1, 2, 4, 8)  # for each core, of a tensor that is computed in steps
-STEP = 4  # rows of a step, or planes: 1
+STRIPS = (1, 2, 4, 8)  # numbers of strips for each core, for a tensor that is computed in steps
+STEP = 4  # rows of a step; a step of planes has 1
 SWEEPS = 4  # sweeps of the descent over all stages
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A plan with the tile that suits it, and their cost."""
+    """A plan with its best tile, and their cost."""
 
     plan: Plan
     tile: tuple[int, ...]  # extents of the tile along the last stage's axes
     cycles: float
-    # steps in which the tile is computed, if the plan keeps the places where they overlap
+    # the steps in which the tile is computed, if the plan keeps the rows that steps share
     steps: Steps | None = None
 
 
 def _columns(group: Group) -> int:
-    """Number of the last axis that is as long as a vector."""
+    """The index of the last axis that is at least as long as a vector."""
     columns = len(group.last.axes) - 1
     return columns - 1 if group.last.axes[columns].extent < group.lanes and columns else columns
 
 
 def tiles_of(group: Group) -> list[tuple[int, ...]]:
-    """Tiles that are looked at: rows and columns of the last two long axes, planes of the one before."""
+    """The tiles that are tried: rows and columns along the last two long axes, planes along the axis before
+    them."""
     extents, columns = [a.extent for a in group.last.axes], _columns(group)
     found: list[tuple[int, ...]] = []
     widths = [extents[columns], *(c for c in COLUMNS if c < extents[columns])]
@@ -60,8 +62,9 @@ def tiles_of(group: Group) -> list[tuple[int, ...]]:
 
 
 def strips_of(group: Group) -> list[tuple[tuple[int, ...], Steps]]:
-    """Tiles that are computed in steps along their rows, or planes: of whole rows, as long as cores leave
-    them. Narrow ones that run down an image begin a new page in every row, and no prefetcher follows."""
+    """Tiles that are computed in steps along their rows or planes. They have whole rows, and are as long as
+    the cores' shares. Narrow tiles that run down an image would begin a new page in every row, and
+    prefetchers cannot follow them."""
     found: list[tuple[tuple[int, ...], Steps]] = []
     extents, columns = [a.extent for a in group.last.axes], _columns(group)
     for at, rows in ((columns - 1, STEP), (columns - 2, 1)):
@@ -79,11 +82,11 @@ def strips_of(group: Group) -> list[tuple[tuple[int, ...], Steps]]:
 
 
 class Places:
-    """Plans of one group, with their known costs."""
+    """The plans of one group, with the costs that are known."""
 
     def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
-        """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole", and
-        "term" for one that is read once, by one sum."""
+        """free: for each stage before the last one, the places on offer: "inline", "tile", "whole", and
+        "term" for a stage that only one sum reads, once."""
         self.group, self.free = group, free
         self._each: dict[frozenset[str], Mapping[str, float]] = {}
         self._consumers = _consumers(group)
@@ -91,7 +94,8 @@ class Places:
         self._tilings = [*whole, *(Tiling.of(group, t, steps) for t, steps in strips_of(group))]
 
     def legal(self, where: Mapping[str, str]) -> bool:
-        """Whether every stage in a tile is read within the tile only, and terms by sums there."""
+        """Whether every stage in a tile is read only inside the tile, and terms are read only by sums in the
+        tile."""
         for name, place in where.items():
             if place == "tile" and any(not self._inside(c, where) for c in self._consumers[name]):
                 return False
@@ -100,7 +104,7 @@ class Places:
         return True
 
     def _adds(self, reader: str, where: Mapping[str, str]) -> bool:
-        """Whether the reader of a term is a sum in the tile, or a term itself."""
+        """Whether the reader of a term is a sum in the tile, or is itself a term."""
         if where.get(reader) == "term":
             return True
         near = reader == self.group.last.name or where[reader] == "tile"
@@ -118,7 +122,7 @@ class Places:
         return cycles(self.group, plan, tiling, self._evaluations(plan.inlined))
 
     def _evaluations(self, inlined: frozenset[str]) -> Mapping[str, float]:
-        """Cycles for a vector of each stored stage's elements; they are the same for all tiles."""
+        """The cycles for a vector of elements of each stored stage. They are the same for all tiles."""
         if inlined not in self._each:
             self._each[inlined] = {
                 o.name: mean_evaluation(self.group, o, inlined)
@@ -128,7 +132,7 @@ class Places:
         return self._each[inlined]
 
     def best(self) -> list[Placed]:
-        """The cheapest tile of every plan that was looked at, the cheapest plan first."""
+        """The cheapest tile of every plan that was tried, with the cheapest plan first."""
         found: dict[Plan, Placed] = {}
         starts = [self._start(p) for p in ("inline", "tile", "term", "whole")]
         for tiling in self._tilings:
@@ -137,8 +141,8 @@ class Places:
         return sorted(found.values(), key=lambda p: p.cycles)
 
     def plain(self) -> Placed:
-        """The cost of the cheapest tile if all stages are inlined that can be, and sums are computed
-        whole."""
+        """The plan in which every stage is inlined if possible, and sums are computed whole, with its
+        cheapest tile."""
         where = {n: "inline" if "inline" in free else "whole" for n, free in self.free.items()}
         found = ((self.cost(where, t), t) for t in self._tilings)
         cost, tiling = min(found, key=lambda x: x[0])

@@ -1,7 +1,8 @@
-"""Choices that whole loops share are made in front of them (`unswitch`): a stage costs one side at a time.
+"""If a condition is the same in a whole loop, it is tested before the loop (`unswitch`). So a stage costs
+only one side at a time.
 
-out[k, i, j] = select(k == 0, f(i, j), select(k == 1, g(i, j), h(i, j)))     k of 9: 1/9, 1/9 and 7/9
-out[i, j]    = select(i % 2 == 0, f(i, j), g(i, j))                          a half of each
+out[k, i, j] = select(k == 0, f(i, j), select(k == 1, g(i, j), h(i, j)))     k < 9: 1/9, 1/9 and 7/9
+out[i, j]    = select(i % 2 == 0, f(i, j), g(i, j))                          half of each
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from schedules.placement.reads import points_read
 
 
 def mean_evaluation(group: Group, op: StageOp, inlined: frozenset[str]) -> float:
-    """Cycles of a vector of a stage's elements with others inlined: the mean of its sides."""
+    """The cycles for a vector of a stage's elements with other stages inlined: the mean of the stage's
+    sides."""
     return sum(share * _evaluation(group, op, side, inlined) for share, side in sides(op))
 
 
@@ -29,8 +31,8 @@ def _evaluation(group: Group, op: StageOp, side: StageOp, inlined: frozenset[str
 
 @lru_cache(maxsize=1024)
 def sides(op: StageOp) -> tuple[tuple[float, StageOp], ...]:
-    """The stage with each side of the choices that its loops over vectors share, and how often it is taken;
-    itself, where there are none."""
+    """The stage with each side of the conditions that are the same in its loops over vectors, and the share
+    of each side. Without such conditions, it is the stage itself."""
     if op.is_reduction or len(op.bodies) != 1 or not op.axes:
         return ((1.0, op),)
     shared: dict[Expr, int] = {a.var: a.extent for a in op.axes[:-1]}
@@ -39,7 +41,8 @@ def sides(op: StageOp) -> tuple[tuple[float, StageOp], ...]:
 
 
 def _sides(body: Expr, share: float, left: Mapping[Expr, int]) -> Iterator[tuple[float, Expr]]:
-    """left: how many values axes, and remainders of them, may have."""
+    """The sides of an expression. left: the number of values that each axis, or a remainder of it, may
+    have."""
     match body:
         case Select(Compare(Cmp.EQ, what, Const()), a, b) if count := _count(what, left):
             yield from _sides(a, share / count, {**left, what: 1})
@@ -49,7 +52,7 @@ def _sides(body: Expr, share: float, left: Mapping[Expr, int]) -> Iterator[tuple
 
 
 def _count(what: Expr, left: Mapping[Expr, int]) -> int:
-    """The number of values that may be left; 0 where it is not known."""
+    """The number of values that an expression may still have; 0 if it is not known."""
     match what:
         case Binary(Op.MOD, Var() | Binary(), Const(n)) if free_vars(what) <= left.keys():
             return left.get(what, int(n))

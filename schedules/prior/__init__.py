@@ -1,1 +1,2 @@
-"""How long a schedule will take by its loops and a machine's rates alone: the prior, its terms, rates."""
+"""The prior: an estimate of a schedule's time from its loops and a machine's rates alone; its terms,
+rates."""

@@ -1,13 +1,15 @@
-"""Analytic prior: seconds of every candidate of a population, from the picture and the machine's rates alone.
+"""The analytic prior: seconds of every candidate of a population, from the loop picture and the machine's
+rates.
 
-Per stage, the time is the larger of computing and moving:
+For each stage, the time is the larger one of computing and moving:
 
     computing   steps × max(FMA issue, load issue, latency of the accumulators)
-    moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth;
-                see `traffic.py`
+    moving      for each cache: bytes that loops outside of the level that fits into it bring in, divided by
+                the bandwidth; see `traffic.py`
 
-Stages add up; parallel loops divide by the cores, rounded up to whole chunks. The prior ranks candidates
-without any measurements; a learned model (`autotensor/search/score/cost_model.py`) corrects it.
+The times of stages are added. The time of a parallel loop is divided by the cores, rounded up to whole
+chunks. The prior ranks candidates without any measurements; a learned model
+(`autotensor/search/score/cost_model.py`) corrects it.
 """
 
 from __future__ import annotations
@@ -40,17 +42,18 @@ from schedules.prior.terms import Terms
 from schedules.prior.traffic import NOTHING, between, bytes_moved
 
 Floats = npt.NDArray[np.float64]
-LEAST_GAIN = 0.1  # gain of an instruction of which nothing is known (chosen, 2026-11)
+LEAST_GAIN = 0.1  # gain of an unknown instruction (chosen, 2026-11)
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
 
 def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
-    """Seconds per candidate, and the terms of every stage.
+    """Seconds for each candidate, and the terms of every stage.
 
-    A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
-    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU
-    whose threads take turns on a core are iterations of a parallel loop there.
+    A stage that is computed in small pieces inside another stage (a register tile in its epilogue) overlaps
+    with that stage: the times for computing are added, the times for moving are added, and the larger of the
+    two sums counts. If the threads of a GPU's block run one after the other on a core, the blocks are
+    iterations of a parallel loop.
     """
     target = target.processor()
     if target.is_gpu:
@@ -78,7 +81,7 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
 
 
 def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floats:
-    """Seconds of things that overlap: the longest, and some of the others."""
+    """Seconds of parts that overlap: the longest part, and a share of the others."""
     slowest: Floats = reduce(np.maximum, parts)
     rest: Floats = np.maximum(0.0, added(parts) - slowest - hidden)
     return slowest + overlap * rest
@@ -87,8 +90,8 @@ def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floa
 def stage_terms(
     s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
 ) -> Terms:
-    """passed: for each buffer, the bytes that other stages have touched since this buffer was touched
-    last."""
+    """The terms of one stage. passed: for each buffer, the bytes that other stages have touched since this
+    buffer was touched last."""
     cpu = cpu_of(target, rates.multiplies)
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
     lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))
@@ -113,7 +116,7 @@ def stage_terms(
     limits = [rates.team_bandwidth(level, target.num_cores) for level in range(len(moves))]
     parts = [np.maximum(m / share, t / limit) for m, t, limit in zip(moves, traffic, limits, strict=True)]
     computing = np.maximum(compute / share, compute * rates.flops / rates.peak(target.num_cores))
-    # transfers from the caches during a measured step are a part of the step
+    # a measured step includes its transfers from the caches
     hidden = np.where(measured, added(parts[:-1]) if len(parts) > 1 else 0.0, 0.0)
     launch = rates.region_s if s.own == len(s.levels) else 0.0
     all_parts = (computing, *parts)
@@ -122,23 +125,25 @@ def stage_terms(
 
 
 def _step(s: StagePicture, count: int, tile: Tile, target: Target, rates: Rates) -> Floats:
-    """Cycles of the innermost unrolled code, by formula; a dot instruction takes a whole group at once."""
+    """Cycles of the innermost unrolled code, by the formula. A dot instruction computes a whole group at
+    once."""
     cpu, dot = cpu_of(target, rates.multiplies), dot_of(s)
     if dot is not None and dot.rows > 1:
         return _step_of_tiles(s, count, tile, dot, max(LEAST_GAIN, rates.gain(dot, target)), cpu)
     gain, group = (1.0, 1) if dot is None else (max(LEAST_GAIN, rates.gain(dot, target)), dot.group)
     registers = np.maximum(1.0, full(s.lanes, count) / target.lanes(8 * s.operands[-1].buffer.dtype.bytes))
     work = registers * tile.size * tile.depth * _operations(s, cpu) / gain
-    # without a chain, the next tile's sums fill the gaps
+    # without a chain, the sums of the next tile use the waiting time
     chain = cpu.latency * tile.depth / group * tile.chained
     loads = registers * cpu.prior_load * tile.loads / group
     per_step = np.maximum(np.maximum(work, loads), chain) + cpu.prior_step
-    spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # others write as they go
+    spills = s.is_reduction & (tile.size + 1 > target.sum_registers)  # other stages write at once
     return np.where(spills, per_step * cpu.prior_spilled, per_step)
 
 
 def _operations(s: StagePicture, cpu: Cpu) -> float:
-    """Operations of a point, as times of an FMA; the divider works while the other units do."""
+    """The operations of a point, in times of an FMA. The divider works at the same time as the other
+    units."""
     others = max(1.0, s.flops_per_point / 2.0) + s.slow.calls * (cpu.called - 1.0)
     return max(others, s.slow.divisions * cpu.prior_division)
 
@@ -146,10 +151,10 @@ def _operations(s: StagePicture, cpu: Cpu) -> float:
 def _step_of_tiles(
     s: StagePicture, count: int, tile: Tile, dot: DotInstruction, gain: float, cpu: Cpu
 ) -> Floats:
-    """The same of an instruction of tiles: as long as its rows take, whatever groups there are. A tile is
-    loaded row by row."""
+    """The same as `_step`, for an instruction that multiplies tiles. Its time depends on its rows and not on
+    its groups. A tile is loaded row by row."""
     rows, points = taken_at_once(s, count)
-    whole = dot.rows * dot.depth / gain  # cycles of a whole one
+    whole = dot.rows * dot.depth / gain  # cycles of an instruction with all rows
     work = tile.size * whole * np.maximum(rows, cpu.tiles.least_rows) / dot.rows
     chain = cpu.tiles.latency / cpu.tiles.product * whole * tile.chained
     loads = cpu.prior_load * tile.loads * rows
@@ -167,14 +172,15 @@ def _measured_step(
     traffic: tuple[Floats, ...],
     rates: Rates,
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """The same for tiles of matrix products whose micro-kernel was measured; and which these are.
+    """The same as `_step`, for tiles of matrix products whose micro-kernel was measured; and which candidates
+    have such tiles.
 
-    Between vectors that are all in L1 and such that all come from L2 it is a matter of how many do.
+    If some vectors are in L1 and the others come from L2, the time is interpolated by their shares.
     """
     if not rates.kernels.steps or not is_product(s):
         return np.zeros(count), np.zeros(count, dtype=np.bool_)
     costs = elementwise(rates.kernels.costs)(tile.rows, tile.vectors)  # [L1, L2, L3; candidates]
-    streamed = np.maximum(1.0, steps * tile.depth * tile.vectors * lanes * 4.0)  # bytes of vectors
+    streamed = np.maximum(1.0, steps * tile.depth * tile.vectors * lanes * 4.0)  # bytes of read vectors
     cost = costs[0]
     for level in range(1, min(len(LEVELS), len(traffic))):
         far = np.minimum(1.0, traffic[level - 1] / streamed)
@@ -184,7 +190,7 @@ def _measured_step(
 
 
 def _crowding(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
-    """Cycles more of a step whose operands compete for few sets of L1."""
+    """Additional cycles of a step if its operands compete for few sets of L1."""
     w = ways(target)
     missing = np.clip((tile.lines - w - 1.0) / (cpu.prior_crowded_lines * w), 0.0, 1.0) ** 1.5
     each = cpu.prior_crowded * tile.rows if is_product(s) else cpu.prior_crowded_window * tile.size
@@ -192,7 +198,7 @@ def _crowding(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
 
 
 def _steps(s: StagePicture, count: int) -> Floats:
-    """How often the innermost unrolled code runs."""
+    """The number of runs of the innermost unrolled code."""
     steps = np.ones(count)
     for n, level in enumerate(s.levels):
         own = n >= len(s.levels) - s.own

@@ -1,14 +1,14 @@
-"""Prior of a GPU: seconds of every candidate from waves of blocks, occupancy, and traffic.
+"""The prior for a GPU: seconds of every candidate from waves of blocks, occupancy, and traffic.
 
     seconds of a kernel = waves × max(steps of a block, its bytes / its share of bandwidth) + launch
 
-    waves       blocks / (multiprocessors × blocks that one holds), the last one as long as the others
+    waves       blocks / (multiprocessors × blocks that one holds), rounded up to whole waves
     holds       as many blocks as threads, shared memory and registers allow
-    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor
-                issues; slower when too few threads hide the latency. By tensor cores its products, or what
-                warps fetch for them, over what these do
+    steps       a block's FMAs, loads from shared memory and loads for copies, divided by the rate of a
+                multiprocessor; more if too few threads hide the latency. With tensor cores: their products,
+                or the bytes that warps fetch for them, divided by their rate
 
-Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), much reduced.
+Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), simplified.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Floats = npt.NDArray[np.float64]
 LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
 OTHER_REGISTERS = 32.0  # registers of a thread besides accumulators and operands
-ENOUGH_THREADS = 512.0  # threads of a multiprocessor: with so many, latencies are hidden
-SM_LANES, SM_SHARED = 128.0, 128.0  # a multiprocessor's FMAs in a cycle, and its bytes from shared memory
-LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
+ENOUGH_THREADS = 512.0  # with so many threads on a multiprocessor, latencies are hidden
+SM_LANES, SM_SHARED = 128.0, 128.0  # FMAs of a multiprocessor per cycle; its bytes from shared memory
+LOAD = 1.5  # cost in FMAs of an element from shared memory: 32 a cycle, not 128; a warp shares some
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """Per candidate: blocks of a kernel, threads of a block, blocks that a multiprocessor holds."""
+    """For each candidate: blocks of a kernel, threads of a block, and blocks that a multiprocessor holds."""
 
     blocks: Floats
     threads: Floats
@@ -51,7 +51,7 @@ class _Launch:
 
 
 def predict_gpu(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
-    """Seconds per candidate, and the terms of every stage."""
+    """Seconds for each candidate, and the terms of every stage."""
     shared, registers = _shared_bytes(p), _registers(p)
     terms = tuple(_stage(s, p.count, target, rates, shared, registers) for s in p.stages)
     total = np.zeros(p.count)
@@ -67,11 +67,11 @@ def _stage(
     tile = tile_of(s, count, lanes)
     launch = _launch(s, count, registers, shared, target)
     points = full(s.points, count)
-    if _is_shared(s):  # threads divide its work, virtual ones have none of their own, and lanes go together
+    if _is_shared(s):  # threads divide the work; virtual threads have none, and lanes work together
         points = points / (launch.threads * _virtual(s, count) * lanes)
     loaded = tile.rows + tile.vectors * lanes  # elements for each step of a thread's tile
     per_point = 1.0 + LOAD * loaded / np.maximum(1.0, tile.size * lanes)
-    work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
+    work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMAs that all threads issue
     instruction = next((level.thread for level in s.levels if level.thread in INTRINSICS), "")
     if instruction:
         multiplied = SM_LANES / products_a_cycle(instruction, target.capability)
@@ -106,7 +106,8 @@ def _launch(s: StagePicture, count: int, registers: Floats, shared: Floats, targ
 
 
 def _shared_bytes(p: LoopPicture) -> Floats:
-    """Bytes of shared memory of a block: what stages that are attached in it and bound again write."""
+    """The bytes of a block's shared memory: the results of stages that are attached in it and bound to
+    threads."""
     total = np.zeros(p.count)
     for s in p.stages:
         if _is_shared(s):
@@ -117,13 +118,15 @@ def _shared_bytes(p: LoopPicture) -> Floats:
 
 
 def _is_shared(s: StagePicture) -> bool:
-    """Whether threads of a block compute the stage together: it is attached in it and bound again."""
+    """Whether threads of a block compute the stage together: it is attached in a block and bound to
+    threads."""
     own = s.levels[len(s.levels) - s.own :]
     return s.own < len(s.levels) and any(level.mark is Mark.BOUND for level in own)
 
 
 def _registers(p: LoopPicture) -> Floats:
-    """Registers of a thread: accumulators of the largest tile, of all its virtual threads, and others."""
+    """The registers of a thread: the accumulators of its largest tile, for all its virtual threads, and
+    others."""
     most = np.zeros(p.count)
     for s in p.stages:
         lanes = np.maximum(1.0, full(s.lanes, p.count))
@@ -133,7 +136,7 @@ def _registers(p: LoopPicture) -> Floats:
 
 
 def _virtual(s: StagePicture, count: int) -> Floats:
-    """Virtual threads of a thread."""
+    """The number of virtual threads of a thread."""
     total = np.ones(count)
     for level in (x for x in s.levels if x.thread == VTHREAD):
         total = total * full(level.extent, count)
@@ -141,8 +144,8 @@ def _virtual(s: StagePicture, count: int) -> Floats:
 
 
 def _fetched_by_warps(s: StagePicture, count: int) -> Floats:
-    """Bytes from shared memory for each product of tensor cores: a warp's rows and columns, which are its
-    virtual threads along either axis, each once for all products of its tile."""
+    """Bytes from shared memory for each product of tensor cores. A warp's rows and columns are its virtual
+    threads along the two axes; each is loaded once for all products of the warp's tile."""
     sides: dict[str, Floats] = {}
     for level in (x for x in s.levels if x.thread == VTHREAD):
         axis = level.axis.rpartition(".")[0]
@@ -152,7 +155,8 @@ def _fetched_by_warps(s: StagePicture, count: int) -> Floats:
 
 
 def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:
-    """Bytes that all blocks together read and write: what one block touches, times the blocks."""
+    """The bytes that all blocks together read and write: the bytes of one block, times the number of
+    blocks."""
     inside = sum(level.thread.startswith("blockIdx") for level in s.levels)
     total = np.zeros(count)
     for sizes in s.bytes:
@@ -161,7 +165,7 @@ def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:
 
 
 def _least(s: StagePicture, count: int, rates: Rates) -> Floats:
-    """Seconds that every operand takes once from memory; what is read again is in L2."""
+    """The seconds to read every operand once from memory; later reads find it in L2."""
     total = np.zeros(count)
     for sizes in s.bytes:
         total = total + full(sizes[0], count)

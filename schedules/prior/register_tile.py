@@ -1,8 +1,8 @@
-"""The register tile of a stage, read off its picture: rows, vectors, depth, loads, and crowded cache sets.
+"""The register tile of a stage, from its loop picture: rows, vectors, depth, loads, and crowded cache sets.
 
     for k: for rows, vectors (unrolled): for lanes (vectorized):     acc[row, vector] += a[row] * b[vector]
 
-Numbers are arrays over the candidates of a population.
+Each number is an array with one value for each candidate of a population.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from schedules.cpu import APART, LINE, PAGE
 
 Floats = npt.NDArray[np.float64]
 
-MOST_LINES = 1024  # lines of a tile that are looked at
+MOST_LINES = 1024  # most lines of a tile that are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """The work of one pass through the innermost unrolled code."""
 
-    rows: Floats  # vector accumulators (or stores) along axes that are not the vector's
-    vectors: Floats  # along the vector's axis
+    rows: Floats  # vector accumulators (or stores) along the other axes
+    vectors: Floats  # vector accumulators (or stores) along the vector's axis
     depth: Floats  # steps of the reduction
-    loads: Floats  # distinct vectors, broadcast scalars, lanes of gathers
+    loads: Floats  # different vectors, broadcast scalars, lanes of gathers
     lines: Floats  # lines of the broadcast operand, in the fullest set of L1
-    chained: Floats  # 1 where a loop adds to the same accumulators in every step, else 0
+    chained: Floats  # 1 if a loop adds to the same accumulators in every step, otherwise 0
 
     @property
     def size(self) -> Floats:
@@ -49,7 +49,7 @@ class Tile:
 
 
 def full(x: Any, count: int) -> Floats:
-    """One number per candidate."""
+    """An array with this value for each candidate."""
     if type(x) is Formula:
         return _real(x)
     return np.broadcast_to(np.asarray(x, dtype=np.float64), (count,)).astype(np.float64)
@@ -61,7 +61,7 @@ def _real(x: Any) -> Floats:
 
 
 def added(numbers: Iterable[Floats]) -> Floats:
-    """Their sum, in order."""
+    """The sum of the arrays, added in order."""
     return reduce(np.add, numbers)
 
 
@@ -94,7 +94,8 @@ def dot_of(s: StagePicture) -> DotInstruction | None:
 
 
 def taken_at_once(s: StagePicture, count: int) -> tuple[Floats, Floats]:
-    """Rows, and points of all loops except the loop over columns, that one instruction of tiles takes."""
+    """The rows of one instruction that multiplies tiles, and its points in all loops except the loop over
+    columns."""
     own = s.levels[len(s.levels) - s.own :]
     at = next(n for n, v in enumerate(own) if v.thread in DOTS)
     rows, points = np.ones(count), np.ones(count)
@@ -106,13 +107,13 @@ def taken_at_once(s: StagePicture, count: int) -> tuple[Floats, Floats]:
 
 
 def root(axis: str) -> str:
-    """The axis that a loop is a part of."""
+    """The axis of which a loop is a part."""
     return axis.partition(".")[0]
 
 
 def is_product(s: StagePicture) -> bool:
-    """Whether the tile is one of a matrix product in float32: vectors of one operand times scalars of one
-    other."""
+    """Whether the tile belongs to a matrix product in float32: vectors of one operand times scalars of one
+    other operand."""
     reads = [o for o in s.operands if not o.write]
     kinds = sorted(o.vector for o in reads)
     single = all(o.buffer.dtype.kind == "float" and o.buffer.dtype.bits == 32 for o in s.operands)
@@ -128,7 +129,8 @@ def _chained(s: StagePicture, count: int) -> Floats:
 
 
 def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
-    """Load instructions per step: distinct vectors, or broadcast scalars; gathers cost a lane each."""
+    """Load instructions of a step: different vectors, or broadcast scalars; a gather costs one for each
+    lane."""
     total = np.zeros(count)
     for operand, elements in zip(s.operands, s.fetched, strict=True):
         if not (operand.write and s.is_reduction):
@@ -137,15 +139,16 @@ def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
 
 
 def _each(kind: str, lanes: Floats) -> Any:
-    """Loads for an element of an operand."""
+    """The number of loads for one element of an operand."""
     return 1.0 / lanes if kind == "unit" else APART / lanes if kind == "apart" else 1.0
 
 
 def _lines(s: StagePicture, count: int) -> Floats:
-    """Lines of an operand that a tile needs in one set of L1 again and again.
+    """The lines of an operand that a tile needs repeatedly in one set of L1.
 
-    Rows that lie a multiple of 4 KiB apart all compete for one set. A product needs its scalars in every step
-    of the reduction; a window (vectors of inputs under unrolled reductions) needs its vectors once per tap.
+    Rows whose distance is a multiple of 4 KiB all compete for one set. A product needs its scalars in every
+    step of the reduction; a window (vectors of inputs in unrolled reductions) needs its vectors once for each
+    tap.
     """
     worst = np.ones(count)
     if not s.is_reduction:
@@ -172,7 +175,7 @@ def stride_of(operand: Operand, axis: str) -> int:
 
 
 def _fullest(strides: tuple[int, ...], *extents: Any) -> Floats:
-    """Lines in the fullest of the sets that a block of rows touches; extents: numbers of candidates."""
+    """The lines in the fullest set that a block of rows uses. extents: arrays over the candidates."""
     rows = np.stack(np.broadcast_arrays(*map(np.atleast_1d, extents)), axis=1)
     kinds, which = np.unique(rows, axis=0, return_inverse=True)
     found = [_lines_of_fullest(tuple(map(int, kind)), strides) for kind in kinds]
@@ -181,7 +184,7 @@ def _fullest(strides: tuple[int, ...], *extents: Any) -> Floats:
 
 @lru_cache(maxsize=1 << 16)
 def _lines_of_fullest(extents: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """The same of one block."""
+    """The same as `_fullest`, for one block."""
     places = [0]
     for extent, stride in zip(extents, strides, strict=True):
         places = [p + n * stride for p in places for n in range(min(extent, MOST_LINES // len(places)))]
@@ -189,5 +192,5 @@ def _lines_of_fullest(extents: tuple[int, ...], strides: tuple[int, ...]) -> int
 
 
 def ways(target: Target) -> float:
-    """Lines that a set of L1 holds."""
+    """The number of lines in a set of L1."""
     return max(2.0, target.cache_bytes[0] / PAGE)

@@ -1,12 +1,12 @@
-"""Bytes that a stage brings into each cache: the bytes that loops touch, and those that stay from turn to
-turn and from call to call.
+"""The bytes that a stage brings into each cache: from the bytes that loops touch, and the bytes that stay
+from one iteration, or one call, to the next.
 
-    for i:            30 kB: the rows i to i + 4       each turn brings one new row, the others are there
+    for i:            30 kB: the rows i to i + 4       each iteration brings one new row, the others stay
       for j: …        400 bytes
 
-The level that counts for a cache is the outermost one whose bytes fit as a whole: the cache keeps them.
-Whenever the level is entered again, bytes that it has not touched in the last turn are brought in.
-Levels are the stage's loops; a fused loop counts as the loops that it was made from.
+Levels are the stage's loops; a fused loop counts as the loops from which it was made. The level that counts
+for a cache is the outermost level whose bytes fit into the cache as a whole, because the cache keeps them.
+Whenever this level begins again, the bytes that it did not touch in the last iteration are brought in.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from schedules.prior.rates import Rates
 from schedules.prior.register_tile import added, full
 
 Floats = npt.NDArray[np.float64]
-NOTHING: Mapping[str, int] = {}  # nothing is known about the bytes that came in between
+NOTHING: Mapping[str, int] = {}  # no bytes of other stages are known
 
 
 def bytes_moved(
     s: StagePicture, count: int, target: Target, rates: Rates, passed: Mapping[str, int] = NOTHING
 ) -> tuple[Floats, ...]:
-    """Bytes that are brought into each cache because they did not stay in it, nearest first. Bytes from
-    beyond the second cache count for more if they do not follow one another in memory.
+    """The bytes that are brought into each cache because they did not stay in it, nearest cache first. Bytes
+    from beyond the second cache count more if they are not contiguous.
 
     passed: for each buffer, the bytes that other stages have touched since this buffer was touched last
     (`between`).
@@ -51,10 +51,10 @@ def bytes_moved(
         coming = far if n else near
         traffic = [added(level) for level in zip(*coming, strict=True)] or nothing
         found = kept(working, cache, traffic)
-        if rates.warm_weights:  # operands that fit as a whole are still there, if not replaced
+        if rates.warm_weights:  # operands that fit as a whole stay, unless they are replaced
             first = [x[0] for x in coming]
             found = np.where(working[0] <= cache, _gone(s, working[0], first, cache, passed), found)
-        elif n == len(caches) - 1:  # weights make room for others'
+        elif n == len(caches) - 1:  # weights are replaced by those of other layers
             found = np.maximum(np.where(working[0] <= cache, 0.0, found), _cold(s, count))
         out.append(found)
     return tuple(out)
@@ -63,7 +63,7 @@ def bytes_moved(
 def _gone(
     s: StagePicture, working: Floats, sizes: Sequence[Floats], cache: float, passed: Mapping[str, int]
 ) -> Floats:
-    """Bytes that a stage touches once and a cache no longer has since they were touched last."""
+    """The bytes that a stage touches once and that a cache has lost since they were touched last."""
     gone = 0.0 * working
     for (operand, _), size in zip(moved(s), sizes, strict=True):
         gone = gone + np.where(working + passed.get(operand.buffer.name, 0) <= cache, 0.0, size)
@@ -73,7 +73,7 @@ def _gone(
 def _sizes(
     s: StagePicture, count: int, of_levels: Sequence[Sequence[Number]], of_parts: Sequence[Sequence[Number]]
 ) -> list[list[Floats]]:
-    """Numbers of the operands that caches hold, per level and part of a level."""
+    """The numbers of the operands that caches hold, for each level and each part of a level, as arrays."""
     return [
         _by_level(s, full_sizes(numbers, count), full_sizes([part[n] for part in of_parts], count))
         for n, (operand, numbers) in enumerate(zip(s.operands, of_levels, strict=True))
@@ -82,7 +82,7 @@ def _sizes(
 
 
 def _by_level(s: StagePicture, of_levels: Sequence[Any], of_parts: Sequence[Any]) -> list[Any]:
-    """Outermost first: behind a level that is a fused loop come its inner parts."""
+    """The values of all levels, outermost first. After a level that is a fused loop come its inner parts."""
     found = []
     for n, value in enumerate(of_levels):
         found += [value, *(x for p, x in zip(s.parts, of_parts, strict=True) if p.level == n)]
@@ -90,19 +90,20 @@ def _by_level(s: StagePicture, of_levels: Sequence[Any], of_parts: Sequence[Any]
 
 
 def _steady(s: StagePicture) -> list[bool]:
-    """Whether turns of a loop move by the same distance, per level and part: fused ones of hosts do not."""
+    """For each level and part: whether iterations of the loop move by the same distance. In fused loops of
+    hosts, they do not."""
     cut = {p.level for p in s.parts}
     whole = [len(v.parts) == 1 or n in cut for n, v in enumerate(s.levels)]
     return _by_level(s, whole, [True] * len(s.parts))
 
 
 def _starts(s: StagePicture, operands: Sequence[Sequence[Floats]], count: int, cpu: Cpu) -> list[list[Any]]:
-    """Per operand that caches hold, and level: times as long that it takes to bring it from afar, because
-    fetching ahead begins anew wherever a row of the touched bytes ends."""
+    """For each operand that caches hold, and each level: a factor for the time to fetch it from beyond L2.
+    The factor is above 1 because fetching ahead starts again wherever a row of the touched bytes ends."""
     found = []
     for sizes, runs in zip(operands, _sizes(s, count, s.runs, [p.runs for p in s.parts]), strict=True):
         length = [runs[0]]
-        for n in range(1, len(runs)):  # a loop along memory goes on where its last turn has ended
+        for n in range(1, len(runs)):  # a loop along memory continues at the end of its last iteration
             goes_on = np.logical_and(runs[n - 1] > runs[n], sizes[n] <= cpu.prior_streams * runs[n])
             length.append(np.where(goes_on, length[-1], runs[n]))
         found.append([1.0 + cpu.prior_start * np.maximum(0.0, 1.0 / x - 1.0 / runs[0]) for x in length])
@@ -110,10 +111,10 @@ def _starts(s: StagePicture, operands: Sequence[Sequence[Floats]], count: int, c
 
 
 def between(p: LoopPicture) -> list[Mapping[str, int]]:
-    """Per stage and buffer that it touches: bytes of others that were touched since that was touched last,
-    in this call or the one before.
+    """For each stage and each buffer that it touches: the bytes of other buffers that were touched since this
+    buffer was touched last, in this call or the one before.
 
-    A stage and those inside it are one nest: what these hand on stays inside.
+    A stage and the stages inside it are one nest; the buffers between these do not count.
     """
     inside = {o.buffer.name for s in p.stages if s.own < len(s.levels) for o in s.operands if o.write}
     roots = [s.levels[0].stage if s.levels else s.name for s in p.stages]
@@ -130,8 +131,8 @@ def between(p: LoopPicture) -> list[Mapping[str, int]]:
 
 
 def _passed(name: str, nests: Sequence[Mapping[str, int]], own: Collection[str]) -> int:
-    """Bytes that these nests touch, the latest first, up to the one that touches the buffer; without a
-    stage's own."""
+    """The bytes that these nests touch, from the latest back to the one that touches the buffer, without a
+    stage's own buffers."""
     passed: dict[str, int] = {}
     for nest in nests:
         passed.update(nest)
@@ -141,19 +142,20 @@ def _passed(name: str, nests: Sequence[Mapping[str, int]], own: Collection[str])
 
 
 def moved(s: StagePicture) -> list[tuple[Operand, tuple[Number, ...]]]:
-    """Operands that caches hold, with their bytes per level; accumulators are in registers."""
+    """The operands that caches hold, with their bytes for each level. Accumulators are in registers, so they
+    do not count."""
     return [
         (o, sizes) for o, sizes in zip(s.operands, s.bytes, strict=True) if not (o.write and s.is_reduction)
     ]
 
 
 def full_sizes(sizes: Sequence[Number], count: int) -> list[Floats]:
-    """Per level [candidates]."""
+    """The sizes of each level, as arrays [candidates]."""
     return [full(b, count) for b in sizes]
 
 
 def entered(s: StagePicture, count: int) -> list[Floats]:
-    """Per level [candidates]: how often the level begins; in the last place, how often the body runs."""
+    """For each level [candidates]: how often the level begins; as the last entry, how often the body runs."""
     times = [np.ones(count)]
     for level in s.levels:
         times.append(times[-1] * full(level.trips, count))
@@ -161,12 +163,13 @@ def entered(s: StagePicture, count: int) -> list[Floats]:
 
 
 def brought(sizes: Sequence[Floats], times: Sequence[Floats], steady: Sequence[bool] = ()) -> list[Floats]:
-    """Per level [candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
-    touches.
+    """For each level [candidates]: the total bytes of an operand that are brought in, if a cache keeps the
+    bytes that this level touches.
 
-    Whenever the level is entered they are brought in again, but for those that are the same as the last time.
-    steady: of the loops around the levels behind the first, whether their turns move by the same distance:
-    then what a turn shares with the one before, as windows do, is still there.
+    Whenever the level begins, the bytes are brought in again, except those that are the same as the last
+    time. steady: for the loops around the levels after the first one, whether their iterations move by the
+    same distance. Then the bytes that an iteration shares with the one before (as in windows) are still in
+    the cache.
     """
     out, again = [], times[0]
     for n in range(len(times)):
@@ -180,8 +183,8 @@ def brought(sizes: Sequence[Floats], times: Sequence[Floats], steady: Sequence[b
 
 
 def kept(working: Sequence[Floats], cache: float, of_levels: Sequence[Any]) -> Any:
-    """Per candidate the value of the outermost level whose operands fit together into a cache, and stay
-    there; of the last level where none does."""
+    """For each candidate, the value of the outermost level whose operands fit together into a cache and stay
+    in it; if there is no such level, the value of the last level."""
     found = of_levels[-1]
     for size, mine in zip(working[::-1], of_levels[::-1], strict=True):
         found = np.where(size <= cache, mine, found)
@@ -189,7 +192,7 @@ def kept(working: Sequence[Floats], cache: float, of_levels: Sequence[Any]) -> A
 
 
 def _cold(s: StagePicture, count: int) -> Floats:
-    """Bytes of weights: in a whole model they come from memory every time."""
+    """The bytes of weights, which come from memory in every call of a whole model."""
     total = np.zeros(count)
     for operand, sizes in zip(s.operands, s.bytes, strict=True):
         if operand.constant:

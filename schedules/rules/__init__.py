@@ -1,6 +1,6 @@
 """The sketch rules, one in a file, from constant stages to fallbacks; their order is the table here.
 
-The first rule that answers decides a stage. A rule that is not in this table says next to which one it stands
+The first rule that returns extensions decides a stage. A rule that is not in this table names its neighbour
 (`sketch_rule` of schedules/registry.py).
 """
 
@@ -53,72 +53,72 @@ from schedules.rules.tiles import (
 )
 
 RULES: tuple[SketchRule, ...] = (
-    # before all: what is computed once needs no good loops, and inline would compute it in every call
+    # before all: stages that run once need no good loops, and `inline` would compute them in every call
     SketchRule("constants", constant_stages.constants),
-    # before all others that decide anything: they see what it joins as one
+    # before all rules that make decisions: they must see the joined reduction
     SketchRule("siblings", siblings.siblings),
-    # behind siblings, whose windows share what they read; before all others, which take windows as they are
+    # after siblings, whose windows share loads; before all others, which do not change windows
     SketchRule("shared_windows", shared_windows.shared_windows),
-    # before all others that give loops: those over steps come in order
+    # before all others that make loops: loops over steps must stay in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
-    # before inline and pointwise, which would decide a stage whose loops a reduction may take
+    # before inline and pointwise, which would decide a stage whose loops a reduction may use
     SketchRule("joined", joined_axes.joined),
-    # before all other reductions, which would ask for every term
+    # before all other reductions, which would test the condition for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
-    # before all that give loops, and before inline, which would weigh the calls once for each reader
+    # before all that make loops, and before inline, which would count the calls once for each reader
     SketchRule("invariants", invariants.invariants),
-    # behind late_choice, and before all reductions, which would compute all places
+    # after late_choice, and before all reductions, which would compute all positions
     SketchRule("mirrored", mirrored.mirrored),
-    # behind mirrored, which tells a symmetric sum by its terms, and before all other reductions
+    # after mirrored, which recognises a symmetric sum by its terms, and before all other reductions
     SketchRule("factored", factored.factored),
-    # before all other reductions, which would make the choice for every term
+    # before all other reductions, which would keep the condition for every term
     SketchRule("masked_operand", masked_operand.masked_operand),
     # before all other reductions, whose vectors have the lanes of the widest result
     SketchRule("narrow_places", narrow_places.narrow_places),
-    # these two before the next two, which take what they leave
+    # these two before the next two, which work on their results
     SketchRule("chosen_products", chosen_products.chosen_products),
     SketchRule("neutral", one_pass.neutral),
-    # these three before all other reductions, which would look at every term for every element
+    # these three before all other reductions, which would read every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
     SketchRule("ranks", one_pass.ranks),
-    # before all other products of register tiles, which it leaves narrow types to that no instruction fits
+    # before all other products with register tiles; they get the narrow types without a dot instruction
     SketchRule("dots", dots.dots),
-    # behind dots, which are faster, and before windows, which take sums as they are
+    # after dots, which are faster, and before windows, which does not change sums
     SketchRule("float_sums", float_sums.float_sums),
-    # behind dots and float_sums, which take products of bytes as they are, and before all that give loops
+    # after dots and float_sums, which need products of bytes unchanged, and before all that make loops
     SketchRule("narrow_sums", narrow_sums.narrow_sums),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it recognises the whole computation by all its stages
     SketchRule("attention", attention.attention),
-    # before convolution, because it offers that rule's sketches behind its own
+    # before convolution, because it offers that rule's sketches after its own
     SketchRule("narrow_groups", narrow_groups.narrow_groups),
-    # before tile_cpu, because it offers that rule's sketches, which copy padding, behind its own
+    # before tile_cpu, because it offers that rule's sketches, which copy padding, after its own
     SketchRule("convolution", convolution.convolution),
     # before row_chain, tile_cpu and tile_general: convolutions of too few channels for the rule above
     SketchRule("few_channels", few_channels.few_channels),
-    # before inline, which leaves nothing to decide
+    # before inline, which would decide all stages of a pipeline
     SketchRule("pipeline", pipeline.pipeline),
-    # before row_chain, epilogue, pointwise and gpu_bind, which give loops to cheap stages
+    # before row_chain, epilogue, pointwise and gpu_bind, which make loops for cheap stages
     SketchRule("inline", inline.inline, ANY, weighed=True),
-    # before all that look at one stage of a chain: those sum along rows, or tile them
+    # before all that look at one stage of a chain: they would sum along rows, or tile the stages
     SketchRule("short_rows", short_rows.short_rows),
-    # before long_reduction, row_chain, columns and tile_cpu, which would write out every inner sum
+    # before long_reduction, row_chain, columns and tile_cpu, which would store every inner sum
     SketchRule("nested_sums", nested_sums.nested_sums),
-    # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum
+    # before row_chain, columns and tile_cpu, which would let one core compute the whole sum
     SketchRule("long_reduction", long_reduction.long_reduction),
     # before row_chain, which would sum one result after another
     SketchRule("short_runs", short_runs.short_runs),
-    # before epilogue and pointwise: the last stage of a chain decides for all of it
+    # before epilogue and pointwise: the last stage of a chain decides the whole chain
     SketchRule("row_chain", row_chain.row_chain),
-    # before tile_cpu: what is read once needs no register tile
+    # before tile_cpu: operands that are read once need no register tile
     SketchRule("columns", column_sums.columns),
-    # before gpu_tile, because it offers that rule's sketches behind its own
+    # before gpu_tile, because it offers that rule's sketches after its own
     SketchRule("tensor_cores", tensor_cores.tensor_cores, GPU),
-    # before gpu_reduce: products read operands again and again, which threads of a block share
+    # before gpu_reduce: products read operands repeatedly, and the threads of a block share them
     SketchRule("gpu_tile", gpu_tile.gpu_tile, GPU),
-    # before pointwise and gpu_bind, because the reduction in front may want the stage's loops
+    # before pointwise and gpu_bind, because the reduction before the stage may use the stage's loops
     SketchRule("epilogue", epilogue.epilogue, ANY),
     # before gpu_bind, which gives a long sum to one thread
     SketchRule("gpu_reduce", gpu_reduce.gpu_reduce, GPU),
@@ -126,14 +126,14 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("windows", windows.windows),
     # before split_k and tile_cpu, whose vectors run along the result's last axis
     SketchRule("axis_last", axis_last.axis_last),
-    # before tile_cpu, because it offers that rule's sketches behind its own
+    # before tile_cpu, because it offers that rule's sketches after its own
     SketchRule("split_k", split_k.split_k),
     # before tile_general, which has no register tiles
     SketchRule("tile_cpu", tile_cpu.tile_cpu),
-    # these two before fallback, which has no vectors; no stage is pointwise and a reduction
+    # these two before fallback, which has no vectors; their order does not matter
     SketchRule("pointwise", pointwise.pointwise),
     SketchRule("tile_general", tile_general.tile_general),
-    # last, because they always answer
+    # last, because they always apply
     SketchRule("fallback", fallback.fallback),
     SketchRule("gpu_bind", gpu_bind.gpu_bind, GPU),
 )

@@ -3,9 +3,9 @@
     C[…, j] = Σ_k x[…, k, j]     ──▶     parallel over blocks of columns:
                                            for k, some rows at a time: for j in vectors: C[j] += rows
 
-Memory is walked in rows whose sums fit into the nearest cache; some rows are added at a time, so that each
-sum is loaded and stored once for them. A stage that reads the sums point by point (a mean) takes each block
-while it is near.
+The operand is read in rows whose sums fit into the nearest cache. Several rows are added at a time, so that
+each sum is loaded and stored only once for them. A stage that reads the sums point by point (a mean) reads
+each block while it is still in the cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from schedules.kit.stage_analysis import epilogue, lanes_of, reads, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-ROWS = (1, 2, 4, 7, 8, 16)  # at a time
+ROWS = (1, 2, 4, 7, 8, 16)  # numbers of rows that are added at a time
 
 
 def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -56,7 +56,7 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 
 def sums_columns(op: StageOp) -> bool:
-    """Whether the last axis runs along memory in every operand, and each of their elements is used once."""
+    """Whether every operand is contiguous along the last axis, and each of its elements is used once."""
     if not op.is_reduction or not op.axes:
         return False
     long = [a.name for a in op.all_axes if a.extent > 1]
@@ -71,7 +71,7 @@ def sums_columns(op: StageOp) -> bool:
 def _blocks(
     steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int, target: Target
 ) -> list[str]:
-    """Blocks of columns, in parallel; the loops of the host that follow inside."""
+    """Makes parallel blocks of columns. Returns the host's loops that follow inside."""
     name = host.name
     joined, axes = long_loops(name, host.op)
     last = axes[-1]
@@ -88,7 +88,7 @@ def _blocks(
 
 
 def _rows(steps: list[Step], stage: Stage, ways: int, spatial: list[str]) -> list[Hole]:
-    """Some rows at a time, written out, fewer than may compete for one set; the stage's loops in order."""
+    """Unrolls some rows, fewer than compete for one set of the cache, and puts the stage's loops in order."""
     name, op = stage.name, stage.op
     more, axis, extent = fused_axes(name, op, op.reduce_axes)
     options = tuple(n for n in ROWS if n <= extent)

@@ -1,4 +1,4 @@
-"""Stages that depend on constants only run once, when the weights arrive: left as they are."""
+"""Stages that depend only on constants run once, when the weights are bound. They are not scheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pointwise stage behind a reduction waits: the reduction's rule may want its loops as host."""
+"""A pointwise stage after a reduction waits, because the reduction's rule may use its loops as host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
 
 def _behind_reduction(state: State, stage: Stage) -> bool:
     """Whether a chain of pointwise stages, each read once, leads back to a reduction."""
-    waiting = [stage]  # chains may be longer than Python recurses
+    waiting = [stage]  # no recursion, because chains may be longer than Python's limit
     while waiting:
         reader = waiting.pop()
         for b in reader.op.reads():

@@ -1,4 +1,4 @@
-"""The schedule that always works: outer loops in parallel, everything else as written."""
+"""The schedule that always works: outer loops are parallel, and everything else is unchanged."""
 
 from __future__ import annotations
 

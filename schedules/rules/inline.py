@@ -1,15 +1,16 @@
-"""Cheap pointwise stages vanish into their consumers, unless those would compute them again and again.
+"""Cheap pointwise stages are inlined into their consumers, unless the consumers would compute them
+repeatedly.
 
-Expensive stages (exp) are inlined only into a single pointwise consumer that reads each element once, and
-only if the consumer's vectors then lie along memory, or if more of them do than with the stage kept. Padding
-in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain is cut
-where the expression would be nested too deep.
+Expensive stages (exp) are inlined only into a single pointwise consumer that reads each element once. Its
+vectors must then read contiguous memory, or more of its loads must be contiguous than with the stage kept.
+Padding before a reduction is left to the reduction's rule, which decides where to copy it. A chain is cut if
+the expression would be nested too deeply.
 
-A product reads each element of its operands hundreds of times, once for each tile, and several readers each
-compute a stage that is inlined into them. In these cases the costs of both (`_inlined`, `_stored`) decide
-whether the stage is inlined or computed whole, and the other choice is offered behind, unless it seems many
-times as slow. A table from which data look up far more elements than the table has is computed whole. A stage
-that only one pipeline of stencils reads is placed by a rule of its own (`pipeline.py`).
+A product reads each element of its operands hundreds of times, once for each tile. If a stage is inlined into
+several readers, each of them computes it. In these cases, the costs of both choices (`_inlined`, `_stored`)
+decide whether the stage is inlined or computed whole. The other choice is offered second, unless it seems
+many times as slow. A table from which data select far more elements than the table has is computed whole. For
+a stage that only one pipeline of stencils reads, the rule `pipeline` decides (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from schedules.placement.sides import mean_evaluation
 from schedules.registry import Extension
 from schedules.rules.pipeline import group_of
 
-HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
-# times as slow it may seem to inline a stage of several readers, whose rows share what they compute: the
-# count does not see that. 13 of 140 drawn programs are 1.04 to 5.8 times as fast with 2 as with 8, two 0.86
-# and 0.99 times; with 1 five are slower (Zen 3, 2026-11)
+HOPELESS = 8.0  # an alternative that seems this many times as slow is not offered (chosen, 2026-11)
+# A stage with several readers may be inlined although this seems up to so many times as slow, because the
+# count does not see that rows of the readers share work. 13 of 140 drawn programs are 1.04 to 5.8 times as
+# fast with 2 as with 8, two 0.86 and 0.99 times; with 1, five are slower (Zen 3, 2026-11).
 SURE = 2.0
-OFTEN = 4  # times that each element of a table is read, from which on it is computed whole (chosen, 2026-11)
-# results of a product for which a tile evaluates an operand's element once: of a row, next to the lanes of
-# two to four vectors; of a column, next to eight rows (chosen, 2026-11)
+OFTEN = 4  # a table is computed whole if each element is read at least this many times (chosen, 2026-11)
+# The results of a product for which a tile evaluates an element of an operand once: for an element of a row,
+# the lanes of two to four vectors; for an element of a column, eight rows (chosen, 2026-11).
 ROW_SERVES, COLUMN_SERVES = 32, 8
 
 
@@ -81,10 +82,10 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
 
 
 def _is_decided(state: State, consumer: Stage, stage: Stage, target: Target) -> bool:
-    """Whether there is nothing to weigh for the only reader, or the rule of pipelines has done so.
+    """Whether no costs need to be compared for the only reader, or the rule `pipeline` has compared them.
 
-    That rule looks at what is read at several points. A reader may have come to do so since, by stages that
-    were inlined into it: of a stage that each of them reads at its own point.
+    That rule decides for stages that are read at several points. A reader may have got several reads later,
+    because stages were inlined into it that each read the stage at their own point.
     """
     if len([r for r in reads(consumer.op) if r.load.buffer in stage.op.buffers]) < 2:
         return True
@@ -96,14 +97,15 @@ def _is_decided(state: State, consumer: Stage, stage: Stage, target: Target) -> 
 
 
 def _is_table(op: StageOp, consumers: Sequence[Stage]) -> bool:
-    """Whether data say which elements of the stage are read, of each several times, and these take work."""
+    """Whether data select the elements of the stage that are read, each is read several times, and they take
+    work."""
     found = [r for c in consumers for r in reads(c.op) if r.load.buffer in op.buffers]
     often = sum(c.op.points() for c in consumers) >= OFTEN * op.points()
     return often and bool(evaluated(op.bodies)) and all(r.from_data for r in found)
 
 
 def _runs_along(state: State, consumer: StageOp, op: StageOp) -> bool:
-    """Whether vectors of the consumer read along memory if it computes the stage's elements itself."""
+    """Whether vectors of the consumer read contiguous memory if it computes the stage's elements itself."""
     if not consumer.axes:
         return True
     here = _walked(consumer, op, consumer.axes[-1].name)
@@ -113,12 +115,13 @@ def _runs_along(state: State, consumer: StageOp, op: StageOp) -> bool:
 
 
 def _across(state: State, op: StageOp, axis: str) -> int:
-    """Loads that change with an axis but do not run along it, also of stages that may be inlined here."""
+    """The number of loads that change with an axis but are not contiguous along it, with those of stages that
+    may be inlined into the op."""
     total, inlined = 0, dict[str, StageOp]()
     for r in reads(op):
         source = state.producer(r.load.buffer)
         if source is not None and _vanishes(state, op, source):
-            inlined[source.name] = source.op  # once: every point of the op reads one element of it
+            inlined[source.name] = source.op  # counted once: every point of the op reads one element of it
         else:
             total += r.uses(axis) and r.strides.get(axis) not in (0, 1)
     return total + sum(_across(state, s, _walked(op, s, axis)) for s in inlined.values())
@@ -131,7 +134,7 @@ def _vanishes(state: State, reader: StageOp, stage: Stage) -> bool:
 
 
 def _walked(reader: StageOp, op: StageOp, axis: str) -> str:
-    """The axis of an op along which a reader's axis goes; "" if none."""
+    """The axis of an op that is indexed by a reader's axis; "" if there is none."""
     for r in reads(reader):
         if r.load.buffer in op.buffers:
             for d, mine in zip(r.dims, op.axes, strict=True):
@@ -141,12 +144,12 @@ def _walked(reader: StageOp, op: StageOp, axis: str) -> str:
 
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:
-    """Cycles that a reader spends on the stage's elements, if it computes them where it reads them."""
+    """The cycles for the stage's elements in a reader, if the reader computes them where it reads them."""
     return (_in_product if consumer.is_reduction else _in_place)(consumer, op, target)
 
 
 def _in_place(consumer: StageOp, op: StageOp, target: Target) -> float:
-    """The same of a reader that evaluates each of its points once."""
+    """The same as `_inlined`, for a reader that evaluates each of its points once."""
     group = Group((op, consumer), lanes_of(consumer, target), target)
     gone, none = frozenset({op.name}), frozenset[str]()
     inlined, read = (mean_evaluation(group, consumer, names) for names in (gone, none))
@@ -154,7 +157,7 @@ def _in_place(consumer: StageOp, op: StageOp, target: Target) -> float:
 
 
 def _in_product(consumer: StageOp, op: StageOp, target: Target) -> float:
-    """The same of a reduction, whose tiles evaluate an element once for several results."""
+    """The same as `_inlined`, for a reduction, whose tiles evaluate an element once for several results."""
     lanes, total = lanes_of(op, target), 0.0
     work, turned = weight(op, cpu_of(target).called), _turned(op) * GATHER * lanes
     vector = consumer.axes[-1].name if consumer.axes else ""
@@ -170,13 +173,13 @@ def _in_product(consumer: StageOp, op: StageOp, target: Target) -> float:
 
 
 def _turned(op: StageOp) -> int:
-    """Loads that do not run along the last axis, though they change with it."""
+    """The number of loads that change with the last axis but are not contiguous along it."""
     last = op.axes[-1].name if op.axes else ""
     return sum(r.strides.get(last, 1) not in (0, 1) for r in reads(op))
 
 
 def _stored(op: StageOp, target: Target) -> float:
-    """Cycles until all elements are computed and written, and read once more; and a region's."""
+    """The cycles to compute and write all elements, to read them once, and of a parallel region."""
     cpu, lanes = cpu_of(target), lanes_of(op, target)
     size = sum(b.bytes for b in op.buffers)
     rate = cpu.l2_rate if size <= second_cache(target) * target.num_cores else cpu.l3_rate

@@ -1,9 +1,10 @@
-"""A stage that joins two axes of a reduction into one waits: the reduction's rule takes its loops as host.
+"""A stage that joins two axes of a reduction into one waits, because the reduction's rule uses its loops as
+host.
 
 joined[h, c] = conv[h // 2, h % 2, c]          phases of a transposed convolution, groups of channels
 
-If a pointwise stage behind it waits already (`epilogue`), the pointwise stage is the host, and the joining
-stage may vanish.
+If a pointwise stage after it waits already (`epilogue`), the pointwise stage is the host, and the joining
+stage may be inlined.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Long reductions with few results: partial results by core, joined at the end.
+"""Long reductions with few results: each core computes partial results, which are joined at the end.
 
     S = Σ_k f(k)     ──▶     parallel over parts p: S.rf[p] = Σ_{k of p} f(k);     S = Σ_p S.rf[p]
 
-The partial results are a stage like any other, with as many points as there are cores: the rules of row
-reductions or of register tiles make it fast. The last step of the reduction is computed inside the stage
-that reads the sum point by point (for a norm, the square root), so that the threads synchronise only once.
+The partial results are a normal stage with one point for each core. The rules for row reductions or register
+tiles make this stage fast. The last step of the reduction is computed inside the stage that reads the sum
+point by point (for a norm, the square root), so that the threads synchronise only once.
 
 Source: `rfactor` of Halide (Suriana et al., CGO 2017).
 """
@@ -24,8 +24,8 @@ from schedules.kit.parallel_region import cycles, is_worth_cutting
 from schedules.kit.stage_analysis import contiguous_reduction, epilogue, lanes_of, reads, undecided
 from schedules.registry import Extension
 
-# Results (or vectors of results) for each core. With so many or more, dividing the results among the cores is
-# as good as cutting the reduction.
+# Results (or vectors of results) for each core. With at least this many, dividing the results among the cores
+# is as good as cutting the reduction.
 FEW = 4
 
 
@@ -44,8 +44,8 @@ def is_long(op: StageOp, target: Target) -> bool:
 
 
 def _cut(op: StageOp, parts: int) -> IterDef | None:
-    """The reduction axis to cut: the outermost one whose extent is a multiple of `parts`, else the outermost
-    one with an extent of at least `parts`."""
+    """The reduction axis to cut: the outermost one whose extent is a multiple of `parts`; without one, the
+    outermost one whose extent is at least `parts`."""
     enough = [a for a in op.reduce_axes if a.extent >= parts]
     return next((a for a in enough if a.extent % parts == 0), enough[0] if enough else None)
 

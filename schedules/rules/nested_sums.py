@@ -1,4 +1,4 @@
-"""Sums of sums that share no operand from one inner sum to the next: products with weights scaled by groups.
+"""Sums of sums in which two inner sums share no operand: for example, products with weights scaled by groups.
 
     P[m, n, g] = Σ_k f(w[n, g, k]) * x[m, g, k]        Y[m, n] = Σ_g s[n, g] * P[m, n, g]
 
@@ -8,12 +8,13 @@
              for g:  part[rows, nv*lanes] = Σ_k                       in registers
                      total += s * part
 
-The inner sum is computed where the outer one adds it, and goes through no memory. Each vector of w is
-unpacked or converted once for all rows of a tile. Constants lie in panels of a tile's width, which are read
-from end to end. Large constants that are read only once lie in panels of a vector's width, side by side, as
-in `tile_cpu`. Sums of whole numbers that lie packed in bytes use dot instructions, where the processor has
-them (`packed_products`). Where a vector of w serves several g (a mean over a convolution's pixels), a tile
-inside would read it again for each: such stages are left to other rules.
+The inner sum is computed where the outer sum adds it, and is not stored in memory. Each vector of w is
+unpacked or converted once for all rows of a tile. Constants are packed into panels of a tile's width, which
+are read from beginning to end. Large constants that are read only once are packed into panels of a vector's
+width, which are read at the same time, as in `tile_cpu`. Sums of integers that are packed in bytes use dot
+instructions, if the processor has them (`packed_products`). If a vector of w is used by several g (a mean
+over a convolution's pixels), an inner tile would read it again for each g. Such stages are left to other
+rules.
 """
 
 from __future__ import annotations
@@ -56,35 +57,35 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, nearest, singles, tiles_of
 from schedules.registry import Extension
 
-WRITTEN = 16  # steps of an inner sum that are written out by default, and at most four times as many
+WRITTEN = 16  # steps of an inner sum that are unrolled by default; at most four times as many
 BLOCKS = 8  # blocks of columns for each core
-UNPACKED = BodyWork(both=1.0, vector=2.0)  # a dot; a shift and a mask for each vector of words
+UNPACKED = BodyWork(both=1.0, vector=2.0)  # a dot instruction; a shift and a mask for each vector of words
 
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """A sum of sums: the inner stage, and the name that each axis of the outer one has there."""
+    """A sum of sums: the inner stage, and its name for each axis of the outer stage."""
 
     inner: Stage
     name_of: dict[str, str]
-    within: tuple[Read, ...]  # operands of the inner sum that run along the columns
+    within: tuple[Read, ...]  # operands of the inner sum that are contiguous along the columns
     beside: tuple[Read, ...]  # operands of the outer sum
     roles: Roles  # the roles of operands in a step of the inner sum
-    packed: _Packed | None = None  # where a dot instruction makes the inner sum
+    packed: _Packed | None = None  # set if a dot instruction computes the inner sum
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """The inner sum by a dot instruction: the algorithm, and the stage that unpacks its numbers."""
+    """An inner sum that a dot instruction computes: the algorithm, and the stage that unpacks its numbers."""
 
     dot: DotInstruction
     algorithm: UseAlgorithm
     numbers: Stage
-    others: tuple[str, ...]  # stages of the algorithm that keep loops of their own
+    others: tuple[str, ...]  # stages of the algorithm that keep their own loops
 
     @property
     def loops(self) -> tuple[str, ...]:
-        """The last three axes of the numbers, which the inner sum has too: words, numbers, a group."""
+        """The last three axes of the numbers, which the inner sum has, too: words, numbers, a group."""
         return tuple(a.name for a in self.numbers.op.axes[-3:])
 
 
@@ -100,7 +101,7 @@ def nested_sums(state: State, stage: Stage, target: Target) -> Iterator[Extensio
 
 
 def is_nest(state: State, stage: Stage, target: Target) -> bool:
-    """Whether a reduction adds up sums that are better computed inside it."""
+    """Whether a reduction adds sums that are better computed inside it."""
     return _nest(state, stage, target) is not None
 
 
@@ -135,7 +136,7 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
         (),
         tuple(r for r in reads(inner.op) if r not in within),
         lanes,
-        0,  # neighbouring rows are a group apart, whose elements are near
+        0,  # neighbouring rows are only one group apart
         prod(a.extent for a in inner.op.reduce_axes),
         body_work(one, there, target),
     )
@@ -143,7 +144,8 @@ def _nest(state: State, stage: Stage, target: Target) -> _Nest | None:
 
 
 def _by_dots(state: State, nest: _Nest, target: Target) -> Iterator[tuple[State, _Nest]]:
-    """The nest by each dot instruction that fits its inner sum, the fastest first; and the state then."""
+    """For each dot instruction that fits the inner sum, the fastest first: the state after its steps, and the
+    nest."""
     dots = [d for d in whole(target) if d.rows == 1 and d.columns == nest.roles.lanes]
     for dot in sorted(dots, key=lambda d: -gain(d, target)):
         form = form_of(dot)
@@ -165,7 +167,7 @@ def _by_dots(state: State, nest: _Nest, target: Target) -> Iterator[tuple[State,
 
 
 def _inner(state: State, stage: Stage) -> Stage | None:
-    """The one reduction that the stage reads and nothing else does."""
+    """The only reduction that this stage alone reads; None if there is none."""
     made = [p for b in stage.op.reads() if (p := state.producer(b)) is not None and p.op.is_reduction]
     alone = [p for p in made if state.consumers(p) == (stage,) and not state.is_output(p) and untouched(p)]
     whole = [p for p in alone if is_read_by_terms(stage.op, p.op)]
@@ -203,7 +205,7 @@ class _NestSketch(SketchWriter):
         return replace(self.extension(host, inner, anchor, part, packed.numbers.name), stays=packed.others)
 
     def _panels(self, tile: str, once: bool) -> Iterator[Layout]:
-        """Constants whose rows are columns of the result, in panels. once: each panel is read once."""
+        """Packs constants whose rows are columns of the result into panels. once: each panel is read once."""
         column, packed = self.nest.roles.vector.name, self.nest.packed
         fixed = constants(self.state)
         for operands, name in ((self.nest.within, self.nest.name_of[column]), (self.nest.beside, column)):
@@ -223,16 +225,17 @@ class _NestSketch(SketchWriter):
         return bool(r.load.buffer.bytes > far)
 
     def _is_one_stream(self) -> bool:
-        """Whether far panels of a vector's width would end before the processor fetches ahead in each of
-        them: those of a tile's width are one stream from tile to tile, of which a narrow tile reads less at
-        a time.
+        """Whether panels of a vector's width that come from far are so short that the processor does not
+        fetch ahead in them. Panels of a tile's width are one stream over all tiles; a narrow tile reads less
+        of the stream at a time.
         """
         vectors = ceil(self.nest.roles.columns / self.nest.roles.lanes)
         far = [r.load.buffer.bytes for r in self.nest.within if self._is_far(r)]
         return any(n / vectors < cpu_of(self.target).side_by_side for n in far)
 
     def _tile_host(self, host: str, tile: str, best: Option) -> str:
-        """Blocks of columns in parallel, in them tiles; gives the innermost loop around a tile."""
+        """Makes parallel blocks of columns, and tiles inside them. Returns the innermost loop around a
+        tile."""
         roles = self.nest.roles
         names = names_in(self.state.stage(host).op, self.stage.op)
         v, rows = names[roles.vector.name], [names[a.name] for a in roles.rows]
@@ -253,7 +256,7 @@ class _NestSketch(SketchWriter):
         return around[-1]
 
     def _totals(self, inner: str) -> str:
-        """The outer sum: its loops around a tile; gives the innermost of them."""
+        """Makes the loops of the outer sum around a tile. Returns the innermost of them."""
         op, v = self.stage.op, self.nest.roles.vector.name
         self.split(inner, v, self.nest.roles.lanes)
         over = [a.name for a in op.reduce_axes]
@@ -262,7 +265,8 @@ class _NestSketch(SketchWriter):
         return over[-1]
 
     def _parts(self, part: str) -> str:
-        """The inner sum: some of its steps written out, around a tile; gives the innermost loop of steps."""
+        """Makes the loops of the inner sum around a tile, with some steps unrolled. Returns the innermost
+        loop of steps."""
         op, v, packed = self.nest.inner.op, self.nest.name_of[self.nest.roles.vector.name], self.nest.packed
         self.split(part, v, self.nest.roles.lanes)
         around, written = self._steps(part)
@@ -274,7 +278,7 @@ class _NestSketch(SketchWriter):
         return written[-1]
 
     def _numbers(self, packed: _Packed) -> None:
-        """The numbers of one step, in registers: a shift and a mask for each vector of words."""
+        """Computes the numbers of one step in registers, by a shift and a mask for each vector of words."""
         op, name = packed.numbers.op, packed.numbers.name
         v = self.nest.name_of[self.nest.roles.vector.name]
         self.split(name, v, self.nest.roles.lanes)
@@ -284,7 +288,7 @@ class _NestSketch(SketchWriter):
         self.write(*in_vectors(name, *others, f"{v}.0", vector))
 
     def _steps(self, part: str) -> tuple[list[str], list[str]]:
-        """Loops of the inner sum, and those that are written out: whole ones, and a part of the next."""
+        """The loops of the inner sum, and its unrolled loops: whole loops, and a part of the next one."""
         around, steps = list(self.nest.inner.op.reduce_axes), 1
         if self.nest.packed is not None:
             around.pop()  # the group

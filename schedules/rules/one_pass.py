@@ -1,18 +1,19 @@
-"""Scatters and running reductions: one pass over the terms, not one for every element.
+"""Scatters and running reductions: one pass over the terms for all elements, instead of one for each element.
 
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     parallel over parts of i:
                                                       for k: if p[k] is in the part: C[p[k], j] += u[k, j]
 
-    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same, and -1 joined where it is a term (`neutral`)
+    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same; then -1 is joined if it is a term (`neutral`)
 
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
 
-From the beginning of the first axis it is a recurrence (`recurrence`), whose steps may be joined. Every
-thread goes through all terms in order and takes those of its part, so no two write one element, and sums have
-the same bits with any number of threads. Where the place of a term depends on a spatial axis
-(`scatter_elements`), that axis is divided instead, and each thread reads its own terms only. Vectors run
-along an axis on which no place of a term depends. Ranks are found by sorting; lines are sorted in parallel.
+A running reduction along the first axis, from its beginning, becomes a recurrence (`recurrence`), whose steps
+may be joined. In a scatter, every thread reads all terms in order and adds those of its own part. So no two
+threads write the same element, and sums have the same bits with any number of threads. If the index of a term
+depends on a spatial axis (`scatter_elements`), this axis is divided instead, and each thread reads only its
+own terms. Vectors are along an axis on which no index of a term depends. Ranks are found by sorting; lines
+are sorted in parallel.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.registry import Extension
 
-COUNTED = 32  # elements: their ranks are counted in vectors
-FEWER = 4  # times as many terms as results of all threads (chosen, 2026-11)
-SHORT = 4  # terms or elements: so few are compared faster than ranked
+COUNTED = 32  # up to this number of elements, ranks are counted in vectors
+FEWER = 4  # there must be this many times as many terms as results of all threads (chosen, 2026-11)
+SHORT = 4  # up to this number of terms or elements, comparing is faster than ranking
 
 
 def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """The stage with neutral terms where a choice fails, if one pass over the terms can then serve all
-    elements."""
+    """The stage with neutral terms if a condition fails, provided that one pass over the terms can then
+    compute all elements."""
     op = taken(stage.op) if undecided(state, stage) else None
     if op is None or not is_one_pass(op):
         return ()
@@ -74,7 +75,7 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     outer, inner = plan.divided(divided)
     names = {divided.name: inner}
     whole = [a for a in solved if a.runtime is not None and names.get(a.name, a.name) == a.name]
-    for a in whole:  # a loop that is not run takes a number: one part of the greatest extent
+    for a in whole:  # the loop is not run in parts, so it needs a number: one part of the greatest extent
         plan.split(op.name, a.name, a.extent)
         names[a.name] = f"{a.name}.1"
     order = [names.get(a.name, a.name) for a in (*near, *solved)]
@@ -86,8 +87,9 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 
 def _places(op: StageOp) -> dict[str, Expr]:
-    """The axes along which data say where terms go, with these places; none where there are few elements."""
-    # places that are not data are those of windows and slices, which have rules of their own
+    """The axes along which data give the index of each term, with these indices; empty if there are few
+    elements."""
+    # indices without data are those of windows and slices, which have their own rules
     found = {name: e for name, e in solutions(op).items() if contains(e, Load)}
     return found if prod(a.extent for a in op.axes if a.name in found) > SHORT else {}
 
@@ -95,8 +97,8 @@ def _places(op: StageOp) -> dict[str, Expr]:
 def _in_parts(
     op: StageOp, near: Sequence[IterDef], apart: Sequence[IterDef], target: Target
 ) -> tuple[Extension, ...]:
-    """Results of its own for each thread, added in the end: where there are few, so narrow that to look at a
-    term takes as long as to add it."""
+    """Separate results for each thread, which are added at the end. This is for few and narrow results, for
+    which testing a term takes as long as adding it."""
     narrow = prod(a.extent for a in apart) < lanes_of(op, target)
     if target.num_cores == 1 or near or not narrow or len(op.reduce_axes) != 1 or op.name.endswith(".rf"):
         return ()
@@ -108,13 +110,13 @@ def _in_parts(
 
 
 def is_one_pass(op: StageOp) -> bool:
-    """Whether one pass over the terms serves all elements, whether or not the terms that a choice leaves out
-    are neutral."""
+    """Whether one pass over the terms can compute all elements, with neutral terms or with other terms if a
+    condition fails."""
     return any(bool(_places(o)) or runs(o) is not None for o in (op, taken(op)) if o is not None)
 
 
 def runs(op: StageOp) -> Running | None:
-    """How a reduction runs along an axis, if the axis is long enough for one pass to pay; otherwise None."""
+    """The running reduction of a stage, if its axis is long enough for one pass; otherwise None."""
     found = running(op)
     return found if found is not None and op.reduce_axes[0].extent > SHORT else None
 
@@ -129,7 +131,7 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     at = next(n for n, a in enumerate(op.axes) if a.name == found.axis)
     before, after = op.axes[:at], op.axes[at + 1 :]
     outer, inner = [a.name for a in before], [a.name for a in after]
-    most = cpu_of(target).latency  # sums that one thread has going at once
+    most = cpu_of(target).latency  # sums that one thread computes at the same time
     if not after and before and before[-1].extent >= most:
         *rest, last = before
         plan.split(op.name, last.name, most)
@@ -142,7 +144,7 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
         chains = []
     else:
         inner, chains = plan.vectors(after), []
-    # each vector at once with its term: what was before and is now is loaded and stored once
+    # each vector directly with its term, so that the old and the new value are loaded and stored once
     around, vector = (inner[:-1], inner[-1:]) if len(inner) > len(after) else ([], inner)
     plan.write(Reorder(op.name, (*outer, found.axis, *around, found.term, *vector)))
     plan.write(*(Unroll(op.name, a) for a in chains))
@@ -156,7 +158,7 @@ def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     found = ranking(stage.op) if undecided(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= COUNTED:
         return ()
-    if any(a.name == found.axis and a.runtime is not None for a in stage.op.axes):  # a sort takes a number
+    if any(a.name == found.axis and a.runtime is not None for a in stage.op.axes):  # sorts need numbers
         return ()
     name, plan = stage.name, _Plan(stage, target)
     outer = [a.name for a in stage.op.axes if a.name != found.axis]
@@ -177,8 +179,8 @@ class _Plan(SketchWriter):
         self.lanes = lanes_of(stage.op, target)
 
     def divided(self, axis: IterDef) -> tuple[list[str], str]:
-        """Divides the axis into a part for each core: the loops over parts, if there are several, and the
-        inner loop."""
+        """Divides the axis into a part for each core. Returns the loops over parts, if there are several, and
+        the inner loop."""
         if self.cores == 1 or axis.extent < self.cores:
             return [], axis.name
         self.split(self.name, axis.name, -(-axis.extent // self.cores))
@@ -191,7 +193,7 @@ class _Plan(SketchWriter):
     def vectors(self, axes: Sequence[IterDef], last: str = "") -> list[str]:
         """The loops of the axes, with vectors along the last one if it is long enough.
 
-        last: the loop of the last axis, where that has been split before.
+        last: the loop of the last axis, if this axis has been split before.
         """
         if not axes:
             return []

@@ -1,21 +1,20 @@
-"""Pipelines: chains of stencils, each stage computed where that is cheapest.
+"""Pipelines: chains of stencils, in which each stage is computed at the cheapest place.
 
     parallel over tiles of the last stage:
-      for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
+      for each stage that is kept:   the part that the tile needs, in vectors   recomputed where tiles overlap
       the tile of the last stage, with the stages that are inlined in it
 
-If the terms of a sum are stages of their own, they are computed where the sum adds them, and stay in
-registers.
+If the terms of a sum are separate stages, they are computed where the sum adds them, and stay in registers.
 
-In strips of whole rows nothing is computed twice:
+In strips of whole rows, nothing is computed twice:
 
     parallel over strips of the last stage:
-      step by step, for each stage that is kept:   new rows only; those that the step before has computed stay
+      step by step, for each stage that is kept:   only new rows; the rows of the step before are kept
       a few rows of the last stage
 
 `placement` chooses the tile, and whether a stage is inlined, kept in a tile, computed as such a term or
 computed whole. Its cheapest plan comes first, and plans that differ in one place follow. The result of the
-rules behind (everything cheap inlined) stands among the plans by its cost.
+later rules, which inline all cheap stages, is one of the plans; its cost gives its position.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ from schedules.placement.rows import rows_hole
 from schedules.placement.search import Placed, Places
 from schedules.registry import Extension
 
-MOST_TERMS = 128  # terms of a reduction that is computed inside a tile: more are a product, which has rules
-SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
-STEP_ROWS = (1, 2, 4, 8)  # rows of a step of a tile
-MOST_STAGES = 12  # stages of one pipeline: a tile of more would mostly be computed again
+MOST_TERMS = 128  # most terms of a reduction in a tile; with more, it is a product, which has other rules
+SMALL = 2048  # bytes of an operand that is always in the nearest cache, for example a window's weights
+STEP_ROWS = (1, 2, 4, 8)  # numbers of rows in a step of a tile
+MOST_STAGES = 12  # most stages of one pipeline; with more, most of a tile would be computed twice
 SLIDING = 2  # plans with sliding stages that are offered
-TRIED = 24  # the cheapest such plans that are tried; those that can be made are taken (chosen, 2026-11)
+TRIED = 24  # number of the cheapest such plans that are tried; possible ones are taken (chosen, 2026-11)
 PLANS = 6  # other plans that are offered
-MOST_PLACES = 48  # places in all plans together: fewer plans are offered where they have many stages
-# times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
+MOST_PLACES = 48  # most places in all plans together; plans with many stages are fewer
+# a plan comes before the result of the later rules if it seems this many times as fast (chosen, 2026-11)
 SURE = 1.05
 
 
@@ -93,9 +92,9 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     return (*map(made, first), Extension(onward=True), *map(made, rest))
 
 
-@lru_cache(maxsize=64)  # sketches that differ elsewhere ask for the same
+@lru_cache(maxsize=64)  # called with the same arguments for several sketches
 def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Placed, tuple[Placed, ...]]:
-    """All inlined that can be; and the plans, the cheapest first."""
+    """The plan with all possible stages inlined; and all plans, the cheapest first."""
     places = Places(group, dict(free))
     return places.plain(), tuple(places.best())
 
@@ -103,7 +102,8 @@ def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[
 def _slid(
     state: State, group: Group, found: Sequence[Placed], target: Target
 ) -> Iterator[tuple[Placed, Extension]]:
-    """The plans whose stages slide, and can: whose steps keep what they would have them keep."""
+    """The plans with sliding stages that are possible, because each step can keep the rows that the plan
+    keeps."""
     for placed in [p for p in found if p.steps is not None][:TRIED]:
         made = _steady(state, _extension(state, group, placed, target), group, placed)
         if made is not None:
@@ -111,7 +111,7 @@ def _slid(
 
 
 def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
-    """A plan as an extension; one without a tile leaves the loops to the rules behind."""
+    """A plan as an extension. A plan without a tile leaves the loops to the later rules."""
     if placed.plan.tiled:
         return _Pipeline(state, group, placed, target).build()
     gone = [o.name for o in reversed(group.order) if o.name in placed.plan.inlined]
@@ -120,8 +120,8 @@ def _extension(state: State, group: Group, placed: Placed, target: Target) -> Ex
 
 
 def _steady(state: State, made: Extension, group: Group, placed: Placed) -> Extension | None:
-    """The extension with those steps on offer from one to the next of which all that is read moves by as
-    much, which their rows decide; None where the default's do not."""
+    """The extension with only those numbers of rows in a step for which all reads move by the same distance
+    from step to step. The result is None if this does not hold for the default number."""
     assert placed.steps is not None
     host = group.last
     name = steps_name(host, placed.steps[0])
@@ -141,8 +141,8 @@ def _steady(state: State, made: Extension, group: Group, placed: Placed) -> Exte
 
 
 def _derives(state: State, host: str, holes: Sequence[Hole], decided: Mapping[str, Option]) -> bool:
-    """Whether the loops of a stage and of those in it have extents where the other holes have their
-    defaults, and no vectors run along what moves."""
+    """Whether extents for the loops of a stage, and of the stages in it, can be derived with the defaults of
+    the other holes, and no vector is along an axis on which stages slide."""
     options = ((h.name, decided.get(h.name, h.default)) for h in holes)
     values = {Ref(name, n): value for name, option in options for n, value in enumerate(option)}
     try:
@@ -162,7 +162,7 @@ def _is_open(state: State, stage: Stage) -> bool:
 
 
 def _reads_around(reader: StageOp, op: StageOp) -> bool:
-    """Whether one point of the reader takes several points of `op`: by several loads, or in a window."""
+    """Whether one point of the reader reads several points of `op`, by several loads or in a window."""
     mine = [r for r in reads(reader) if r.load.buffer in op.buffers]
     terms = {a.name for a in reader.reduce_axes}
     return len(mine) > 1 or any(
@@ -171,8 +171,8 @@ def _reads_around(reader: StageOp, op: StageOp) -> bool:
 
 
 def _is_window(op: StageOp) -> bool:
-    """Whether each point sums a few terms of its own: no operand but a small one serves many points, as those
-    of products do, which want register tiles."""
+    """Whether each point sums a few terms that other points do not use. Only small operands may be shared by
+    many points; products share large operands and need register tiles."""
     long = [a.name for a in op.axes if a.extent > 1]
     return prod(a.extent for a in op.reduce_axes) <= MOST_TERMS and all(
         r.load.buffer.bytes <= SMALL or all(r.uses(a) for a in long) for r in reads(op)
@@ -180,8 +180,8 @@ def _is_window(op: StageOp) -> bool:
 
 
 def group_of(state: State, stage: Stage, target: Target) -> Group | None:
-    """The stages in front of one that may be computed with it; None where no stage is read at several points,
-    summed, or a term of a sum, so that there is nothing to decide."""
+    """The stages before a stage that may be computed with it. The result is None if there is nothing to
+    decide, because no stage is read at several points, is a sum, or is a term of a sum."""
     inside = [stage]
     names = {stage.name}
     worth = again = False
@@ -196,7 +196,7 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
         if not all(c.name in names for c in consumers):
             continue
         if len(inside) >= MOST_STAGES:
-            break  # the stages in front are a pipeline of their own
+            break  # the earlier stages are another pipeline
         inside.append(s)
         names.add(s.name)
         around = not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers)
@@ -208,7 +208,7 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
 
 
 def _is_closed(state: State, inside: Sequence[Stage]) -> bool:
-    """Whether the stages are all pointwise, and nothing computed stands in front of them."""
+    """Whether all stages are pointwise, and no computed stage comes before them."""
     names = {s.name for s in inside}
     producers = (state.producer(b) for s in inside for b in s.op.reads())
     return not any(s.op.is_reduction for s in inside) and all(p is None or p.name in names for p in producers)
@@ -228,8 +228,8 @@ def _places(state: State, stage: Stage) -> frozenset[str]:
 
 
 def _is_term(state: State, stage: Stage) -> bool:
-    """Whether each element is read once, for a term of one sum: by the sum itself, or by such a term. Rows
-    and vectors are the same in both."""
+    """Whether each element is read once, for a term of one sum: by the sum itself, or by another such term.
+    The stage and its reader have the same rows and vectors."""
     readers = state.consumers(stage)
     op = stage.op
     if len(readers) != 1 or len(op.axes) < 2 or prod(a.extent for a in op.reduce_axes) > WRITTEN_OUT:
@@ -280,8 +280,8 @@ class _Pipeline(SketchWriter):
         return Extension(found.steps, found.holes, found.done, stays=tuple(others))
 
     def _host(self, op: StageOp) -> tuple[str, str, str]:
-        """The loops of the last stage; gives the one over tiles, the one over the steps of a tile (the same
-        where it is computed at once), and the one around a step's vectors."""
+        """Makes the loops of the last stage. Returns the loop over tiles, the loop over the steps of a tile
+        (the same loop if a tile has no steps), and the loop around a step's vectors."""
         outer, steps, inside = [], [], []
         tiled = tiled_axes(op, self.lanes)
         slid, rows = self.placed.steps or ("", 0)
@@ -309,7 +309,7 @@ class _Pipeline(SketchWriter):
         return around, (steps or [around])[0], inner
 
     def _vectors(self, op: StageOp, loops: list[str]) -> str:
-        """The innermost loops in vectors; gives the loop around them."""
+        """Vectorizes the innermost loops. Returns the loop around them."""
         name, last, lanes = op.name, loops[-1], self.lanes
         small = op.axes[-1].extent
         if small < lanes and len(loops) > 1:
@@ -331,8 +331,8 @@ class _Pipeline(SketchWriter):
         return f"{last}.0"
 
     def _rows(self, op: StageOp) -> Hole | None:
-        """How many rows of a stage are written together, if neighbours share what they read, or what the
-        terms of its sums read."""
+        """The hole for the number of rows of a stage that are computed together; None if neighbouring rows,
+        or the terms of their sums, read nothing in common."""
         for one in (*self._terms(op), op):
             at_once = one if one is op else replace(one, reduce_axes=_down_rows(one))
             seen = of_all_terms(at_once, points_read(one, self.placed.plan.inlined, self.group.order) or {})
@@ -342,7 +342,7 @@ class _Pipeline(SketchWriter):
         return None
 
     def _terms(self, op: StageOp) -> tuple[StageOp, ...]:
-        """The stages that are computed where the sums of `op` add them, producers first."""
+        """The stages that are computed where the sums of `op` add them as terms, producers first."""
         found: list[StageOp] = []
         for other in reversed(self.group.order):
             readers = [o for o in (op, *found) if any(b in o.reads() for b in other.buffers)]
@@ -351,8 +351,8 @@ class _Pipeline(SketchWriter):
         return tuple(found)
 
     def _sum(self, op: StageOp, at: str) -> None:
-        """The terms of the sums of a vector, which the loop `at` is around: inner ones written out, unless
-        stages are computed for each."""
+        """Makes the loops over terms for a vector of sums inside the loop `at`. Inner loops are unrolled,
+        unless stages are computed for each term."""
         name = f"{op.name}.local"
         self.write(ComputeAt(name, op.name, at))
         axes, terms = [a.name for a in op.axes], [*op.reduce_axes]
@@ -373,9 +373,9 @@ class _Pipeline(SketchWriter):
             self._term(one, name, terms[-1].name)
 
     def _term(self, op: StageOp, sums: str, at: str) -> None:
-        """A stage at a term of sums: a few rows of a vector, in registers."""
+        """Computes a stage at a term of sums: a few rows of one vector, in registers."""
         *others, last = (a.name for a in op.axes)
-        down = _down_rows(op)  # innermost, so that what neighbours share is soon done with
+        down = _down_rows(op)  # innermost, so that shared values are needed only briefly
         terms = [a.name for a in (*(a for a in op.reduce_axes if a not in down), *down)]
         inner = [*terms, *others, f"{last}.0", f"{last}.1"]
         self.write(ComputeAt(op.name, sums, at))
@@ -384,13 +384,13 @@ class _Pipeline(SketchWriter):
 
 
 def _down_rows(op: StageOp) -> tuple[IterDef, ...]:
-    """The terms that windows take down the rows."""
+    """The reduction axes of windows that move along the rows."""
     row, dims = op.axes[-2].name, [d for r in reads(op) for d in r.dims if d is not None]
     return tuple(a for a in op.reduce_axes if any({row, a.name} <= d.steps.keys() for d in dims))
 
 
 def _written_out(op: StageOp) -> Iterator[IterDef]:
-    """The inner terms of a sum that are written out, innermost first."""
+    """The inner reduction axes of a sum that are unrolled, innermost first."""
     count = 1
     for a in reversed(op.reduce_axes):
         count *= a.extent
@@ -400,25 +400,25 @@ def _written_out(op: StageOp) -> Iterator[IterDef]:
 
 
 def tiled_axes(op: StageOp, lanes: int) -> tuple[IterDef, ...]:
-    """The axes that tiles are cut along: all but a last one of less than a vector."""
+    """The axes along which tiles are cut: all axes, except a last axis that is shorter than a vector."""
     axes = op.axes[:-1] if len(op.axes) > 1 and op.axes[-1].extent < lanes else op.axes
     return tuple(a for a in axes if a.extent > 1)
 
 
 def steps_name(op: StageOp, axis: str) -> str:
-    """The hole that says how many steps a tile has, and how many rows each."""
+    """The name of the hole for the number of steps of a tile, and for the rows of each step."""
     return f"{op.name}/{axis} steps"
 
 
 def _steps(axis: IterDef, size: int, rows: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Steps of a tile and rows of a step that are on offer, and what the plan has."""
+    """The options (steps of a tile, rows of a step), and the plan's choice."""
     lengths = {size, axis.extent, *(ceil(axis.extent / n) for n in (2, 4, 8, 16))}
     found = {(ceil(n / r), r) for n in lengths for r in STEP_ROWS if r < n}
     return tuple(sorted(found)), (ceil(size / rows), rows)
 
 
 def _sizes(axis: IterDef, wanted: int, least: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Sizes of a tile along an axis that are on offer, and the one that the plan has."""
+    """The options for the sizes of a tile along an axis, and the plan's choice."""
     found = {n for n in powers(axis.extent) if least <= n <= 512} | {wanted, axis.extent}
     return singles(tuple(sorted(found))), (wanted,)
 

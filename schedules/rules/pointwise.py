@@ -1,6 +1,6 @@
-"""Pointwise stages, copies, transposes: parallel outer loops, vectors along memory.
+"""Pointwise stages, copies, transposes: outer loops are parallel, and vectors are contiguous in memory.
 
-K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors inside of each 30 of j
+K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors inside each run of 30 j
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from schedules.placement.reads import points_read, shares_rows
 from schedules.placement.rows import rows_hole
 from schedules.registry import Extension
 
-# rows for each core from which on only rows are divided: an uneven part is a 64th then, a 16th where four are
-# written together (chosen, 2026-11)
+# With at least this many rows for each core, only rows are divided: the largest unequal part is then a 64th,
+# or a 16th if four rows are written together (chosen, 2026-11).
 EVEN = 64
-PLANES = 4  # at most, that are written together
+PLANES = 4  # most planes that are written together
 
 
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -74,14 +74,15 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         steps.append(Reorder(stage.name, (*outer, *inner)))
     steps += in_vectors(stage.name, *inner)
     if extent < op.points() and op.points() // extent >= EVEN * target.num_cores:
-        outer.pop()  # rows alone divide evenly, and a loop inside of them counts without a division
+        outer.pop()  # rows alone divide evenly, and an inner loop needs no division for its index
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
     return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), tuple(holes), (stage.name,)))
 
 
 def fitting(extent: int, lanes: int, least: int) -> int:
-    """Lanes for rows of this extent: fewer than a register has of the result's type where a row is shorter,
-    down to those of 32 bits, in which bytes and halves are computed. Whole rows come first.
+    """Lanes for rows of this extent. For rows shorter than a register of the result's type, these are fewer
+    lanes, down to the lanes of 32 bits, in which bytes and halves are computed. Lanes that divide a row come
+    first.
 
     >>> fitting(128, 64, 16), fitting(48, 64, 16), fitting(40, 64, 16), fitting(9, 64, 16)
     (64, 16, 32, 64)
@@ -92,7 +93,7 @@ def fitting(extent: int, lanes: int, least: int) -> int:
 
 def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
     """Whether all axes may be fused into one: the stage, and all stages that may still be inlined into it,
-    read along one row, or by whole vectors of a row."""
+    read in the order of one row, or read whole vectors of a row."""
     if not walks_one_row(op):
         return False
     whole = op.axes[-1].extent % lanes == 0
@@ -110,12 +111,12 @@ def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
 
 
 def _planes(op: StageOp) -> list[str]:
-    """An outer axis of a few elements for which nothing else is read, or that share work: planes of a picture
-    of colours.
+    """An outer axis of a few elements, for example the planes of a colour picture, which read the same
+    elements or share work.
 
         y[c, i, j] = f(c, x[i, j, 0], x[i, j, 1], x[i, j, 2])
 
-    Written together, all of them read once.
+    If the planes are written together, these elements are read once for all of them.
     """
     read = {v.name for load in op.loads() for i in load.indices for v in free_vars(i)}
     few = [a for a in op.axes[:-2] if 1 < a.extent <= PLANES and a.name not in read and read]
@@ -124,8 +125,8 @@ def _planes(op: StageOp) -> list[str]:
 
 
 def _period(op: StageOp, lanes: int) -> int:
-    """The length of runs along the last axis in which `j // d` stays and `j % d` grows by one, where they are
-    longer than a vector and vectors would lie across their ends; 0 otherwise."""
+    """The length of runs along the last axis in which `j // d` stays the same and `j % d` grows by one. The
+    result is 0 if the runs are not longer than a vector, or if no vector would cross their ends."""
     last, known = long_axes(op)[-1], bounds({a.var: Interval(0, a.extent - 1) for a in op.axes})
     found = {
         int(e.b.value)
@@ -140,13 +141,14 @@ def _period(op: StageOp, lanes: int) -> int:
 
 
 def _place(load: Load) -> Expr:
-    """The number of the element that is read; plain where indices take a row apart and join it again."""
+    """The flat position of the element that is read. It is simple if the indices split a row and join it
+    again."""
     steps = load.buffer.row_major()
     return sum((i * k for i, k in zip(load.indices, steps, strict=True)), start=const(0))
 
 
 def _by_vectors(op: StageOp) -> bool:
-    """Whether every operand is read along the last axis in step with it, or not at all."""
+    """Whether the last axis is the last index of every operand, or does not occur in its indices."""
     last = op.axes[-1] if op.axes else None
     return last is not None and all(
         (bool(load.indices) and load.indices[-1] is last.var)
@@ -156,9 +158,11 @@ def _by_vectors(op: StageOp) -> bool:
 
 
 def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
-    """Where an operand is read across, squares, which code generation transposes in registers.
+    """If an operand is read across its rows, the loops are cut into squares, which code generation transposes
+    in registers.
 
-    Squares side by side along the source's rows read whole lines of it before they leave the cache.
+    Neighbouring squares follow the source's rows, so that whole cache lines are read before they leave the
+    cache.
     """
     source = _read_across(op)
     if source is None or source.extent < 2:
@@ -189,8 +193,8 @@ def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ext
 
 
 def _read_across(op: StageOp) -> IterDef | None:
-    """The axis that operands run along whose other dimensions the last axis walks; None without such, or with
-    several."""
+    """The axis that is the last index of all operands in whose other indices the last axis occurs; None if
+    there is none, or if there are several."""
     last = op.axes[-1].var
     across = [x for x in op.loads() if x.indices and any(last in free_vars(i) for i in x.indices[:-1])]
     inner = {x.indices[-1] for x in across}
@@ -198,9 +202,9 @@ def _read_across(op: StageOp) -> IterDef | None:
 
 
 def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
-    """For few channels behind pixels: vectors along pixels and channels at once.
+    """For few channels that are innermost after the pixels: vectors along pixels and channels together.
 
-    rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: of 3 vectors, 3 others, which code generation shuffles.
+    rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: code generation shuffles 3 vectors into 3 other vectors.
     """
     if len(op.axes) < 2:
         return ()

@@ -1,17 +1,17 @@
-"""Scans: a loop over steps, with the computation of a step inside.
+"""Scans: a loop over steps; the computation of a step is inside the loop.
 
     parallel over parts of the axes along which steps are independent:
       for t:                                     the step's intermediate stages, in vectors
         the part, in vectors
 
-A scan of few lines whose steps can be joined (running sums and extremes, filters) is a loop over vectors of
-steps:
+A scan with few lines whose steps can be joined (running sums, maxima and minima, filters) becomes a loop over
+vectors of steps:
 
-    for t.0:                                   each element reads the one t.1 steps before it (`look_ahead`)
+    for t.0:                                   each element reads the element t.1 steps before (`look_ahead`)
       (t.1 × lines), in vectors
 
-Elements of a short axis in front of the vectors that share work (the parts of a system's state) are computed
-side by side. If steps are independent along no axis (a recurrent layer), one thread computes all steps.
+Elements of a short axis before the vector axis that share work (the parts of a system's state) are computed
+together. If steps are not independent along any axis (a recurrent layer), one thread computes all steps.
 Cheap pointwise stages of a step are inlined; sums are computed at the beginning of the step.
 """
 
@@ -47,10 +47,10 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-MOST_ROWS = 6  # rows of sums that are computed together
-LONGEST = 16 << 10  # bytes of a part's row, so that the step before is still in the nearest cache
-SUMS = (1, 2, 4, 8)  # vectors of sums at a time
-TOGETHER = 8  # elements that share work, at most (chosen, 2026-11)
+MOST_ROWS = 6  # most rows of sums that are computed together
+LONGEST = 16 << 10  # most bytes of a part's row, so that the step before is still in the nearest cache
+SUMS = (1, 2, 4, 8)  # numbers of vectors of sums at a time
+TOGETHER = 8  # most elements that share work (chosen, 2026-11)
 
 
 def recurrence(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -105,8 +105,8 @@ class _Steps(SketchWriter):
         return self.extension(host, *(s.name for s in self.inside))
 
     def _together(self, gone: list[str]) -> list[str]:
-        """The axis in front of the last one, if its elements share work: vectors of all of them are made at
-        once."""
+        """The axis before the last one, if its elements share work: their vectors are then computed
+        together."""
         op = (
             reduce(lambda s, name: Inline(name).apply(s), reversed(gone), self.state).stage(self.host.name).op
         )
@@ -114,8 +114,8 @@ class _Steps(SketchWriter):
         return [a.name for a in row if self.vectors and share_work(op, row, TOGETHER)]
 
     def looking_ahead(self) -> tuple[Extension, ...]:
-        """Several steps of a few lines as vectors, which read the vectors before them. None if steps depend
-        on one another in other ways, or if sums may not be reordered."""
+        """The sketch with several steps of a few lines in one vector, which reads the vectors before it. It
+        is empty if steps depend on one another in other ways, or if sums may not be reordered."""
         host, op, carried = self.host.name, self.host.op, self.state.dag.carried
         lanes = lanes_of(op, self.target)
         wide = prod(a.extent for a in op.axes[1:])
@@ -154,7 +154,7 @@ class _Steps(SketchWriter):
         return not op.is_reduction and own and (len(readers) == 1 or not is_expensive(op))
 
     def _columns(self, host: str, axis: IterDef, lanes: int, free: bool, outer: list[str]) -> list[str]:
-        """Loops of the last axis: independent parts go outside, rows of vectors stay inside."""
+        """Makes the loops of the last axis: independent parts are outside, and rows of vectors are inside."""
         if not free:
             self.split(host, axis.name, lanes)
             return [f"{axis.name}.0", f"{axis.name}.1"]
@@ -168,7 +168,7 @@ class _Steps(SketchWriter):
         return [f"{axis.name}.1", f"{axis.name}.2"]
 
     def _inner(self, op: StageOp) -> None:
-        """Loops of a step's intermediate stages: sums of several vectors at a time."""
+        """Makes the loops of a step's intermediate stages, with sums of several vectors at a time."""
         name, lanes = op.name, lanes_of(op, self.target)
         if not self.vectors or not op.axes or op.axes[-1].extent < lanes:
             return
@@ -189,7 +189,7 @@ class _Steps(SketchWriter):
         rows, height = self._rows(op, spatial)
         options = tuple(n for n in SUMS if n * lanes <= last.extent)
         cpu = cpu_of(self.target)
-        held = (cpu.vector_registers - 1) // (height + 1)  # one register is kept for a number of a row
+        held = (cpu.vector_registers - 1) // (height + 1)  # one register is for a scalar of a row
         wanted = nearest(tuple(n for n in options if n <= held) or options[:1], cpu.latency)
         self.hole(f"{name}/vectors", singles(options), (wanted,))
         self.split(name, last.name, Ref(self.holes[-1].name), lanes)
@@ -206,8 +206,8 @@ class _Steps(SketchWriter):
         self.write(Layout(r.load.buffer.name, ((along, lanes),), order))
 
     def _rows(self, op: StageOp, spatial: list[str]) -> tuple[list[str], int]:
-        """Unrolled rows that share the vectors of a step's operand, a part of the second-to-last axis; and
-        the number of rows in the default."""
+        """Unrolls rows that share the vectors of a step's operand: a part of the second-to-last axis. Returns
+        their loops, and the default number of rows."""
         row = op.axes[-2] if len(op.axes) > 2 else None
         if row is None or row.extent < 2:
             return [], 1
@@ -218,7 +218,7 @@ class _Steps(SketchWriter):
         return [f"{row.name}.1"], options[-1]
 
     def _dots(self, op: StageOp) -> None:
-        """Sums along contiguous memory, in vector lanes that are joined at the end."""
+        """Computes sums along contiguous memory in vector lanes, which are joined at the end."""
         term = op.reduce_axes[-1]
         lanes = lanes_of(op, self.target)
         if term.extent < lanes or any(r.uses(term.name) and r.strides.get(term.name) != 1 for r in reads(op)):

@@ -1,18 +1,19 @@
-"""Row chains: softmax, layer norm and their like, computed row by row while a row is in the nearest cache.
+"""Row chains (softmax, layer norm and similar): all stages of a row are computed while the row is in the
+nearest cache.
 
     max[r] = max_k x[r,k];  e[r,k] = exp(x[r,k] - max[r]);  sum[r] = Σ_k e[r,k];  out[r,k] = e[r,k] / sum[r]
 
     ──▶  parallel for blocks of rows:  max, e, sum, out of these rows
 
 Row reductions run in vectors whose lanes are joined at the end of the row; pointwise stages of the chain
-unroll a few vectors. Where several rows are computed at a time, stage by stage, independent work lies side by
-side: while the lanes of one row are joined, the next row is under way. The numbers of vectors and of rows are
-holes.
+unroll a few vectors. If several rows are computed at a time, stage by stage, their work is independent: while
+the lanes of one row are joined, the processor already works on the next row. The numbers of vectors and of
+rows are holes.
 
-The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
-sum over the last axes, or over all, which is one row). A stage joins the chain when all its readers are in it
-and its leading axes are the last stage's rows; a pointwise one whose elements are read once each is inlined
-there. Products in front have register tiles and stay outside.
+The last stage may be pointwise along the row (softmax), pointwise for each row (a mean), or itself a
+reduction (a sum over the last axes, or over all axes, which is one row). A stage belongs to the chain if all
+its readers do, and if its leading axes are the rows of the last stage. A pointwise stage whose elements are
+read once is inlined. Products before the chain have register tiles and stay outside.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from schedules.rules.short_runs import has_short_runs
 
 VECTORS = (1, 2, 4, 8)  # vectors of partial results, and vectors of a pointwise row that are computed at once
 MOST_LANES = 256  # lanes of a loop in vectors; lowering refuses more
-ROWS = (1, 2, 4, 8)  # at a time
-UNROLLED = 8  # steps of a row reduction that are written out
-MANY = 8  # turns, at least, of a loop that ends where data say (2026-11)
-BLOCKS = 4  # blocks of rows for each core, at least
+ROWS = (1, 2, 4, 8)  # numbers of rows at a time
+UNROLLED = 8  # steps of a row reduction that are unrolled
+MANY = 8  # least iterations of a loop whose end depends on data (2026-11)
+BLOCKS = 4  # least blocks of rows for each core
 
 
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -81,7 +82,7 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     chain = tuple(state.stage(s.name) for s in chain if Inline(s.name) not in gone)
     for s in (*chain, stage):
         if s.op.is_reduction and (not contiguous_reduction(s.op) or is_long(s.op, target)):
-            return ()  # parts in parallel do better
+            return ()  # parallel parts are faster
     holes: list[Hole] = []
     steps, at = _host(holes, stage, (*chain, stage), rows, target)
     for producer in reversed(chain):
@@ -92,8 +93,8 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
 
 
 def _is_made_where_read(state: State, s: Stage) -> bool:
-    """Whether a pointwise stage has one reader, each of whose points or terms reads an element of its own: in
-    there nothing is computed twice, and nothing goes through memory."""
+    """Whether a pointwise stage has one reader, and each point or term of the reader reads another element.
+    Inside this reader, nothing is computed twice, and nothing goes through memory."""
     consumers = state.consumers(s)
     if s.op.is_reduction or len(consumers) != 1 or nested(consumers[0].op, s.op) > MOST_NESTED:
         return False
@@ -101,7 +102,7 @@ def _is_made_where_read(state: State, s: Stage) -> bool:
 
 
 def _one_row(stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """A reduction to a single number, of all that there is: one row."""
+    """A reduction of all elements to a single number: it is one row."""
     op, holes = stage.op, list[Hole]()
     if not contiguous_reduction(op) or op.points() < 2 * lanes_of(op, target):
         return ()
@@ -110,7 +111,8 @@ def _one_row(stage: Stage, target: Target) -> tuple[Extension, ...]:
 
 
 def _is_better_alone(state: State, s: Stage, target: Target) -> bool:
-    """Whether a stage has register tiles, or one pass over its terms for all elements."""
+    """Whether a stage is better outside of a chain: it has register tiles, or one pass over its terms for all
+    elements."""
     if not s.op.is_reduction:
         return False
     tiles = assign_roles(state, s.op, lanes_of(s.op, target), target) is not None
@@ -118,8 +120,8 @@ def _is_better_alone(state: State, s: Stage, target: Target) -> bool:
 
 
 def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[Stage, ...]] | None:
-    """How many leading axes are rows, and the stages that may be computed inside them; None without any
-    reduction."""
+    """The number of leading axes that are rows, and the stages that may be computed inside them; None if
+    there is no reduction."""
     if stage.op.is_reduction:
         rows = len(stage.op.axes)
         return rows, chain_of_rows(state, stage, rows, target)
@@ -131,7 +133,7 @@ def _chain_of(state: State, stage: Stage, target: Target) -> tuple[int, tuple[St
 
 
 def chain_of_rows(state: State, out: Stage, rows: int, target: Target) -> tuple[Stage, ...]:
-    """Stages that may be computed inside the rows of `out`, producers first."""
+    """The stages that may be computed inside the rows of `out`, producers first."""
     inside = {out.name}
     found: list[Stage] = []
     leading = tuple(a.extent for a in out.op.axes[:rows])
@@ -159,7 +161,7 @@ def _same_rows(consumer: StageOp, producer: StageOp, rows: int) -> bool:
 def _host(
     holes: list[Hole], stage: Stage, stages: tuple[Stage, ...], rows: int, target: Target
 ) -> tuple[list[Step], str]:
-    """Steps of the last stage, and its loop that holds a block of rows."""
+    """The steps of the last stage, and its loop over the rows of a block."""
     name, op = stage.name, stage.op
     last = op.axes[rows - 1]
     bytes_of_row = sum(_row_points(s.op, rows) * s.op.buffers[0].dtype.bytes for s in stages)
@@ -167,7 +169,7 @@ def _host(
     options = tuple(sorted({n for n in (*ROWS, most_rows) if n <= most_rows}))  # three results are one block
     points = prod(a.extent for a in op.axes[:rows])
     cpu = cpu_of(target)
-    # rows of one stage alone share nothing: as many blocks as there can be
+    # rows of a single stage share nothing, so there are as many blocks as possible
     near = len(stages) > 1 and _moved(stages) <= cpu.rows_of_l2 * second_cache(target) * target.num_cores
     most = cpu.near_rows_of_l2 if near else cpu.near_rows
     fitting = [n for n in options if n * bytes_of_row <= most and points >= n * BLOCKS * target.num_cores]
@@ -181,21 +183,22 @@ def _host(
 
 
 def _moved(stages: tuple[Stage, ...]) -> int:
-    """Bytes that these stages read and the last one writes; what the others make stays near."""
+    """The bytes that these stages read and that the last one writes. The results of the other stages stay in
+    the cache."""
     made = {b for s in stages[:-1] for b in s.op.buffers}
     read = {load.buffer for s in stages for load in s.op.loads()}
     return sum(int(b.bytes) for b in (read | {*stages[-1].op.buffers}) - made)
 
 
 def _row_points(op: StageOp, rows: int) -> int:
-    """Points of one row, those reduced over included."""
+    """The points of one row, including the points of the reduction."""
     return op.points() // max(1, prod(a.extent for a in op.axes[:rows]))
 
 
 def _loops(
     holes: list[Hole], stage: Stage, rows: int, target: Target, outer: tuple[str, ...] = ()
 ) -> list[Step]:
-    """Steps that make vectors of a row. outer: its loops, when they are no longer the op's axes."""
+    """The steps that make vectors of a row. outer: the outer loops, if these are no longer the op's axes."""
     op, lanes = stage.op, lanes_of(stage.op, target)
     if op.is_reduction:
         spatial = outer or tuple(a.name for a in op.axes)
@@ -213,7 +216,8 @@ def _loops(
 def _reduction(
     holes: list[Hole], name: str, op: StageOp, lanes: int, spatial: tuple[str, ...], latency: int
 ) -> list[Step]:
-    """A row reduction in vectors, outermost their lanes: no more than hide the latency of an addition."""
+    """The steps of a row reduction in vectors, with the loop over lanes outside. There are no more vectors
+    than are needed to hide the latency of an addition."""
     steps, axis, extent = fused_axes(name, op, op.reduce_axes)
     if extent < 2:
         return []
@@ -226,7 +230,7 @@ def _reduction(
     others = [a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(steps) - 1]]
     steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))
     steps.append(Reorder(name, (*spatial, f"{axis}.1", *others, f"{axis}.0")))
-    if not ends:  # a loop that is written out does not end before its last turn
+    if not ends:  # an unrolled loop cannot end before its last iteration
         steps.append(Pragma(name, f"{axis}.1", "auto_unroll_max_step", str(UNROLLED)))
     steps.append(Vectorize(name, f"{axis}.1"))
     return steps

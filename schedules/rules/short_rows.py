@@ -1,16 +1,16 @@
-"""Chains over rows shorter than a vector: a vector holds one element of each of as many rows as it has lanes.
+"""Chains over rows that are shorter than a vector: each lane of a vector belongs to another row.
 
     m[r] = max_k x[r, k];  e[r, k] = exp(x[r, k] - m[r]);  z[r] = Σ_k e[r, k];  p[r, k] = e[r, k] / z[r]
 
     ──▶  parallel over blocks of 16 rows:
-           m[0:16], e[k, 0:16] for each k, z[0:16]          terms and elements written out
-           p of the block, as the vectors that it is in memory
-           where there are many terms, outer ones in loops around those that are written out
+           m[0:16], e[k, 0:16] for each k, z[0:16]          terms and elements are unrolled
+           p of the block, in the order of memory
+           if there are many terms, outer terms in loops around the unrolled ones
 
 The rule does the same for a single pointwise stage if the elements of a row share work. In vectors along a
 row of 5 elements, most lanes would be idle, and sums would be joined lane by lane. Code generation shuffles
-whole vectors of the operands into lanes (`shared_vectors.py`), and shuffles the lanes back where the last
-stage is stored. Results between stages stay in registers, or in the nearest cache, with rows along memory.
+whole vectors of the operands into lanes (`shared_vectors.py`), and shuffles the lanes back when the last
+stage is stored. Results between stages stay in registers, or in the nearest cache with the rows contiguous.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from schedules.kit.stage_analysis import Read, lanes_of, reads, undecided
 from schedules.registry import Extension
 from schedules.rules.row_chain import chain_of_rows
 
-WRITTEN = 128  # terms and elements of a row of all stages, which are written out
-# operations for which a vector's way into lanes and back is worth it (5 saved: 0.93 times as fast, 8: 1.4;
+WRITTEN = 128  # most unrolled terms and elements of a row, in all stages
+# so many saved operations repay shuffling a vector into lanes and back (5: 0.93 times as fast, 8: 1.4;
 # Zen 4, 2026-11)
 TURNED = 6.0
-BLOCKS = 2  # blocks of rows, at least
-STEP = 16  # elements from one row to the next, up to which operands are shuffled rather than gathered
+BLOCKS = 2  # least blocks of rows
+STEP = 16  # up to this distance of rows in elements, operands are shuffled; beyond, gathered
 
 
 def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -62,7 +62,7 @@ def short_rows(state: State, stage: Stage, target: Target) -> tuple[Extension, .
 
 
 def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> bool:
-    """Whether stages that are all computed row by row are better computed across rows."""
+    """Whether stages that could be computed row by row are better computed across rows."""
     last = ops[-1]
     row = last.axes[rows - 1]
     if row.extent < BLOCKS * lanes:
@@ -84,14 +84,14 @@ def _suits(ops: Sequence[StageOp], rows: int, lanes: int, short_sum: int) -> boo
 
 
 def _written(op: StageOp, rows: int) -> int:
-    """Points of a row that are written out."""
+    """The points of a row that are unrolled."""
     apart = _terms_apart(op, rows)
     return prod(a.extent for a in (*op.axes[rows:], *op.reduce_axes) if a not in apart)
 
 
 def _terms_apart(op: StageOp, rows: int) -> tuple[IterDef, ...]:
-    """Outer axes of terms that stay loops: where several elements of a row share what all of them compute,
-    and there are too many terms to write out."""
+    """The outer reduction axes that stay loops. They are used if several elements of a row share work, and
+    there are too many terms to unroll."""
     elements, terms = prod(a.extent for a in op.axes[rows:]), list(op.reduce_axes)
     while elements > 1 and terms and elements * prod(a.extent for a in terms) > WRITTEN:
         terms.pop(0)
@@ -99,8 +99,8 @@ def _terms_apart(op: StageOp, rows: int) -> tuple[IterDef, ...]:
 
 
 def _is_near(r: Read, outer: Sequence[str]) -> bool:
-    """Whether an operand's elements of neighbouring rows are few apart, or it is the same for all rows: one
-    that many rows of several share is an operand of a product, which has register tiles."""
+    """Whether neighbouring rows of an operand are only few elements apart, or the operand is the same for all
+    rows. An operand that only some rows share belongs to a product, which has register tiles."""
     row = outer[-1]
     return 0 <= r.strides.get(row, STEP + 1) <= STEP if r.uses(row) else not any(map(r.uses, outer))
 
@@ -113,7 +113,7 @@ class _ShortRows(SketchWriter):
 
     def build(self) -> Extension:
         op, chain = self.last, self.chain
-        apart = op.is_reduction or not chain  # whether the result is computed apart, and copied along memory
+        apart = op.is_reduction or not chain  # whether the result is computed first, then copied to memory
         if apart:
             self.write(CacheWrite(op.name, "local"))
         block = self._host()
@@ -124,7 +124,7 @@ class _ShortRows(SketchWriter):
         return self.extension(op.name, *(o.name for o in chain))
 
     def _host(self) -> str:
-        """The last stage's loops: blocks of rows, in each the vectors that lie in memory."""
+        """Makes the last stage's loops: blocks of rows, and in each block vectors in the order of memory."""
         op, lanes = self.last, self.lanes
         names = [a.name for a in op.axes]
         row, inner = names[self.rows - 1], op.axes[self.rows :]
@@ -142,7 +142,8 @@ class _ShortRows(SketchWriter):
         return block
 
     def _inside(self, name: str, op: StageOp, block: str) -> None:
-        """A stage of the block: terms and elements written out, rows in lanes and along memory."""
+        """Makes the loops of a stage of the block: terms and elements are unrolled, and rows are in lanes and
+        contiguous."""
         around, row, inner = op.axes[: self.rows - 1], op.axes[self.rows - 1], op.axes[self.rows :]
         apart = _terms_apart(op, self.rows)
         written = [a.name for a in (*inner, *op.reduce_axes) if a not in apart]

@@ -1,14 +1,14 @@
-"""Sums over short runs of memory that lie between the runs of other results: statistics of groups of
+"""Sums over short runs of memory that alternate with the runs of other results: statistics of groups of
 channels.
 
     S[g] = Σ_p Σ_e x[p, g, e]     ──▶     parallel over blocks of g:
                                             for p, g of the block, vectors of e:  S.rf[g, e] += x[p, g, e]
                                             S[g] = Σ_e S.rf[g, e]
 
-If results were computed one after another, each would skip over the runs of all others, and read few bytes of
-many pages. So memory is walked in its order, and the partial results, a vector each, stay in the nearest
-cache (a group norm of 64 x 64 x 128 by 8 groups in 0.8 x the time; Zen 3, 2026-11). Computing row by row is
-offered behind.
+If the results were computed one after the other, each would skip the runs of all others, and read few bytes
+of many pages. So memory is read in its order. The partial results have one vector each, and stay in the
+nearest cache (a group norm of 64 x 64 x 128 with 8 groups takes 0.8 x the time; Zen 3, 2026-11). Computing
+row by row is offered second.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from schedules.kit.stage_analysis import contiguous_reduction, lanes_of, reads, 
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-# in front of the runs: fewer do not repay that partial results are joined (7 x 7 of 32 groups of 64 in 1.05 x
-# the time, 14 x 14 in 0.8 x; Zen 3, 2026-11)
+# least terms outside of the runs; fewer do not repay joining the partial results (7 x 7 with 32 groups of 64
+# takes 1.05 x the time, 14 x 14 takes 0.8 x; Zen 3, 2026-11)
 TERMS = 64
 
 
 def has_short_runs(op: StageOp, target: Target) -> bool:
-    """Whether runs of less than a page lie next to one another, one for each result, and terms in front of
-    them farther apart than all of these."""
+    """Whether runs of less than a page are next to one another, one for each result, and the outer terms are
+    farther apart than all these runs together."""
     if target.kind != "llvm" or not op.is_reduction or not op.axes or len(op.reduce_axes) < 2:
         return False
     if len(op.buffers) != 1 or not contiguous_reduction(op):

@@ -1,1 +1,1 @@
-"""Reductions of integers in fewer bits, where the result is the same: places next to values, and sums."""
+"""Reductions of integers in fewer bits, with the same results: sums, and indices next to values (arg-max)."""

@@ -1,13 +1,13 @@
-"""Places that a reduction remembers next to values (arg-max) are kept in 32 bits, and widened at the end.
+"""Indices that a reduction keeps next to values (arg-max) are kept in 32 bits, and widened at the end.
 
     C, V = argmax_k (k, A[k, j])           of int64 and float32
 
         ──▶   C.narrow, V.narrow = argmax_k (i32(k), A[k, j])
               C[j], V[j]         = i64(C.narrow[j]), V.narrow[j]
 
-A vector of places then has as many lanes as one of values. The result is exact: the reducer only passes a
-place on unchanged and compares it with others, and the places of all terms fit into 32 bits. The initial
-place may be an extreme of int64: then an extreme of 32 bits, which no term has, stands for it.
+Then a vector of indices has as many lanes as a vector of values. The result is exact, because the reducer
+only passes indices on and compares them, and the indices of all terms fit into 32 bits. The initial index may
+be the smallest or largest int64. It is then replaced by the smallest or largest int32, which no term has.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 
 
 def narrow_places(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The reduction of narrow places, and the stage that widens them; None for a reduction without places, or
-    with places that may not fit."""
+    """The reduction with narrow indices, and the stage that widens them; None for a reduction without
+    indices, or with indices that may not fit."""
     op = stage.op
     if op.combiner is None or len(op.bodies) < 2 or op.is_open:
         return None
@@ -66,7 +66,7 @@ def narrow_places(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _is_place(op: StageOp, term: Expr, first: Expr) -> bool:
-    """Whether a result is of int64, and the axes tell its terms, which fit into 32 bits."""
+    """Whether a result is int64, and its terms follow from the axes and fit into 32 bits."""
     if term.dtype != int64 or not isinstance(first, Const) or contains(term, Load) or not free_vars(term):
         return False
     known = bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes})
@@ -74,13 +74,13 @@ def _is_place(op: StageOp, term: Expr, first: Expr) -> bool:
 
 
 def _narrow(first: Expr) -> Const:
-    """The place to begin with, or the number that stands for it."""
+    """The initial index in 32 bits, or the number that replaces it."""
     assert isinstance(first, Const)
     return Const(max(LEAST, min(int(first.value), MOST)), int32)
 
 
 def _wide(narrow: Expr, first: Expr) -> Expr:
-    """The result, where it began with `first`."""
+    """The widened result. If it is the number that replaces `first`, it becomes `first`."""
     if narrow.dtype == first.dtype:
         return narrow
     wide = cast(first.dtype, narrow)
@@ -90,7 +90,8 @@ def _wide(narrow: Expr, first: Expr) -> Expr:
 
 
 def _narrowed(c: Combiner, at: frozenset[int]) -> Combiner | None:
-    """The reducer with results of 32 bits at these places; None if it does more than choose and compare."""
+    """The reducer with 32-bit results at these positions; None if it does more than select and compare
+    indices."""
     small = {v: Var(v.name, int32) for side in (c.lhs, c.rhs) for n, v in enumerate(side) if n in at}
     results = tuple(_small(e, small) for e in c.result)
     wanted = (int32 if n in at else e.dtype for n, e in enumerate(c.result))
@@ -103,7 +104,7 @@ def _narrowed(c: Combiner, at: frozenset[int]) -> Combiner | None:
 
 
 def _small(e: Expr, small: dict[Var, Var]) -> Expr | None:
-    """The expression over narrow places; None where it makes a place, or a value, of them."""
+    """The expression over narrow indices; None if it computes another index, or a value, from them."""
     if not free_vars(e) & small.keys():
         return e
     keeps = isinstance(e, Select | Compare) or e.dtype.is_bool

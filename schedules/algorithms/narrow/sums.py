@@ -1,13 +1,13 @@
-"""Sums of integers that fit into a narrower type are made there, and widened at the end.
+"""Sums of integers that fit into a narrower type are computed in this type, and widened at the end.
 
     C[i] = Σ_k select(E[k] <= X[i], 1, 0)          of int64, of 64 terms
 
         ──▶   C.narrow[i] = Σ_k select(E[k] <= X[i], 1, 0)          of int32
               C[i]        = i64(C.narrow[i])
 
-A vector of narrow sums has more lanes. The result is exact: sums, differences and products wrap around in any
-type, and the number of terms times the range of one term fits. No type is narrower than the tensors that are
-read: a comparison has the lanes of its operands.
+A vector of narrow sums has more lanes. The result is exact, because sums, differences and products wrap
+around in any type, and the number of terms times the range of one term fits. The type is not narrower than
+the tensors that are read, because a comparison has as many lanes as its operands.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TYPES = (uint8, int8, uint16, int16, int32)  # narrowest first
 
 
 def narrow_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
-    """The sum of a narrow type, and the stage that widens it; None where the stage is not a sum of integers,
-    or the sum may not fit."""
+    """The sum in a narrow type, and the stage that widens it; None if the stage is not a sum of integers, or
+    if the sum may not fit."""
     op = stage.op
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1 or op.is_open or not op.axes:
         return None
@@ -51,7 +51,7 @@ def narrow_sums(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
 
 
 def _type_of(op: StageOp) -> DType | None:
-    """The narrowest type for the sum of an op; None where that is its own."""
+    """The narrowest type for the sum of an op; None if this is the op's own type."""
     (body,) = op.bodies
     if not body.dtype.is_int:
         return None
@@ -66,7 +66,7 @@ def _type_of(op: StageOp) -> DType | None:
 
 
 def _compared(op: StageOp) -> list[Load]:
-    """The loads of the terms, without those of their indices."""
+    """The loads of the terms, without the loads in their indices."""
     inner = {x for load in op.loads() for i in load.indices for x in collect(i, Load)}
     return [x for x in op.loads() if x not in inner]
 
@@ -77,7 +77,7 @@ def _sum(t: DType) -> Combiner:
 
 
 def _narrowed(e: Expr, t: DType) -> Expr:
-    """An integer's last bits, computed from the last bits of its operands."""
+    """The low bits of an integer expression, computed from the low bits of its operands."""
     match e:
         case Const(value):
             return const(wrap_int(int(value), t), t)

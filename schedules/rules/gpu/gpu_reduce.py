@@ -1,10 +1,10 @@
-"""Long reductions of few results: the threads of a block share a result, and join their parts in shared
-memory.
+"""Long reductions with few results: the threads of a block compute parts of one result, and join them in
+shared memory.
 
     S[i] = Σ_k f(i, k)     ──▶     for (i → blockIdx.x): for (k.1 → threadIdx.x): for k.0: …   then a tree
 
-If there are many results, each has one thread (gpu_bind), unless rows run along memory: then neighbouring
-threads of one row read neighbouring elements. The number of threads is a hole.
+If there are many results, each result has one thread (gpu_bind). The exception is rows that are contiguous in
+memory: then neighbouring threads of one row read neighbouring elements. The number of threads is a hole.
 Source: cross-thread reduction of Ansor (Zheng et al., OSDI 2020).
 """
 
@@ -23,8 +23,8 @@ from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import contiguous_reduction, undecided
 from schedules.registry import Extension
 
-LEAST_TERMS = 64  # below, joining the parts takes longer than a loop
-MANY = 2048  # threads that a multiprocessor keeps: with so many results each, every thread has its own
+LEAST_TERMS = 64  # with fewer terms, joining the parts takes longer than a loop
+MANY = 2048  # threads of a multiprocessor; with so many results for each one, every thread has its own
 
 
 def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

@@ -1,14 +1,14 @@
-"""Products on a GPU: a block has a tile of the result, each of its threads a smaller one in registers.
+"""Products on a GPU: a block computes a tile of the result, and each thread a smaller tile in registers.
 
     C[i, j] = Σ_k A[i, k] B[k, j]
 
     direct     blocks (i.0, j.0) ─ threads (i.1, j.1) ─ k ─ rows i.2 × vectors j.2 × lanes j.3
     shared     … k.0 ─ copy A[tile, k.1], B[k.1, tile] to shared memory, all threads together ─ k.1 ─ …
 
-Two structures, the one that shares operands first. Padding in front of the product is written straight into
-shared memory, or computed beforehand. Any reduction whose last axis runs along memory is tiled like
-this, pooling too; a thread has several rows only if they share an operand.
-Source: multi-level tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
+There are two structures; the one that shares operands comes first. Padding before the product is written
+directly into shared memory, or computed beforehand. Any reduction that is contiguous along the last axis is
+tiled in this way, pooling too. A thread has several rows only if they share an operand. Source: multi-level
+tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, epilogue, reads, undecided
 from schedules.registry import Extension
 
-ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
+ACCUMULATORS = 128  # most elements that a thread sums at once: half of its registers
 LEAST_COLUMNS = 4
 SPARE_REGISTERS = 24  # registers of a thread besides its tile and operands: addresses and counters
-LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
+LEAST_SHARED = 16  # least terms, rows and columns for copies in shared memory
 LANES = 4  # elements of the widest load of a thread
 FEW_DOTS = 4096
-DEPTHS = (4, 8, 16, 32)  # terms that are copied at once
+DEPTHS = (4, 8, 16, 32)  # numbers of terms that are copied at once
 MOST_TILES = 160  # options of one hole
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The tiled axes: columns along the last axis, rows along the one before that reuses something."""
+    """The tiled axes: columns along the last axis, and rows along an axis before it that shares an
+    operand."""
 
     op: StageOp
     column: IterDef
     row: IterDef | None
     others: tuple[IterDef, ...]
-    standing: tuple[Read, ...]  # do not move along columns
+    standing: tuple[Read, ...]  # operands that do not change along columns
     moving: tuple[Read, ...]
     lanes: int
 
@@ -88,13 +89,14 @@ def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
 
 
 def _lane_choices(op: StageOp) -> tuple[int, ...]:
-    """Widths of vectors, the likely best first; tails cost, so only what divides."""
+    """The widths of vectors, with the probably best first. Only divisors are offered, because tails cost
+    time."""
     even = bool(op.axes) and op.axes[-1].extent % LANES == 0
     return (LANES, 1) if even else (1,)
 
 
 def _shape(op: StageOp, lanes: int) -> _Shape | None:
-    """The roles of axes; None where the last axis is short or does not run along memory."""
+    """The roles of the axes; None if the last axis is short, or operands are not contiguous along it."""
     if not op.axes or op.axes[-1].extent < LEAST_COLUMNS:
         return None
     column = op.axes[-1]
@@ -102,7 +104,7 @@ def _shape(op: StageOp, lanes: int) -> _Shape | None:
     moving = tuple(r for r in operands if r.uses(column.name))
     straight = all(r.strides.get(column.name) == 1 for r in moving)
     if not moving or (not straight and _few_dots(op, moving)):
-        return None  # threads across the reduction read rows better
+        return None  # threads along the reduction read rows faster
     standing = tuple(r for r in operands if not r.uses(column.name))
     candidates = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in operands)]
     row = candidates[-1] if candidates else None
@@ -111,7 +113,7 @@ def _shape(op: StageOp, lanes: int) -> _Shape | None:
 
 
 def _few_dots(op: StageOp, moving: tuple[Read, ...]) -> bool:
-    """Whether these are few results of dot products of rows."""
+    """Whether a stage has few results, which are dot products of rows."""
     last = op.reduce_axes[-1].name
     along = all(r.strides.get(last) == 1 for r in moving)
     return along and prod(a.extent for a in op.axes) < FEW_DOTS
@@ -129,7 +131,7 @@ class _GpuTileSketch(SketchWriter):
     def __init__(self, state: State, stage: Stage, shape: _Shape, target: Target, *, shared: bool) -> None:
         super().__init__()
         self.state, self.stage, self.s, self.target, self.shared = state, stage, shape, target, shared
-        # threads along rows, along columns, rows of a thread, its vectors; the likely best first
+        # (threads along rows, threads along columns, rows of a thread, its vectors), probably best first
         self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)[:MOST_TILES]
 
     def build(self) -> Extension:
@@ -146,7 +148,7 @@ class _GpuTileSketch(SketchWriter):
     # -- loops --------------------------------------------------------------------------------------------
 
     def _host(self, host: str, tile: str) -> str:
-        """Blocks, threads, and the tile of a thread; gives the innermost loop over threads."""
+        """Makes blocks, threads, and the tile of a thread. Returns the innermost loop over threads."""
         names = names_in(self.state.stage(host).op, self.stage.op)
         c = names[self.s.column.name]
         others = [names[a.name] for a in self.s.others]
@@ -165,7 +167,8 @@ class _GpuTileSketch(SketchWriter):
         return threads[-1]
 
     def _anchor(self, anchor: str, tile: str) -> list[str]:
-        """Reduction outside, an unrolled tile of vectors inside; copies at its outer loop."""
+        """Puts the reduction outside and an unrolled tile of vectors inside. Copies are at the outer
+        reduction loop."""
         op, c = self.stage.op, self.s.column.name
         self.split(anchor, c, self.s.lanes)
         *outer, last = [a.name for a in op.reduce_axes]
@@ -181,12 +184,13 @@ class _GpuTileSketch(SketchWriter):
         return self._copies(anchor, f"{last}.0", tile) if self.shared else []
 
     def _written_out(self, stage: str, *loops: str) -> None:
-        """The loops of a thread's tile; the last is its lanes, one where the tile has no vectors."""
+        """Unrolls the loops of a thread's tile. The last loop is its lanes, with extent 1 if the tile has no
+        vectors."""
         vectors = self.s.lanes > 1
         self.write(*(in_vectors(stage, *loops) if vectors else (Unroll(stage, loop) for loop in loops)))
 
     def _copies(self, anchor: str, at: str, tile: str) -> list[str]:
-        """Every operand with reuse in shared memory, fetched by all threads of the block."""
+        """Copies every operand with reuse to shared memory; all threads of the block fetch it."""
         pads = {b: p for p in padding_in_front(self.state, self.stage.op) for b in p.op.buffers}
         done: list[str] = []
         for buffer in dict.fromkeys(r.load.buffer for r in (*self.s.standing, *self.s.moving)):
@@ -216,7 +220,8 @@ class _GpuTileSketch(SketchWriter):
     # -- sizes --------------------------------------------------------------------------------------------
 
     def _depths(self, extent: int) -> tuple[int, ...]:
-        """Terms to copy at once; those that do not divide would need guards in the innermost loop."""
+        """The numbers of terms to copy at once. Other numbers than divisors would need guards in the
+        innermost loop."""
         return tuple(d for d in DEPTHS if extent % d == 0) or (1,)
 
     def _depth(self, options: tuple[int, ...]) -> int:
@@ -246,7 +251,7 @@ class _GpuTileSketch(SketchWriter):
         yield 1, 1, 1, 1
 
     def _fits(self, o: Option) -> bool:
-        """Registers and shared memory, before anything is lowered."""
+        """Whether a tile fits registers and shared memory, before anything is lowered."""
         ty, tx, rows, v = o
         if rows * v * self.s.lanes > ACCUMULATORS:
             return False
@@ -258,17 +263,17 @@ class _GpuTileSketch(SketchWriter):
         return ty * tx >= 4 and self._has_room(o, self._depths(self.s.op.reduce_axes[-1].extent)[0])
 
     def _has_room(self, o: Option, depth: int) -> bool:
-        """Whether copies of so many terms fit in shared memory."""
+        """Whether copies of this many terms fit into shared memory."""
         ty, tx, rows, v = o
         width = max(r.load.buffer.dtype.bytes for r in (*self.s.standing, *self.s.moving))
         elements = (ty * rows + tx * v * self.s.lanes) * depth
         return not self.shared or elements * width <= self.target.max_shared_bytes
 
     def _cost(self, o: Option) -> tuple[float, Option]:
-        """Time of the whole result under a tile, in steps of one multiprocessor; less is better.
+        """The time for the whole result with a tile, in steps of one multiprocessor. Less is better.
 
-        A step loads the tile's rows and vectors and multiplies them; a block that hangs over the edge works
-        for nothing, and the last wave of blocks leaves multiprocessors idle.
+        A step loads the tile's rows and vectors and multiplies them. A part of the work of a block at the
+        edge is wasted, and the last wave of blocks leaves multiprocessors idle.
         """
         ty, tx, rows, v = o
         s, t = self.s, self.target
@@ -283,5 +288,5 @@ class _GpuTileSketch(SketchWriter):
 
 
 def _row_counts(extent: int) -> tuple[int, ...]:
-    """Rows of a thread: those that divide, and some that do not."""
+    """The numbers of rows of a thread: divisors of the extent, and some other numbers."""
     return tuple(r for r in range(1, min(extent, 14) + 1) if extent % r == 0 or r in (4, 6, 8)) or (1,)

@@ -1,13 +1,13 @@
-"""Products of 16-bit floats on tensor cores: tiles of a block in shared memory, of a warp in registers.
+"""Products of 16-bit floats on tensor cores: a block's tiles are in shared memory, and a warp's in registers.
 
     blocks (b, m.0, n.0) ─ warps (m.1, n.1) ─ instructions (m.2, n.2) of 16 × 8, one by 32 lanes
-      k.0 ─ copy rows[tile, k], columns[k, tile] turns ahead, all threads together ─ k.1 ─ mma.m16n8k16
+      k.0 ─ copy rows[tile, k], columns[k, tile] iterations ahead, by all threads ─ k.1 ─ mma.m16n8k16
 
-`flat_product` recognises products by their loops, not by their shape or name: batches, transposed operands
-and convolutions are products, too. The search decides how deep the copies are, and how many turns ahead they
-are made. Tensor cores truncate their float32 sums instead of rounding them (Fasi et al., "Numerical behavior
-of NVIDIA tensor cores", 2021), so strict numerics forbid them.
-Source: CUTLASS (Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
+`flat_product` recognises products by their loops, and not by their shape or name: batches, transposed
+operands and convolutions are products, too. The search decides how deep the copies are, and how many
+iterations of k.0 ahead they are made. Tensor cores truncate their float32 sums instead of rounding them (Fasi
+et al., "Numerical behavior of NVIDIA tensor cores", 2021), so strict numerics forbid them. Source: CUTLASS
+(Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from schedules.registry import Extension
 
 ROWS, COLUMNS = 16, 8  # rows and columns of one instruction
 CHUNK = 8  # elements that one access moves: 16 bytes
-WARPS = (1, 2, 4)  # along rows, and along columns
-TILES = (1, 2, 4, 8)  # instructions of a warp along rows, and along columns
+WARPS = (1, 2, 4)  # numbers of warps along rows, and along columns
+TILES = (1, 2, 4, 8)  # numbers of instructions of a warp along rows, and along columns
 STEPS = (1, 2, 4)  # depth of one copy, in instructions
-TURNS = (3, 2)  # number of buffers for copies; the likely best first
+TURNS = (3, 2)  # number of buffers for copies; the probably best first
 ACCUMULATORS = 128  # accumulators of a thread: half of its registers
 SPARE_REGISTERS = 40  # registers of a thread besides accumulators and operands: addresses and counters
 LEAST = 16  # fewest rows, columns and terms; with fewer, most of an instruction is wasted
-READ, COPY = 128.0, 32.0  # bytes a cycle of one multiprocessor, from shared memory and from L2
-ENOUGH_WARPS = 4  # warps of a block: a multiprocessor has four units
-MEETING = 30.0  # cycles that a barrier takes
+READ, COPY = 128.0, 32.0  # bytes per cycle of one multiprocessor, from shared memory and from L2
+ENOUGH_WARPS = 4  # least warps of a block, because a multiprocessor has four units
+MEETING = 30.0  # cycles of a barrier
 
 
 def tensor_cores(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -71,7 +71,7 @@ class _TensorCoreSketch(SketchWriter):
         self.state, self.stage, self.r, self.target, self.turns = state, stage, r, target, turns
         self.instruction = of_type(str(r.rows.dtype))
         self.peak = products_a_cycle(self.instruction.name, target.capability)
-        # warps along rows and columns, instructions of a warp along each, terms of a copy
+        # (warps along rows, along columns, instructions of a warp along rows, along columns, …)
         self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)
 
     def build(self) -> Extension:
@@ -94,7 +94,7 @@ class _TensorCoreSketch(SketchWriter):
     # -- loops --------------------------------------------------------------------------------------------
 
     def _host(self, host: str, tile: str) -> str:
-        """Blocks, warps, and the instructions of a warp; gives the loop over its lanes."""
+        """Makes blocks, warps, and the instructions of a warp. Returns the loop over a warp's lanes."""
         op = self.state.stage(host).op
         names = names_in(op, self.stage.op)
         parts = [[names[a.name] for a in axes] for axes in (self.r.batches, self.r.m, self.r.n)]
@@ -116,7 +116,7 @@ class _TensorCoreSketch(SketchWriter):
         return lane
 
     def _sums(self, anchor: Stage, tile: str) -> str:
-        """Cuts the reduction into turns, each with its copies; gives the loop over turns."""
+        """Cuts the reduction into turns, each with its copies. Returns the loop over turns."""
         (k,) = (a.name for a in anchor.op.reduce_axes)
         spatial = [a.name for a in anchor.op.axes]
         self.split(anchor.name, k, Ref(tile, 5), DEPTH)
@@ -128,7 +128,8 @@ class _TensorCoreSketch(SketchWriter):
         return f"{k}.0"
 
     def _copy(self, copy: Stage, anchor: str, turn: str, tile: str) -> None:
-        """An operand's box, fetched turns ahead in chunks that lie where no two lanes meet."""
+        """Copies an operand's box some turns ahead, in chunks that are stored without bank conflicts of
+        lanes."""
         name = copy.name
         self.write(SetScope(name, "shared"), ComputeAt(name, anchor, turn))
         flat = self.fuse(name, [a.name for a in copy.op.axes])
@@ -145,23 +146,24 @@ class _TensorCoreSketch(SketchWriter):
 
     @property
     def _depth(self) -> int:
-        """Terms of one result, in whole instructions."""
+        """The terms of one result, in whole instructions."""
         return ceil(self.r.extents[2] / DEPTH) * DEPTH
 
     def _all_tiles(self) -> Iterator[Option]:
-        """Warps along rows and columns, instructions of each, warps in all, instructions deep of a turn."""
+        """All options: warps along rows and columns, instructions of each warp, all warps, depth of a
+        turn."""
         m, n, _ = self.r.extents
         for wm, wn, mi, ni in product(WARPS, WARPS, TILES, TILES):
             if wm * mi * ROWS > m or wn * ni * COLUMNS > n:
-                continue  # all threads come to the instructions: boxes are whole
+                continue  # all threads execute the instructions, so boxes must be whole
             for steps in STEPS:
                 if self._depth % (steps * DEPTH) == 0:
                     yield wm, wn, mi, ni, wm * wn, steps
 
     def _fits(self, o: Option) -> bool:
-        """Registers and shared memory, before anything is lowered."""
+        """Whether a tile fits registers and shared memory, before anything is lowered."""
         _, _, mi, ni, warps, _ = o
-        held = 4 * mi * ni + 4 * mi + 2 * ni  # sums, and what one step multiplies
+        held = 4 * mi * ni + 4 * mi + 2 * ni  # sums, and the operands of one step
         threads = warps * LANES
         return (
             4 * mi * ni <= ACCUMULATORS
@@ -176,10 +178,11 @@ class _TensorCoreSketch(SketchWriter):
         return (wm * mi * ROWS + wn * ni * COLUMNS) * steps * DEPTH * self.r.rows.dtype.bytes
 
     def _cost(self, o: Option) -> tuple[float, Option]:
-        """Time of the whole result under a tile, in cycles of one multiprocessor; less is better.
+        """The time for the whole result with a tile, in cycles of one multiprocessor. Less is better.
 
-        A turn multiplies, reads operands from shared memory and copies the next ones, each by units of its
-        own; a block that hangs over the edge works for nothing, and the last wave leaves some of them idle.
+        A turn multiplies, reads operands from shared memory, and copies the next operands; different units do
+        these at the same time. A part of the work of a block at the edge is wasted, and the last wave leaves
+        some multiprocessors idle.
         """
         wm, wn, mi, ni, warps, steps = o
         m, n, _ = self.r.extents

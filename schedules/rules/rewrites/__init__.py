@@ -1,1 +1,1 @@
-"""Rules that put other stages in place of one, which go through all rules again: by an algorithm."""
+"""Rules that replace a stage by other stages, by an algorithm. The new stages go through all rules again."""

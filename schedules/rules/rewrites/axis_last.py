@@ -1,7 +1,7 @@
-"""Reductions whose result lies across their operands: computed along the operands and then transposed, where
-no tile fits.
+"""Reductions whose result lies across their operands. If no tile fits, they are computed along the operands,
+and the result is transposed.
 
-Otherwise an operand is packed, or panels of it are transposed (`tile_cpu`).
+If a tile fits, an operand is packed, or its panels are transposed (`tile_cpu`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def axis_last(state: State, stage: Stage, target: Target) -> Iterator[Extension]
 
 
 def lies_across(state: State, stage: Stage, target: Target) -> bool:
-    """Whether a stage's result lies across its operands, and no product's tile suits it."""
+    """Whether a stage's result lies across its operands, and no tile of a product fits it."""
     op = stage.op
     if target.kind != "llvm" or not undecided(state, stage):
         return False

@@ -1,6 +1,6 @@
-"""Sums of products with a comparison's 0 or 1, if one pass over the remaining terms serves all elements.
+"""Sums of products with a comparison's 0 or 1, if one pass over the remaining terms can compute all elements.
 
-The sum as it is written is needed for operands that are not finite, so it is hardly ever computed: it gets
+The sum as it is written is needed only for operands that are not finite. It is rarely computed, so it gets
 plain loops.
 """
 
@@ -29,5 +29,5 @@ def chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extensi
         return (Extension((step,), again=(stage.name,)),)
     harm, each, left = new
     first = stage.op.axes[0].name
-    plain = (Parallel(each, first), Pragma(each, first, "skip_unread", "1"))  # no rule takes it further
+    plain = (Parallel(each, first), Pragma(each, first, "skip_unread", "1"))  # no other rule changes it
     return (Extension((step, *plain), done=(each,), again=(harm, left, stage.name)),)

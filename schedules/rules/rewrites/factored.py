@@ -1,7 +1,7 @@
-"""Sums of products of several factors: in the cheapest orders of joining them, or as they are written.
+"""Sums of products of several factors: the factors are joined in the cheapest orders, or as they are written.
 
-The cost of an order counts operations and moved elements, not loops. So an order comes first where it costs
-much less than the sum as it is written; others follow for the search to try.
+The cost of an order counts operations and moved elements, but not loops. So an order comes first only if it
+costs much less than the sum as it is written. The search may try the others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from schedules.kit.body_work import body_work, fused_joins
 from schedules.kit.stage_analysis import undecided
 from schedules.registry import Extension
 
-SURE = 1.15  # times the cost of an order that what is written must have to come second (chosen, 2026-11)
-HOPELESS = 2.0  # times as dear as the cheapest order: not offered
+SURE = 1.15  # an order comes first if the written sum costs this many times as much (chosen, 2026-11)
+HOPELESS = 2.0  # an order that costs this many times as much as the cheapest one is not offered
 
 
 def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -43,7 +43,8 @@ def factored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _operations(op: StageOp, target: Target) -> float:
-    """The operations of a term as written; in register tiles values of a row or vector are made once."""
+    """The operations of a term as it is written. In register tiles, values of a row or a vector are computed
+    once."""
     if not op.axes:
         return distinct_operations(op.bodies[0]) + op.joins() - fused_joins(op)
     return body_work(op, op.axes[-1].name, target).both

@@ -1,7 +1,6 @@
-"""Function values that are the same along an axis, but that the loops would compute again for each of its
-points.
+"""Function values that are the same along an axis, but that the loops would compute for each point of it.
 
-They are computed once for the axis, whatever the loops are; so there is nothing to decide.
+They are always computed once for the whole axis, so there is nothing to decide.
 """
 
 from __future__ import annotations

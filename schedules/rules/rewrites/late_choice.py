@@ -1,6 +1,6 @@
-"""Sums under a choice that is the same for all of their terms: the choice is always made after the sum.
+"""Sums under a condition that is the same for all terms: the condition is always tested after the sum.
 
-The choice is then made once instead of for every term, whatever the loops are; so there is nothing to decide.
+It is then tested once instead of for every term, whatever the loops are. So there is nothing to decide.
 """
 
 from __future__ import annotations

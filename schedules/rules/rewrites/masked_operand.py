@@ -1,11 +1,11 @@
-"""Sums of products under a choice that depends on one operand: with that operand masked, or as they are
+"""Sums of products under a condition on one operand: this operand is masked, or the sum stays as it is
 written.
 
-With the operand masked, a term is one operation instead of two; but the masked operand is written and read
-again, and the other operand is searched for infinities and NaN. So masking comes first where both operands
-are read often. The sum as it is written is needed only for operands that are not finite. It takes the first
-schedule of a tile that copies no operand: a copy would be made in every call, though the sum is hardly ever
-computed, and no measurement would show which schedule is better.
+With the masked operand, a term is one operation instead of two. But the masked operand is written and read
+again, and the other operand is searched for infinities and NaN. So masking comes first if both operands are
+read often. The sum as it is written is needed only for operands that are not finite. It gets the first
+schedule of a tile that copies no operand, because a copy would be made in every call, although the sum is
+rarely computed. No measurement could show which schedule is better.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
-OFTEN = 32  # terms of each element of an operand, from which on masking comes first (chosen, 2026-11)
-LEAST = 8  # least count from which on it is offered
+OFTEN = 32  # masking comes first if each element of an operand is in so many terms (chosen, 2026-11)
+LEAST = 8  # masking is offered if it is in so many terms
 
 
 def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -49,7 +49,7 @@ def _apart(state: State, stage: Stage, target: Target) -> Extension:
     step = UseAlgorithm(stage.name, NAME)
     after = step.apply(state)
     mask, *_, each, _ = (s for s in after.stages if s.name not in state.names)
-    results = (*after.dag.outputs, *each.op.buffers)  # as if it were one: in loops of its own
+    results = (*after.dag.outputs, *each.op.buffers)  # as if it were an output, so that it has its own loops
     alone = replace(after, dag=replace(after.dag, outputs=results))
     tiles = ((tile, _filled(tile)) for tile in tile_cpu(alone, each, target))
     tile, steps = next(((t, s) for t, s in tiles if _adds_no_nest(alone, s)), (Extension(), ()))
@@ -57,12 +57,12 @@ def _apart(state: State, stage: Stage, target: Target) -> Extension:
 
 
 def _filled(tile: Extension) -> tuple[Step, ...]:
-    """The steps of a tile by its defaults."""
+    """The steps of a tile with its default decisions."""
     sketch = Sketch(tile.steps, tile.holes)
     return sketch.fill(sketch.defaults()).steps
 
 
 def _adds_no_nest(state: State, steps: tuple[Step, ...]) -> bool:
-    """Whether every stage that the steps add is made inside another one."""
+    """Whether every stage that the steps add is computed inside another stage."""
     after = reduce(lambda s, step: step.apply(s), steps, state)
     return not any(isinstance(s.place, Root) for s in after.stages if s.name not in state.names)

@@ -1,7 +1,8 @@
-"""Symmetric reductions: one half is computed and the other half is read from it, or both are computed.
+"""Symmetric reductions: one half is computed, and the other half is copied from it; or both halves are
+computed.
 
-The saving grows with the number of terms; reading the other half costs the same for every result. So
-computing one half comes first where there are many terms.
+The saving grows with the number of terms, and the cost of copying the other half does not. So computing one
+half comes first if there are many terms.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from schedules.algorithms.mirrored import NAME, exchangeable
 from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
 
-LEAST = 64  # places along each of the axes, for tiles to leave out (chosen, 2026-11)
-MANY = 32  # terms that the half comes first with (chosen, 2026-11)
+LEAST = 64  # least extent of the axes, so that whole tiles can be left out (chosen, 2026-11)
+MANY = 32  # with so many terms, one half comes first (chosen, 2026-11)
 
 
 def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -27,7 +28,7 @@ def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or not undecided(state, stage):
         return
     if read_by_choice(state, stage) or not op.buffers[0].dtype.is_float:
-        return  # all places of whole numbers are computed (`unread_points`)
+        return  # for integers, all positions are computed (`unread_points`)
     pair = exchangeable(op)
     if pair is None or pair[0].extent < LEAST or not _is_read_plainly(state, stage, pair):
         return
@@ -37,7 +38,8 @@ def mirrored(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _is_read_plainly(state: State, stage: Stage, pair: tuple[IterDef, IterDef]) -> bool:
-    """Whether all readers walk the two axes by two of their own: at the diagonal both halves are one read."""
+    """Whether all readers index the two axes by two different axes of their own. At the diagonal, both halves
+    would be the same read."""
     where = [n for n, a in enumerate(stage.op.axes) if a in pair]
     reads = [x for c in state.consumers(stage) for x in c.op.loads() if x.buffer in stage.op.buffers]
     across = [tuple(x.indices[n] for n in where) for x in reads]

@@ -1,6 +1,6 @@
-"""Reductions that remember places in 64 bits next to narrower values (arg-max): places of 32 bits.
+"""Reductions that keep 64-bit indices next to narrower values (arg-max) get 32-bit indices.
 
-Vectors then have twice the lanes, and the stage that widens the results is an epilogue as any other.
+Vectors then have twice as many lanes. The stage that widens the results is a normal epilogue.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def narrow_places(state: State, stage: Stage, target: Target) -> Iterator[Extens
         return
     narrow = Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,))
     onward = Extension(onward=True)
-    # Where a result is turned, narrow places come last: where the stage that widens is computed with the
-    # reduction, both have the lanes of the wide results (3 times as slow).
+    # If a result is transposed, narrow indices come last: if the widening stage is computed together with the
+    # reduction, both have only the lanes of the wide results (3 times as slow).
     across = lies_across(state, stage, target) or _is_turned(state, stage)
     yield from (onward, narrow) if across else (narrow, onward)
 
 
 def _is_turned(state: State, stage: Stage) -> bool:
-    """Whether somebody reads the results at other places than his own."""
+    """Whether a reader reads the results at another position than its own."""
     return any(
         load.buffer in stage.op.buffers and not at_point(load.indices, reader.op.axes)
         for reader in state.consumers(stage)

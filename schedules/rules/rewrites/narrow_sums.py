@@ -1,6 +1,7 @@
-"""Sums of integers that fit into a narrower type are made there: their vectors have more lanes.
+"""Sums of integers that fit into a narrower type are computed in this type, because its vectors have more
+lanes.
 
-The stage that widens the results is an epilogue as any other.
+The stage that widens the results is a normal epilogue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Windows of maxima, sums and the like: made of shorter windows that neighbours share, or each by itself.
+"""Windows of maxima, sums and similar reductions: they are made of shorter windows that neighbours share, or
+each is computed separately.
 
-The rule runs before anything is decided, on all stages at once: a pipeline places the parts like any other
-stages. Shorter windows come first if they seem to take clearly fewer operations, loads and stores.
+The rule runs before any decision, on all stages at once, so that a pipeline places the parts like other
+stages. Shorter windows come first if they clearly take fewer operations, loads and stores.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from schedules.algorithms.written_windows import as_reductions
 from schedules.kit.stage_analysis import is_constant, undecided
 from schedules.registry import Extension
 
-SURE = 1.2  # times as many operations that windows by themselves must take to come second (chosen, 2026-11)
-# the same of sums, whose joins are single operations: parts that are stored cost more than the count sees
-# (3x3 squares 0.85 times as fast at 1.8; 5x5 1.6 to 1.8, 7x7 3.1, 13x13 4.3; Zen 4, 2026-11)
+SURE = 1.2  # parts come first if separate windows take so many times as many operations (chosen, 2026-11)
+# The same for sums, whose joins are single operations. Stored parts cost more than the count says: 3x3
+# squares are 0.85 times as fast at a count of 1.8; 5x5 1.6 to 1.8, 7x7 3.1, 13x13 4.3 times (Zen 4, 2026-11).
 SURE_OF_SUMS = 2.0
 
 
@@ -36,7 +37,7 @@ def shared_windows(state: State, stage: Stage, target: Target) -> Iterator[Exten
 
 
 def _gain(state: State, stage: Stage) -> float:
-    """Times the operations that a stage takes as it is; 0 where nothing is shared."""
+    """The operations of a stage as it is, divided by those with shared windows; 0 if nothing is shared."""
     if not undecided(state, stage) or is_constant(state, stage):
         return 0.0
     names = frozenset(state.names)

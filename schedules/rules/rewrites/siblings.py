@@ -1,11 +1,11 @@
-"""Reductions side by side that share work: as one, or each by itself.
+"""Independent reductions that share work: they become one reduction, or stay separate.
 
     weights = Σ w(i, j, a, b)                         two windows, in which each weight is computed twice
     values  = Σ w(i, j, a, b) * x[i + a, j + b]       ──▶   one window of two results
 
-The rule runs before any decision, on all stages at once: later stages are placed by the result. The joined
-form comes first where it seems to pay, by the operations and loads of a term, each counted once. In the
-joined form each sum has fewer registers, and fewer rules apply.
+The rule runs before any decision, on all stages at once, because places of later stages depend on the result.
+The joined form comes first if it seems faster, by the operations and loads of a term, each counted once. In
+the joined form, each sum has fewer registers, and fewer rules apply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.body_work import fused_joins, is_whole, joins, vector_operations
 from schedules.registry import Extension
 
-# times as much work of its own that siblings apart must have to come second
+# the joined form comes first if separate siblings have this many times as much work
 SURE = 1.15
 
 
@@ -38,7 +38,8 @@ def siblings(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _joins(state: State, target: Target) -> Iterator[tuple[UseAlgorithm, float]]:
-    """The steps that join what can be, the last stage first, and how many times the work it is without."""
+    """The steps that join siblings, the last stage first; each with the work without the step, divided by the
+    work with it."""
     called = cpu_of(target).called
     for name in reversed(state.names):
         if not state.has(name):
@@ -53,7 +54,7 @@ def _joins(state: State, target: Target) -> Iterator[tuple[UseAlgorithm, float]]
 
 
 def _work(op: StageOp, called: float) -> float:
-    """Vector operations and loads of a term of one element alone; joins included."""
+    """The vector operations and loads for one term of one element only, including joins."""
     own = own_work(op)
     loads = sum(isinstance(e, Load) for e in own)
     operations = sum(vector_operations(e, called) for e in own if not is_whole(e))

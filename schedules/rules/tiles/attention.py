@@ -3,7 +3,7 @@
     parallel over (batch, head, block of queries)
       turned  = queries of the block, channels first       one vector holds `lanes` queries
       scores  = keys × turned                              register tiles (keys × vectors of queries)
-      top;  weights = exp(scores - top);  total            in vectors of queries: no sums across a vector
+      top;  weights = exp(scores - top);  total            in vectors of queries, so no sums across a vector
       for tiles of queries: mixed = weights × values       register tiles (queries × vectors of channels)
                             out = mixed / total
 
@@ -37,13 +37,13 @@ from schedules.kit.stage_analysis import is_constant, lanes_of, matches_elementw
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
 
-BLOCKS = (1, 2, 3, 4)  # vectors of queries in a block
-CORES = 4  # blocks for every core, so that an unlucky one does not hold up the others
+BLOCKS = (1, 2, 3, 4)  # numbers of vectors of queries in a block
+CORES = 4  # blocks for every core, so that a slow core does not delay the others
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The stages of an attention, and the axis of `out` that its queries run along."""
+    """The stages of an attention, and the axis of `out` for its queries."""
 
     turned: Stage
     scores: Stage
@@ -86,7 +86,8 @@ def attention(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
 
 
 def find_chain(state: State, out: Stage) -> Chain | None:
-    """The attention that ends in `out`, whatever its stages are called; None if it is something else."""
+    """The attention that ends in `out`, whatever the names of its stages are; None for any other
+    computation."""
     mixed = _only(
         [s for s in _producers(state, out) if s.op.is_reduction and len(s.op.axes) == len(out.op.axes)]
     )
@@ -138,7 +139,8 @@ def _is_whole(state: State, chain: Chain) -> bool:
 
 
 def _is_regular(chain: Chain) -> bool:
-    """Whether axes stand as the head says: […, queries] and […, keys, queries], one reduction each."""
+    """Whether the axes are […, queries] and […, keys, queries], as in the module's picture, with one
+    reduction each."""
     rank = len(chain.mixed.op.axes)
     ranks = [len(s.op.axes) for s in (chain.turned, chain.scores, chain.weights)]
     reductions = (chain.scores, chain.top, chain.total, chain.mixed)
@@ -156,7 +158,8 @@ def _is_regular(chain: Chain) -> bool:
 
 
 def _query_axis(out: Stage, mixed: Stage) -> str | None:
-    """The axis of `out` at which it reads the last but one of `mixed`; None unless axes are only permuted."""
+    """The axis of `out` that indexes the last axis but one of `mixed`; None unless the axes are only
+    permuted."""
     loads = [load for load in out.op.loads() if load.buffer in mixed.op.buffers]
     axes = {a.var: a.name for a in out.op.axes}
     if len(loads) != 1:
@@ -189,7 +192,7 @@ class _AttentionSketch(SketchWriter):
         self.hole(self.block, options, max(options, key=self._quality))
         block, tile = self._out()
         self._mixed(tile)
-        self._over_keys(chain.total, block)  # readers first: a stage is placed where its readers are
+        self._over_keys(chain.total, block)  # readers first, because a stage is placed inside its readers
         self._weights(block)
         self._over_keys(chain.top, block)
         scores = self._scores(block)
@@ -218,7 +221,8 @@ class _AttentionSketch(SketchWriter):
         return tuple(out)
 
     def _quality(self, option: Option) -> float:
-        """Rough share of peak: FMAs against loads and loops, tails, caches, and blocks for all cores."""
+        """The approximate share of peak, by FMAs compared with loads and loops, tails, caches, and blocks for
+        all cores."""
         tiles, rows, columns, keys = option
         cpu, lanes, vectors = cpu_of(self.target), self.lanes, tiles * rows // self.lanes
         queries = self.chain.turned.op.axes[-1].extent
@@ -243,7 +247,7 @@ class _AttentionSketch(SketchWriter):
         return idle / (padded * (ragged / speed(rows, columns) + short / speed(keys, vectors)))
 
     def _out(self) -> tuple[str, str]:
-        """Blocks and tiles of the result; gives the loop of a block and the loop around a tile."""
+        """Makes blocks and tiles of the result. Returns the loop of a block and the loop around a tile."""
         chain, name = self.chain, self.chain.out.name
         *outer, last = [a.name for a in chain.out.op.axes]
         outer.remove(chain.rows)
@@ -267,7 +271,7 @@ class _AttentionSketch(SketchWriter):
         )
 
     def _scores(self, block: str) -> str:
-        """Tiles of keys × all queries of the block; gives the name of the stage that accumulates."""
+        """Makes tiles of keys × all queries of the block. Returns the name of the stage that accumulates."""
         chain = self.chain
         inner = chain.scores.op
         host, name, first = host_and_anchor(chain.masked, inner.name)
@@ -287,7 +291,8 @@ class _AttentionSketch(SketchWriter):
         return name
 
     def _register_tile(self, op: StageOp, spatial: tuple[str, ...], last: str, name: str = "") -> None:
-        """The reduction outside, everything else unrolled and in vectors: accumulators in registers."""
+        """Puts the reduction outside, and unrolls and vectorizes all other loops, so that accumulators are in
+        registers."""
         name = name or op.name
         (k,) = op.reduce_axes
         hole = f"{op.name}/unroll"
@@ -301,7 +306,7 @@ class _AttentionSketch(SketchWriter):
         )
 
     def _over_keys(self, stage: Stage, block: str) -> None:
-        """A maximum or sum over keys, for all queries of the block at once, in registers."""
+        """Computes a maximum or sum over keys in registers, for all queries of the block at once."""
         name, near = stage.name, f"{stage.name}.local"
         *outer, q = [a.name for a in stage.op.axes]
         (k,) = stage.op.reduce_axes

@@ -1,23 +1,23 @@
-"""Convolutions without multiplications by padding, also in phases or groups.
+"""Convolutions without multiplications by padding, also with phases or groups.
 
-A convolution here is a sum of products of data in a window and constant weights. The window slides along axes
-that the weights do not have; the output channels are the vector axis. Rows are tiled as in `tile_cpu`:
+In this module, a convolution is a sum of products of data in a window and constant weights. The window slides
+along axes that the weights do not have; the output channels are the vector axis. Rows are tiled as in
+`tile_cpu`:
 
     parallel over blocks of (groups, phases, other axes, rows, columns)
-      for phases in the tiled axis                                            written out
+      for phases in the tiled axis                                            unrolled
         for column tiles / rows of the block (either order)
           acc[row elements, nv*lanes] in registers
           for kernel rows: if the row is not padding:
-            for kernel columns (written out): for channels: acc += broadcast(x) × weights, but for padding
+            for kernel columns (unrolled): for channels: acc += broadcast(x) × weights, without padding
 
 Padding is not copied. A kernel axis whose data axis is not tiled keeps a test. A kernel axis whose data axis
-is tiled is written out, and the loop over tiles is cut, so that smaller tiles do the work at the image's
-edge.
+is tiled is unrolled, and the loop over tiles is cut, so that smaller tiles compute the image's edge.
 
 The result may be read through `joined` axes (h // 2 and h % 2 of a transposed convolution in phases, groups
-of channels): then loops of the reader carry the tiles all the same, since both are digits of its axes.
-Source: Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
-(SC 2018); phases: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016).
+of channels). The tiles are then made of the reader's loops, because the joined axes are digits of its axes.
+Source: Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures" (SC
+2018); phases: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from schedules.kit.tiles import (
 from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
-MAX_COLUMNS = 6  # vectors side by side in a tile
+MAX_COLUMNS = 6  # most vectors next to each other in a tile
 MAX_ROWS = 30
-MAX_WRITTEN = 9  # reduction steps written out where two row axes are tiled: a 3x3 window
-SMALL = 3  # extent of a window up to which what is cut off at an edge is one kernel column
-MAX_WINDOW = 8  # extent of a kernel axis that is written out
-EVEN = 1.05  # work of the busiest core over the average that needs no improvement
+MAX_WRITTEN = 9  # most unrolled reduction steps if two row axes are tiled: a 3x3 window
+SMALL = 3  # up to this extent of a window, an edge cuts off only one kernel column
+MAX_WINDOW = 8  # largest extent of an unrolled kernel axis
+EVEN = 1.05  # the work of the busiest core may be this many times the average
 
 
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    """Sketches that skip padding, then (where the axes are plain) sketches that copy it."""
+    """Sketches that skip padding, and then, if the axes are plain, sketches that copy it."""
     if target.kind != "llvm" or not undecided(state, stage):
         return
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
@@ -74,20 +74,21 @@ def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extensio
         for tiled in heights
         for columns_first in _orders(conv, target)
     ]
-    best = sorted(made, key=lambda m: m[0])  # stable: the first of equals stays first
+    best = sorted(made, key=lambda m: m[0])  # a stable sort, so the first of equal sketches stays first
     yield from (e for _, e in best)
     if conv.plain:
         yield from tile_cpu(state, stage, target)
 
 
 def _orders(conv: ConvRoles, target: Target) -> tuple[bool, bool]:
-    """Whether column tiles are outside of rows: first what large weights want."""
+    """The two orders, with the better one first. True: column tiles are outside of rows, which is better for
+    large weights."""
     large = panel_bytes(conv) * conv.vector.extent > cpu_of(target).l2_share * second_cache(target)
     return (True, False) if large else (False, True)
 
 
 def _written(op: StageOp, conv: ConvRoles, tiled: int) -> int:
-    """Reduction steps that are written out, if so many row axes are tiled."""
+    """The number of unrolled reduction steps, if this many row axes are tiled."""
     if tiled == 1:
         return 1  # always offered
     names = {w for a in conv.rows[-tiled:] for w in conv.windows[a.name]}
@@ -117,12 +118,12 @@ def tile_options(conv: ConvRoles, target: Target, tiled: int) -> tuple[Option, .
 
 
 def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> float:
-    """Rough cycles per vector of the result and reduction step: cycles of issuing, and cycles that tails
-    waste."""
+    """The approximate cycles for a vector of the result and a reduction step: the cycles of issuing
+    instructions, and the cycles that tails waste."""
     th, tw, nv, _ = option
     inner = conv.rows[-1].extent
     outer = conv.rows[-2].extent if tiled == 2 else 1
-    columns = ceil(conv.vector.extent / (nv * conv.lanes))  # the last one is masked, not cut
+    columns = ceil(conv.vector.extent / (nv * conv.lanes))  # the last column of tiles is masked, not cut
     cpu = cpu_of(target)
     near = nv * conv.lanes * panel_bytes(conv) <= cpu.l2_share * second_cache(target)
     stream = nv * target.vector_bytes / (cpu.l2_rate if near else cpu.l3_rate)
@@ -140,25 +141,25 @@ def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> fl
 
 
 def streams(conv: ConvRoles, target: Target) -> bool:
-    """Whether data and result come from and go to memory, past small weights."""
+    """Whether data and results are read from and written to memory, while the weights are small."""
     moved = conv.data.buffer.bytes + conv.op.buffers[0].bytes
     cpu, cache = cpu_of(target), second_cache(target)
     return moved > cpu.streamed * cache and panel_bytes(conv) * conv.vector.extent <= cpu.stay * cache
 
 
 def panel_bytes(conv: ConvRoles) -> int:
-    """Bytes of weights that one output channel of one group and phase has."""
+    """The bytes of weights for one output channel of one group and phase."""
     parts = prod(a.extent for a in conv.others if uses(conv.weight, a)) * conv.vector.extent
     return int(conv.weight.load.buffer.bytes) // parts
 
 
 def crowded(rows: int, row_bytes: int, cpu: Cpu) -> bool:
-    """Whether so many rows, that far apart, compete for the lines of few sets of the nearest cache."""
+    """Whether this many rows, at this distance, compete for the lines of few sets of the nearest cache."""
     return rows * gcd(row_bytes, PAGE) > PAGE * cpu.free_ways
 
 
 class _ConvolutionSketch(SketchWriter):
-    """Writes one sketch. tiled: how many row axes a register tile has."""
+    """Writes one sketch. tiled: the number of row axes of a register tile."""
 
     def __init__(self, state: State, stage: Stage, conv: ConvRoles, target: Target, tiled: int) -> None:
         super().__init__()
@@ -185,7 +186,8 @@ class _ConvolutionSketch(SketchWriter):
         return cost, self.extension(*done)
 
     def _pack(self) -> None:
-        """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
+        """Packs weights into panels of one tile's width. Inside a panel, dimensions are in the order of the
+        reduction loops."""
         r = self.conv.weight
         axis_of = r.walkers
         along = next(n for n, a in axis_of.items() if a == self.conv.vector.name)
@@ -200,7 +202,7 @@ class _ConvolutionSketch(SketchWriter):
         self.write(Layout(r.load.buffer.name, ((along, tile),), order))
 
     def _tile_host(self, host: str, best: Option, columns_first: bool) -> str:
-        """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
+        """Splits, orders and marks the host's loops. Returns the innermost loop around a tile."""
         conv, tile = self.conv, f"{self.stage.name}/tile"
         names, cuts = loop_names(conv, host)
         self.write(*cuts)
@@ -224,7 +226,7 @@ class _ConvolutionSketch(SketchWriter):
         outer_row = f"{rows[first.name]}.0"
         outside = [f"{v}.0", *others, outer_row] if columns_first else [*others, outer_row, f"{v}.0"]
         outside = [*conv.unseen(self.state.stage(host).op), *outside]
-        # small weights stay in the cache: then a row is finished before the next one is read
+        # small weights stay in the cache, so a row is finished before the next one is read
         inside = [f"{v}.1", *inner_rows] if columns_first else [*inner_rows[:-1], f"{v}.1", inner_rows[-1]]
         self.write(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
         outer = self.fuse(host, outside)
@@ -233,7 +235,7 @@ class _ConvolutionSketch(SketchWriter):
         return inside[-1]
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
-        """How many rows (or row tiles) and column tiles a parallel block holds."""
+        """The numbers of rows (or row tiles) and of column tiles in a parallel block."""
         conv, anchor = self.conv, self.stage.name
         first, cores = conv.rows[0], self.target.num_cores
         around = prod(
@@ -244,7 +246,8 @@ class _ConvolutionSketch(SketchWriter):
         row_choices, col_choices = _shares(row_tiles), _shares(columns)
 
         def waste(rows: int, cols: int) -> tuple[float, int]:
-            """How much longer than its share the slowest core works, and how far from four chunks a core."""
+            """The work of the slowest core divided by its fair share, and the distance from four chunks for
+            each core."""
             sizes = parts_of(columns, cols), parts_of(row_tiles, rows)
             outer, inner = sizes if columns_first else sizes[::-1]
             chunks = [x * y for x in outer for y in inner]
@@ -254,7 +257,7 @@ class _ConvolutionSketch(SketchWriter):
                 chunks = [x * y for x in outer for _ in range(around) for y in inner]
             return max(slowest(chunks, cores), EVEN), abs(len(chunks) - 4 * cores)
 
-        if columns_first:  # few columns at a time, as many rows as the cores allow
+        if columns_first:  # few columns at a time, and as many rows as the cores allow
             rows, cols = min(((r, 1) for r in row_choices), key=lambda p: (waste(*p)[0], -p[0]))
         else:
             pairs = [(r, c) for c in col_choices for r in row_choices]
@@ -264,11 +267,11 @@ class _ConvolutionSketch(SketchWriter):
         return Ref(f"{anchor}/rows"), Ref(f"{anchor}/columns")
 
     def _tile_anchor(self, inner: str) -> None:
-        """Reduction loops outside, an unrolled register tile inside."""
+        """Puts reduction loops outside and an unrolled register tile inside."""
         op, conv = self.stage.op, self.conv
         v = conv.vector.name
         self.split(inner, v, conv.lanes)
-        # for one axis without phases, lowering cuts loops
+        # if only one axis without phases is tiled, lowering cuts the loops
         alone = len(self.tiled) == 1 and not conv.phases[self.tiled[0].name]
         padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
         cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])
@@ -281,7 +284,7 @@ class _ConvolutionSketch(SketchWriter):
             order.append(last)
         else:
             options, short = steps_written(extent, self.target)
-            if written:  # next to a written-out window, equal loads are kept in registers and spill tiles
+            if written:  # next to an unrolled window, equal loads stay in registers, so tiles spill
                 options = tuple(o for o in options if o <= 2)
             apart = cut and extent > cpu_of(self.target).short_cut
             default = 1 if written or apart else short
@@ -298,5 +301,5 @@ class _ConvolutionSketch(SketchWriter):
 
 
 def _shares(n: int) -> tuple[int, ...]:
-    """n cut into 1, 2, 4, … nearly equal parts: the size of the parts, largest first."""
+    """The sizes of the parts if n is cut into 1, 2, 4, … nearly equal parts, largest first."""
     return tuple(dict.fromkeys(ceil(n / k) for k in powers(n)))

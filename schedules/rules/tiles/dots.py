@@ -1,12 +1,12 @@
-"""Products of narrow types by dot instructions: register tiles whose steps are groups of the reduction.
+"""Products of narrow types with dot instructions: the steps of register tiles are groups of the reduction.
 
     parallel over blocks, column tiles, row tiles          as in `tile_cpu`
       acc[rows, nv*columns] in registers
       for groups of the reduction: acc = dot(acc, a word of each row, nv vectors of a panel)
 
-Panels hold the elements of a group side by side. An instruction that is faster than FMAs in float32, by the
-processor's record, is the default. Other instructions, and loops without any, are sketches for the search to
-try.
+In panels, the elements of a group are contiguous. An instruction that is faster than FMAs in float32, by the
+processor's record, is the default. Other instructions, and loops without dot instructions, are sketches that
+the search may try.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from schedules.kit.stage_analysis import constants, epilogue, is_padding, untouc
 from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tiled
 
-Way = tuple[float, Iterator[Extension]]  # operations a second over those of FMAs, and sketches
+Way = tuple[float, Iterator[Extension]]  # operations per second, divided by those of FMAs; and sketches
 
 
 def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or len(stage.op.buffers) != 1 or not untouched(stage) or not available(target):
         return
     ways = [
-        *_with_joined_window(state, stage, target),  # in front: with it, all groups are whole
+        *_with_joined_window(state, stage, target),  # first, because all its groups are whole
         *_ways(state, stage, target),
         *_with_channels_last(state, stage, target),
     ]
@@ -55,7 +55,8 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _widened(state: State, stage: Stage) -> Iterator[Extension]:
-    """Where no instruction for 16-bit floats is faster: they become float32 beforehand."""
+    """The sketch in which 16-bit floats become float32 beforehand, for when no instruction for them is
+    faster."""
     if (found := _by(WIDENED, state, stage)) is not None:
         step, _, made = found
         yield Extension((step,), stays=made, again=(stage.name,))
@@ -63,7 +64,7 @@ def _widened(state: State, stage: Stage) -> Iterator[Extension]:
 
 def _by(algorithm: str, state: State, stage: Stage) -> tuple[UseAlgorithm, State, tuple[str, ...]] | None:
     """The step that computes a stage by an algorithm, the state after it, and the stages that it makes; None
-    where it does not apply."""
+    if the algorithm does not apply."""
     if not isinstance(stage.place, Root) or state.attached(stage.name):
         return None
     if ALGORITHMS.get(algorithm).stages(state, stage) is None:
@@ -79,7 +80,8 @@ def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
 
 
 def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[Way]:
-    """Where channels come first: data and result are transposed, the latter in its reader where possible."""
+    """The ways for channels that come first: data and result are transposed, the result in its reader if
+    possible."""
     if (made := _by(CHANNELS_LAST, state, stage)) is None:
         return
     step, after, (copy, convolution) = made
@@ -89,7 +91,7 @@ def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[
 
 
 def _with_joined_window(state: State, stage: Stage, target: Target) -> Iterator[Way]:
-    """Where channels fill no groups: those of neighbouring columns are taken together."""
+    """The ways for channels that do not fill groups: channels of neighbouring columns are taken together."""
     if (found := _by(JOINED_WINDOW, state, stage)) is not None:
         step, after, made = found
         for faster, extensions in _ways(after, after.stage(stage.name), target):
@@ -102,7 +104,8 @@ def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
 
 
 def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[Way]:
-    """Where instructions want other types, or terms have zero points: these are added behind the sums."""
+    """The ways for operands that need other types, or terms with zero points, which are added after the
+    sums."""
     for name in NAMES:
         if (found := _by(name, state, stage)) is None:
             continue
@@ -117,7 +120,8 @@ def _as_plain_products(state: State, stage: Stage, target: Target) -> Iterator[W
 
 
 def _tiled(state: State, stage: Stage, use: DotUse, target: Target) -> Iterator[Extension]:
-    """The sketches; what an instruction loads is in memory, so no stage that makes it may be inlined."""
+    """The sketches of tiles. An instruction loads its operands from memory, so their stages may not be
+    inlined."""
     made = (p for b in stage.op.reads() if (p := state.producer(b)) is not None and not is_padding(p.op))
     loaded = tuple(dict.fromkeys(p.name for p in made))
     for e in tiled(state, stage, use.roles, target, use):
@@ -127,13 +131,13 @@ def _tiled(state: State, stage: Stage, use: DotUse, target: Target) -> Iterator[
 def _behind(
     steps: tuple[Step, ...], stage: str, made: tuple[str, ...], tiles: Iterator[Extension]
 ) -> Iterator[Extension]:
-    """The extensions after steps that have `made` stages, which keep loops of their own."""
+    """The extensions of `tiles`, after steps that have made the stages `made`, which keep their own loops."""
     for e in tiles:
         yield replace(e, steps=(*steps, *e.steps), done=(*e.done, stage), stays=(*e.stays, *made))
 
 
 def _gain(state: State, use: DotUse, target: Target) -> float:
-    """The instruction's, where panels are packed beforehand or enough rows use them."""
+    """The gain of the instruction, if panels are packed beforehand or enough rows use them; otherwise 0."""
     rows = use.roles.outer * use.roles.inner
     constant = use.roles.packed[0].load.buffer.name in constants(state)
     return use.gain if constant or rows >= cpu_of(target).copy_rows else 0.0

@@ -1,19 +1,19 @@
 """Convolutions with few output channels: vectors along the input channels.
 
-A decoder's last layer makes three channels from 64: too few for a vector. But it has many input channels, so
-every output is a sum of vectors, whose lanes are joined at the end:
+For example, a decoder's last layer computes three channels from 64. Three are too few for a vector, but there
+are many input channels. So every output is a sum of vectors, whose lanes are joined at the end:
 
     parallel over blocks of (groups, phases, rows)
-      for phases in the tiled axis                                            written out
+      for phases in the tiled axis                                            unrolled
         for tiles of the row
           for kernel rows, kernel columns, vectors of input channels:
-            acc[elements, output channels] += x × weights          both vectors, but for padding
-          each accumulator joined to a number, stored
+            acc[elements, output channels] += x × weights          both are vectors; padding is skipped
+          the lanes of each accumulator are joined to one number, which is stored
 
-Weights are transposed so that input channels are last. Where input channels do not fill vectors, or there are
-enough output channels, the rule does not apply.
+Weights are transposed so that input channels are last. The rule does not apply if input channels do not fill
+vectors, or if there are enough output channels.
 
-The sums are single numbers. A slow pointwise stage behind them (tanh) is left to its own rule, which takes
+The sums are single numbers. A slow pointwise stage after them (tanh) is left to its own rule, which computes
 whole vectors of sums (DCGAN's last layer: 1.6 x as fast as number by number; Zen 4, 2026-11).
 """
 
@@ -39,7 +39,7 @@ from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, u
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-MAX_WRITTEN = 9  # kernel elements that are written out
+MAX_WRITTEN = 9  # most unrolled kernel elements
 
 
 def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -82,7 +82,7 @@ def _build(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Exten
     written = [names[p] for p in conv.phases[column.name] if p in names]
     outside = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
     outside = [*conv.unseen(state.stage(host).op), *outside, f"{names[row.name]}.0"]
-    # a single channel may have no loop in the host
+    # the host may have no loop for a single channel
     channels = [names[channel.name]] if channel.name in names else []
     *inside, place, tiled = inside
     steps.append(Reorder(host, (*outside, *written, *inside, place, tiled, *channels)))
@@ -96,7 +96,8 @@ def _build(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Exten
 
 
 def _tiles(conv: ConvRoles, target: Target) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Elements of a row in a tile, and the default: as many accumulators as registers allow."""
+    """The options for the elements of a row in a tile, and the default: as many accumulators as fit into
+    registers."""
     most = max(1, (target.sum_registers - conv.vector.extent - 1) // conv.vector.extent)
     extent = conv.rows[-1].extent
     options = tuple(range(1, min(most, extent) + 1))
@@ -105,7 +106,7 @@ def _tiles(conv: ConvRoles, target: Target) -> tuple[tuple[tuple[int, ...], ...]
 
 
 def _turned(conv: ConvRoles) -> Layout:
-    """The weights with input channels last, output channels before them."""
+    """The layout of the weights with input channels last and output channels before them."""
     last = conv.op.reduce_axes[-1].name
     walkers = conv.weight.walkers.items()
     behind = [n for name in (conv.vector.name, last) for n, a in walkers if a == name]
@@ -114,7 +115,7 @@ def _turned(conv: ConvRoles) -> Layout:
 
 
 def _anchor(stage: Stage, conv: ConvRoles, inner: str) -> list[Step]:
-    """Lanes outside, kernel loops, an unrolled tile inside."""
+    """Puts lanes outside, then kernel loops, and an unrolled tile inside."""
     op = stage.op
     last = op.reduce_axes[-1].name
     kernel = [a.name for a in op.reduce_axes[:-1]]

@@ -1,16 +1,16 @@
-"""Convolutions in groups of few channels: several groups side by side in one vector.
+"""Convolutions in groups of few channels: one vector holds several groups.
 
     parallel over (batch, vectors of groups, blocks of rows)
       for rows of the block / tiles of the row
         acc[elements, groups × channels] in registers
         for kernel rows: if the row is not padding:
-          for input channels of a group, kernel columns, elements (all written out):
+          for input channels of a group, kernel columns, elements (all unrolled):
             acc += x × weights
 
-Four groups of four channels fill sixteen lanes. Output channels of a group see the same inputs: the lanes of
-x are a vector of neighbouring channels, in which one channel of each group is repeated over its group (one
-load and a shuffle). Unlike with block-diagonal weights, nothing is multiplied by zeros. A
-kernel row is written out, so that a shuffled vector serves all kernel columns that see it.
+For example, four groups of four channels fill sixteen lanes. All output channels of a group read the same
+inputs. So x is a vector of neighbouring channels in which one channel of each group is repeated for its group
+(one load and a shuffle). Unlike with block-diagonal weights, nothing is multiplied by zeros. A kernel row is
+unrolled, so that all kernel columns that read a shuffled vector share it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 from schedules.rules.tiles.convolution import convolution
 
-MAX_WRITTEN = 96  # reduction steps that are written out: a row of a kernel times the channels of a group
+MAX_WRITTEN = 96  # most unrolled reduction steps: a row of a kernel times the channels of a group
 BLOCKS = 4  # parallel blocks for each core
 
 
 def narrow_groups(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """The sketch with groups side by side, then those with one group in a vector, if there are any."""
+    """The sketch with several groups in a vector, then the sketches with one group in a vector, if there are
+    any."""
     if target.kind != "llvm" or not undecided(state, stage):
         return ()
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
@@ -52,7 +53,7 @@ def narrow_groups(state: State, stage: Stage, target: Target) -> tuple[Extension
 
 
 def _group(conv: ConvRoles) -> IterDef | None:
-    """The axis of groups, if whole groups fill vectors and a vector of outputs sees a vector of inputs."""
+    """The axis of groups, if whole groups fill vectors and a vector of outputs reads one vector of inputs."""
     groups = [a for a in conv.others if a.extent > 1]
     reduce = conv.op.reduce_axes
     each, last = conv.vector.extent, reduce[-1] if reduce else None
@@ -93,7 +94,7 @@ class _GroupsSketch(SketchWriter):
         return self.extension(host, inner, anchor, *(p.name for p in conv.pads))
 
     def _pack(self) -> None:
-        """Weights of the groups in a vector side by side, in the order of the reduction."""
+        """Packs the weights of the groups in a vector next to each other, in the order of the reduction."""
         weight = self.conv.weight
         dim = {a: n for n, a in weight.walkers.items()}
         group, each = dim[self.group.name], dim[self.conv.vector.name]
@@ -103,13 +104,13 @@ class _GroupsSketch(SketchWriter):
         self.write(Layout(weight.load.buffer.name, ((group, self.together),), order))
 
     def _order(self) -> tuple[IterDef, ...]:
-        """The reduction outside in: what is not a kernel column, the channel, kernel columns."""
+        """The reduction axes, outermost first: other axes, then the channel, then kernel columns."""
         *kernel, channel = self.conv.op.reduce_axes
         along = [a for a in kernel if a.name in self.conv.windows[self.conv.rows[-1].name]]
         return (*(a for a in kernel if a not in along), channel, *along)
 
     def _tile_host(self, host: str) -> str:
-        """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
+        """Splits, orders and marks the host's loops. Returns the innermost loop around a tile."""
         conv = self.conv
         names, cuts = loop_names(conv, host)
         self.write(*cuts)
@@ -140,7 +141,8 @@ class _GroupsSketch(SketchWriter):
         return inside[-2]
 
     def _tiles(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-        """Elements of a row in a tile: their sums and what a kernel row sees of them are in registers."""
+        """The options for the elements of a row in a tile, and the default. Their sums, and the elements that
+        a kernel row reads, are in registers."""
         column = self.conv.rows[-1]
         most = max(1, min(column.extent, self.target.vector_registers // 2 - 4))
         tiles = tuple(range(1, most + 1))
@@ -151,7 +153,7 @@ class _GroupsSketch(SketchWriter):
         return singles(tiles), (min(tiles, key=lambda n: (cost(n), n)),)
 
     def _tile_anchor(self, inner: str) -> None:
-        """Kernel rows outside, a kernel row and a register tile written out inside."""
+        """Puts kernel rows outside, and an unrolled kernel row and register tile inside."""
         op, conv = self.stage.op, self.conv
         order = [a.name for a in self._order()]
         lanes = fuse_name(self.group.name, conv.vector.name)

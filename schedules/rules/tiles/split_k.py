@@ -1,10 +1,10 @@
-"""Products of few results over a long reduction: each core sums a part of it.
+"""Products with few results and a long reduction: each core sums a part of the reduction.
 
     C[i, j] = Σ_k A[i, k] B[k, j]     ──▶     parallel for p: C.rf[p, i, j] = Σ_k' …      register tiles
                                               C[i, j] = Σ_p C.rf[p, i, j]
 
-The rule applies where the result has fewer tiles than there are cores, and each tile would keep its core busy
-for long. `tile_cpu` tiles the parts; it sees `p` as one more axis.
+The rule applies if the result has fewer tiles than there are cores, and each tile would take its core a long
+time. `tile_cpu` tiles the parts, with `p` as one more axis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     roles = assign_roles(state, op, lanes, target)
     if roles is None:
         return ()
-    tile = best_tile(roles, target.with_threads(1))  # more, smaller ones would wait for their own sums
+    tile = best_tile(roles, target.with_threads(1))  # more and smaller tiles would wait for their own sums
     rows = ceil(roles.outer / tile[0]) * ceil(roles.inner / tile[1])
     tiles = rows * ceil(roles.columns / tile[3]) * prod(a.extent for a in roles.others)
     depth = op.reduce_axes[0].extent
@@ -53,7 +53,7 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 
 def _steps(op: StageOp, length: int, lanes: int) -> tuple[Step, ...]:
-    """Parts of the reduction apart; their sum in vectors."""
+    """The steps that make the parts of the reduction a separate stage, and sum them in vectors."""
     depth, last = op.reduce_axes[0].name, op.axes[-1]
     part = f"{depth}.0"
     steps: list[Step] = [SplitStep(op.name, depth, (length,)), RFactor(op.name, part)]

@@ -9,13 +9,14 @@ reused):
         for reduction loops: acc += broadcast(scalar operand) × vector operand      fully unrolled
         epilogue: bias, residual, activation; store
 
-Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
-loops; large constants are packed into panels of one vector's width, which are read side by side. A panel of
-other operands may be copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that
-the panel's rows stay in the cache (`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller
-kernels or under masks. Padding in front is copied per block, or beforehand. Source: Goto and van de Geijn,
-"Anatomy of high-performance matrix multiplication" (TOMS 2008), without packing of A; Georganas et al.,
-"Anatomy of high-performance deep learning convolutions on SIMD architectures" (SC 2018).
+Constant operands that vary along `v` are packed into panels of one tile's width, in the order of the
+reduction loops. Large constants are packed into panels of one vector's width, which are read at the same
+time. For other operands, a panel may be copied for each column of tiles (`operand_copies.py`), and the
+reduction may be cut so that the panel's rows stay in the cache (`kit/blocked_reduction.py`). Tiles need not
+divide the result: tails run as smaller kernels or under masks. Padding before the product is copied for each
+block, or beforehand. Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS
+2008), without packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD
+architectures" (SC 2018).
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written,
 from schedules.placement.blocks import Front, front_of
 from schedules.registry import Extension
 
-# written out at least (min-plus and L-infinity products 1.15 to 1.2 x as fast as one by one; Zen 4, 2026-11)
+# least unrolled steps for minima and maxima (min-plus and L-infinity products are 1.15 to 1.2 x as fast as
+# with one step; Zen 4, 2026-11)
 STEPS_OF_EXTREMES = 4
 
 
@@ -75,12 +77,12 @@ STEPS_OF_EXTREMES = 4
 class _Form:
     """The structural choices of one sketch."""
 
-    columns_first: bool  # in the parallel blocks, loops over columns stand outside those over rows
+    columns_first: bool  # in the parallel blocks, loops over columns are outside of loops over rows
     rows_inside: bool  # row tiles run inside column tiles
     pad_at_block: bool = False
-    copied: bool = False  # panels of direct operands are copied; needs rows inside
-    turned: bool = False  # standing operands that run along the rows are transposed per block
-    front: Front | None = None  # stages in front that are computed per block; a block holds all columns
+    copied: bool = False  # panels of direct operands are copied; needs `rows_inside`
+    turned: bool = False  # standing operands that are contiguous along rows are transposed for each block
+    front: Front | None = None  # earlier stages that are computed for each block, which holds all columns
 
 
 def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -95,12 +97,12 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 def tiled(
     state: State, stage: Stage, roles: Roles, target: Target, use: DotUse | None = None
 ) -> Iterator[Extension]:
-    """The sketches for these roles; `use`: by a dot instruction."""
+    """The sketches for these roles. use: a dot instruction for the product."""
     op = stage.op
     pads = padding_in_front(state, op)
     way = supply(op, roles, target) if not pads else Supply.DIRECT
     if way is Supply.BLOCKED and read_by_choice(state, stage):
-        way = Supply.DIRECT  # parts of sums are made for all places, also unread ones
+        way = Supply.DIRECT  # parts of sums are computed for all positions, even unread ones
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
@@ -118,10 +120,10 @@ def tiled(
 
 
 def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, along: bool) -> list[_Form]:
-    """All forms, the likely best first.
+    """All forms, the probably best first.
 
-    across: some standing operand runs along the rows; far: it is large, too. along: rows of the result are
-    better written from end to end.
+    across: a standing operand is contiguous along the rows. far: this operand is also large. along: it is
+    better to write each row of the result from beginning to end.
     """
     plain = [
         _Form(columns_first, rows_inside, pad_at_block)
@@ -142,13 +144,14 @@ def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, alo
 
 
 def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
-    """Whether rows of the result should rather be written from end to end, not a panel's width at a time.
+    """Whether it is better to write each row of the result from beginning to end than a panel's width at a
+    time.
 
-    This holds for a product of few steps with rows of a page and more. It also holds where results, with the
-    arrays that an epilogue reads next to them, are larger than L2 and than the rows that they are made of:
-    whole rows go to and fro at the pace of memory. For that the panels are read once for every tile of rows,
-    and must stay in L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as
-    fast, 3136x64x256 with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 1.0 x.)
+    This holds for a product of few steps with rows of at least a page. It also holds if the results, together
+    with the arrays that an epilogue reads, are larger than L2 and larger than the standing operand's rows,
+    because whole rows are moved at the speed of memory. The panels are then read once for every tile of rows,
+    so they must stay in L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x
+    as fast, 3136x64x256 with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 1.0 x.)
     """
     op, cpu, l2 = stage.op, cpu_of(target), second_cache(target)
     depth = prod(a.extent for a in op.reduce_axes)
@@ -163,7 +166,7 @@ def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
 
 
 def _panel_bytes(roles: Roles) -> int:
-    """The bytes of the moving operands, all columns of them."""
+    """The bytes of all columns of the moving operands."""
     return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
 
 
@@ -182,7 +185,7 @@ class _TileSketch(SketchWriter):
         super().__init__()
         self.use = use
         self.state, self.stage, self.roles, self.target, self.pads = state, stage, roles, target, pads
-        # Panels of which data says one: neighbours often ask for the same, so they share a panel, not a row.
+        # Data select one of several panels. Neighbours often select the same panel, so they share it.
         self.looked_up = any(r.looked_up for r in roles.packed)
 
     def build(self, form: _Form) -> Extension:
@@ -214,7 +217,7 @@ class _TileSketch(SketchWriter):
     def _copies(
         self, form: _Form, inner: str, host: str, block: str, column: str
     ) -> Iterator[tuple[str, list[Step]]]:
-        """Names and steps of copies inside the host's loops."""
+        """The names and steps of copies inside the host's loops."""
         roles, op = self.roles, self.stage.op
         if form.turned:
             depth = op.reduce_axes[0]
@@ -229,11 +232,12 @@ class _TileSketch(SketchWriter):
                 yield copy_steps(r, roles, inner, host, column)
 
     def _pack(self, tile: str) -> None:
-        """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops.
+        """Packs operands into panels of one tile's width. Inside a panel, dimensions are in the order of the
+        reduction loops.
 
-        An operand that comes from beyond L2 and is read once has panels of one vector's width: a tile then
-        reads as many streams as it has vectors, and the processor fetches ahead in each of them (Sapphire
-        Rapids, 2026-11: one row times 11008 x 4096 1.5 x as fast, 16 rows 1.4 x; prefetch instructions add
+        An operand that comes from beyond L2 and is read once has panels of one vector's width. A tile then
+        reads one stream for each of its vectors, and the processor fetches ahead in each stream (Sapphire
+        Rapids, 2026-11: one row times 11008 x 4096 is 1.5 x as fast, 16 rows 1.4 x; prefetch instructions add
         nothing).
         """
         roles = self.roles
@@ -258,8 +262,8 @@ class _TileSketch(SketchWriter):
             self.write(Layout(r.load.buffer.name, cuts, " ".join([f"{along}.0", *outer, *inner])))
 
     def _tile_host(self, host: str, tile: str, best: Option, form: _Form) -> tuple[str, str, str]:
-        """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
-        the innermost one around a tile."""
+        """Splits, orders and marks the host's loops. Returns the loop of a block, the loop of a column of
+        tiles, and the innermost loop around a tile."""
         roles = self.roles
         names = names_in(self.state.stage(host).op, self.stage.op)
         v = names[roles.vector.name]
@@ -269,7 +273,7 @@ class _TileSketch(SketchWriter):
         tiles: list[str] = []
         for n, axis in enumerate(rows):
             component = 1 if n == len(rows) - 1 else 0
-            if n == 0 and form.front is not None:  # a block of rows, cut into tiles and what is left
+            if n == 0 and form.front is not None:  # a block of rows, which is cut into tiles and a rest
                 self.split(host, axis, Ref(row_block))
                 self.split(host, f"{axis}.1", Ref(tile, component))
                 inner_rows, tiles = [f"{axis}.1.0"], [f"{axis}.1.1"]
@@ -295,7 +299,8 @@ class _TileSketch(SketchWriter):
         return outer, column, inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str, str | None]:
-        """How many row tiles and column tiles a block holds; how many rows, where it holds all columns."""
+        """The holes for the numbers of row tiles and column tiles in a block, or of its rows if it holds all
+        columns."""
         roles, anchor = self.roles, self.stage.name
         columns = ceil(roles.columns / best[3])
         cores = self.target.num_cores
@@ -323,12 +328,13 @@ class _TileSketch(SketchWriter):
         return row, col
 
     def _panels_stay(self) -> bool:
-        """Whether a core can keep all columns of the moving operands in half of its L2, and they are less
-        than the rows and results.
+        """Whether all columns of the moving operands fit into half of a core's L2, and have fewer bytes than
+        the rows and results.
 
-        Then cores should rather divide rows, as the kernels before and after do: a core's results are
-        in its own cache, and lines that others write meanwhile need not be fetched. Larger panels are more to
-        bring to each core than the results of others (49 rows, 160 steps, 960 columns: 1.2 x, Xeon, 2026-11).
+        Then it is better that cores divide the rows, as in the kernels before and after this one: a core's
+        results are in its own cache, and need not be fetched from another core. Larger panels would cost each
+        core more than fetching the results of other cores (49 rows, 160 steps, 960 columns: 1.2 x, Xeon,
+        2026-11).
         """
         rows = sum(int(r.load.buffer.bytes) for r in self.roles.standing)
         results = sum(int(b.bytes) for b in self.stage.op.buffers)
@@ -340,7 +346,7 @@ class _TileSketch(SketchWriter):
         return roles.outer <= tile[0] and roles.inner <= tile[1]
 
     def _rows_in_l2(self) -> int:
-        """Rows (of the outer tiled axis) of the standing operand that half of L2 holds."""
+        """The number of rows (of the outer tiled axis) of the standing operand that fit into half of L2."""
         roles = self.roles
         if not roles.rows:
             return 1
@@ -348,11 +354,11 @@ class _TileSketch(SketchWriter):
         return int(self._kept()) // row if row else 1 << 30
 
     def _kept(self) -> float:
-        """Bytes of L2 in which something may stay."""
+        """The bytes of L2 in which data may stay."""
         return cpu_of(self.target).l2_share * second_cache(self.target)
 
     def _tile_anchor(self, inner: str) -> None:
-        """Reduction loops outside, an unrolled register tile inside."""
+        """Puts reduction loops outside and an unrolled register tile inside."""
         op, roles = self.stage.op, self.roles
         v = roles.vector.name
         self.split(inner, v, roles.lanes)
@@ -366,7 +372,7 @@ class _TileSketch(SketchWriter):
         least = STEPS_OF_EXTREMES if joins_extremes(op) else 1
         options, default = steps_written(parts.inner, self.target, least)
         if self.use is not None and (self.use.ragged or self.use.dot.rows > 1):
-            options = ()  # the loop is cut before the last group, or has few turns
+            options = ()  # the loop is cut before the last group, or has few iterations
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
             self.hole(hole, singles(options), (default,))
@@ -385,14 +391,15 @@ class _TileSketch(SketchWriter):
             self.write(Pragma(inner, reduction[0], "skip_unread", "1"))
 
     def _groups(self, inner: str, use: DotUse) -> Parts:
-        """The reduction loops where the one that an instruction's groups are cut of is innermost."""
+        """The reduction loops, with the loop that is cut into an instruction's groups innermost."""
         axes = self.stage.op.reduce_axes
         loops = (*(a.name for a in axes if a.name != use.axis), f"{use.axis}.0")
         within = (use.dot.group,) if use.dot.rows == 1 else (use.groups, use.dot.group)
         return Parts(loops, ceil(use.extent / prod(within)), (SplitStep(inner, use.axis, within),))
 
     def _taken_at_once(self, inner: str, spatial: list[str]) -> list[str]:
-        """Loops inside that over columns which an instruction takes, too; for one of tiles rows are cut."""
+        """The loops inside the loop over columns that an instruction also computes. For an instruction of
+        tiles, rows are cut."""
         if self.use is None:
             return []
         if self.use.dot.rows == 1:
@@ -403,7 +410,7 @@ class _TileSketch(SketchWriter):
         return [f"{rows}.1", f"{self.use.axis}.1", f"{self.use.axis}.2"]
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
-        """Padding copied per block or beforehand, row by row in vectors."""
+        """Copies padding for each block or beforehand, row by row in vectors."""
         last = pad.op.axes[-1].name
         lanes = self.roles.lanes
         if block is not None:

@@ -1,10 +1,10 @@
 """General multi-level tiling: the fallback for reductions that have no register micro-kernel.
 
-Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions;
-the last spatial tile is vectorized when the stores are contiguous. It has several vectors at once, which
-share the common parts of a term and do not wait for one another. Rows that are shorter than a vector fill one
-vector together. Every tile size is a hole; tiles need not divide.
-Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
+The loops are S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, and inner
+reductions. The last spatial tile is vectorized if the stores are contiguous. It has several vectors, which
+share the common parts of a term and do not wait for one another. Several rows that are shorter than a vector
+fill one vector together. Every tile size is a hole; tiles need not divide the extents. Source: the
+multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-ACCUMULATORS = 4  # a part of the registers; the rest holds what a term is made of (chosen, 2026-11)
-BLOCKS = 4  # blocks of tiles for each core, at least
+ACCUMULATORS = 4  # a part of the registers; the others hold the values of a term (chosen, 2026-11)
+BLOCKS = 4  # least blocks of tiles for each core
 
 
 def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -63,21 +63,21 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     steps.append(Unroll(name, f"{last}.1"))
     if lanes > 1:
         steps.append(Vectorize(name, f"{last}.2"))
-    steps += divided(name, grid, op, 1, target)  # loads may be far apart: as if nothing were in vectors
+    steps += divided(name, grid, op, 1, target)  # loads may be far apart, so this counts as without vectors
     steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)
 
 
 def _at_once(op: StageOp, lanes: int, target: Target) -> int:
-    """Vectors of a tile: accumulators take a part of the registers, and all cores have blocks."""
+    """The vectors of a tile: accumulators take a part of the registers, and all cores have blocks."""
     held = target.sum_registers // (ACCUMULATORS * len(op.buffers))
     return max(1, min(held, prod(a.extent for a in op.axes) // (lanes * BLOCKS * target.num_cores)))
 
 
 def _in_a_register(op: StageOp, lanes: int) -> int:
-    """How many of the last axes a vector runs along: several rows are in a register that they fill.
+    """The number of last axes along which a vector goes. It is above 1 if several rows fill a register.
 
-    4x4 matrices in registers of 16 lanes: 2; of 5x5: 1.
+    With registers of 16 lanes, it is 2 for 4x4 matrices and 1 for 5x5 matrices.
     """
     if op.is_open or lanes % op.axes[-1].extent:
         return 1

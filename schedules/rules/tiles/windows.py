@@ -1,19 +1,19 @@
 """Windows that slide over rows of vectors: depthwise convolution, pooling.
 
-    parallel over (batch, row tiles, channel blocks), in this order or, for few rows, channel blocks first
+    parallel over (batch, row tiles, channel blocks), in this order; for few rows, channel blocks first
       for column tiles / vectors of channels of the block
         acc[rows, columns] in registers
         for window rows, rows, window columns, columns:  acc += x[…] × w[…]         fully unrolled
         epilogue: bias, activation; store
 
-No operand is constant along the vector, so nothing is broadcast: each loaded vector serves all rows and
+No operand is constant along the vector, so nothing is broadcast. Each loaded vector is used for all rows and
 columns of the tile whose windows contain it. Padding is not copied: lowering skips it (`skip`), and cuts the
 loops so that the interior runs without tests (`partition`).
 
-Cores divide rows, as the products before and after do: then a core finds in its own cache what it wrote. A
-map of few rows is divided by channels, because products with large weights are divided so, too.
-Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
-for the reuse of rows and columns.
+Cores divide rows, as in the products before and after a window, so that a core finds its own results in its
+cache. A map of few rows is divided by channels, because products with large weights are divided in this way,
+too. Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI
+2020), for the reuse of rows and columns.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from schedules.kit.stage_analysis import Read, constants, epilogue, lanes_of, re
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
 
-EVEN = 0.08  # share of the time that cores may wait for the last one
-WIDEST = 16  # columns of a tile
+EVEN = 0.08  # share of the time that cores may wait for the last core
+WIDEST = 16  # most columns of a tile
 ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
-TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
-MAX_WINDOW = 64  # elements; larger windows are not windows, and unrolled code of them no longer fits
+TALLEST = 3  # most rows of a tile; more would save few loads, and small maps would have too few blocks
+MAX_WINDOW = 64  # most elements of a window; the unrolled code of larger ones would be too large
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Window:
     rows: tuple[IterDef, ...]  # spatial axes along which a window slides; the last one or two are tiled
     over: tuple[IterDef, ...]  # the reduce axis that slides along each of `rows`
     others: tuple[IterDef, ...]  # spatial axes without a window
-    free: tuple[IterDef, ...]  # reduce axes that slide along nothing
-    packed: tuple[Read, ...]  # constants
+    free: tuple[IterDef, ...]  # reduce axes that do not slide
+    packed: tuple[Read, ...]  # constant operands
     strides: tuple[int, ...]  # the strides of the windows, one for each of `rows`
     lanes: int
     crowded: bool  # neighbouring columns of an operand compete for two sets of the nearest cache
@@ -65,14 +65,14 @@ class Window:
 
     @property
     def down(self) -> tuple[int, int, int]:
-        """Extent, window and stride of the outer tiled axis; ones where there is none."""
+        """Extent, window and stride of the outer tiled axis; all are 1 if there is none."""
         if len(self.rows) < 2:
             return 1, 1, 1
         return self.rows[-2].extent, self.over[-2].extent, self.strides[-2]
 
     @property
     def along(self) -> tuple[int, int, int]:
-        """Extent, window and stride of the inner one."""
+        """Extent, window and stride of the inner tiled axis."""
         return self.rows[-1].extent, self.over[-1].extent, self.strides[-1]
 
 
@@ -93,7 +93,7 @@ def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
 
 
 def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
-    """The roles of the axes; None when the stage is not a window over vectors."""
+    """The roles of the axes; None if the stage is not a window over vectors."""
     if len(op.axes) < 2 or prod(a.extent for a in op.reduce_axes) > MAX_WINDOW:
         return None
     vector = op.axes[-1]
@@ -132,12 +132,12 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
 
 
 def _is_plain(r: Read) -> bool:
-    """Whether every dimension is indexed by one axis or 0."""
+    """Whether each index is one axis or 0."""
     return all(d is not None and (d.axis or not (d.constant or d.steps)) for d in r.dims)
 
 
 def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
-    """(rows, columns) of register tiles that fit, with the inputs and weights that wait besides the sums."""
+    """The (rows, columns) of register tiles that fit into registers together with inputs and weights."""
     registers, most = target.sum_registers, cpu_of(target).window_held
     (_, kh, down), (_, kw, along) = w.down, w.along
 
@@ -154,14 +154,14 @@ def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option
 
 
 def _most(extent: int, window: int, stride: int, limit: int) -> int:
-    """The largest tile along an axis. One where windows do not overlap: nothing is loaded twice, and memory
-    is followed best in its own order (pooling 2x2/2 of 224x224x64: 1.2 to 1.4 x as fast as 4 at a time, on
-    one core 3 x; smaller maps as fast; Zen 4, 2026-11)."""
+    """The largest tile along an axis. It is 1 if windows do not overlap: then nothing is loaded twice, and
+    reading memory in its own order is best (pooling 2x2/2 of 224x224x64 is 1.2 to 1.4 x as fast as with 4 at
+    a time, on one core 3 x; smaller maps are equally fast; Zen 4, 2026-11)."""
     return min(extent, limit) if stride < window else 1
 
 
 def tile_cost(option: Option, w: Window, target: Target) -> float:
-    """Rough cycles of one vector of channels: operations, loads that are felt besides them, spills."""
+    """The approximate cycles for one vector of channels: operations, loads that add to them, and spills."""
     (rows, kh, down), (columns, kw, along) = w.down, w.along
     registers, cpu = target.sum_registers, cpu_of(target)
     room = (cpu.window_crowded if w.crowded else cpu.window_share) * registers
@@ -181,11 +181,12 @@ def tile_cost(option: Option, w: Window, target: Target) -> float:
 
 
 def _held(rows: int, columns: int, inputs: int, w: Window) -> int:
-    """Vectors that a tile has in registers at once: sums, and inputs that wait for other rows of sums.
+    """The vectors that a tile has in registers at the same time: sums, and inputs that are needed again for
+    other rows.
 
-    Each is loaded once, for the first window row that needs it, and waits for the last (one operand of an
-    operation may stay in memory). 3 x 4 sums of a 3x3/2 window hold 39, of which 16 went to the stack
-    (max_pool2d 112x112x64, Xeon, 2026-11: 1.07 x the time of 3 x 3).
+    Each input is loaded once, for the first window row that needs it, and is kept until the last one (one
+    operand of an operation may stay in memory). 3 x 4 sums of a 3x3/2 window hold 39 vectors, of which 16
+    went to the stack (max_pool2d 112x112x64, Xeon, 2026-11: 1.07 x the time of 3 x 3).
     """
     waiting = rows - 1 if w.down[2] < w.down[1] else 0
     return w.results * rows * columns + (1 + waiting) * inputs
@@ -200,9 +201,11 @@ def vectors_held(
     across: bool,
     results: int = 1,
 ) -> int:
-    """Most vectors that a tile has in registers at once: sums, and operands between first and last use.
+    """The most vectors that a tile has in registers at the same time: sums, and operands between first and
+    last use.
 
-    Not `across`, the next tile has the same weights: code generation reads all of them before the loop.
+    If `across` is False, the next tile has the same weights, and code generation reads all of them before the
+    loop.
 
     >>> vectors_held((3, 3), (3, 3), (2, 2), weights=1, across=True)
     28
@@ -223,7 +226,7 @@ def vectors_held(
 
 
 def _pieces(extent: int, tile: int) -> tuple[tuple[int, int], ...]:
-    """(size, how often): the whole tiles and the tail."""
+    """Pairs (size, number of tiles with this size): the whole tiles and the tail."""
     found = ((tile, extent // tile), (extent % tile, 1))
     return tuple((size, times) for size, times in found if size and times)
 
@@ -234,13 +237,13 @@ def best_tile(w: Window, target: Target, across: bool = True) -> Option:
 
 
 def _divides_rows(w: Window, target: Target) -> bool:
-    """Whether there are rows enough for all cores."""
+    """Whether there are enough rows for all cores."""
     tiles = ceil(w.down[0] / best_tile(w, target)[0])
     return tiles * prod(a.extent for a in w.rows[:-2]) >= ROWS_A_CORE * target.num_cores
 
 
 class _WindowsSketch(SketchWriter):
-    """Writes one sketch. rows_first: of the parallel blocks; else channels."""
+    """Writes one sketch. rows_first: parallel blocks begin with rows; otherwise with channels."""
 
     def __init__(self, state: State, stage: Stage, window: Window, target: Target, rows_first: bool) -> None:
         super().__init__()
@@ -248,7 +251,8 @@ class _WindowsSketch(SketchWriter):
         self.rows_first = rows_first
 
     def build(self, across: bool) -> Extension:
-        """across: all channels of a tile before the next tile; else all tiles of a row for each vector."""
+        """The sketch. across: all channels of a tile come before the next tile; otherwise all tiles of a row
+        are computed for each vector of channels."""
         anchor = self.stage.name
         pads = padding_in_front(self.state, self.stage.op)
         self.write(*(Inline(p.name) for p in pads))
@@ -260,7 +264,7 @@ class _WindowsSketch(SketchWriter):
         return self.extension(host, inner, anchor, *(p.name for p in pads))
 
     def _pack(self) -> None:
-        """Weights of one vector of channels side by side."""
+        """Packs the weights of one vector of channels next to each other."""
         w = self.window
         for r in w.packed:
             along = next(n for n, d in enumerate(r.dims) if d is not None and w.vector.name in d.steps)
@@ -269,7 +273,7 @@ class _WindowsSketch(SketchWriter):
             self.write(Layout(r.load.buffer.name, ((along, w.lanes),), order))
 
     def _tile_host(self, host: str, across: bool) -> str:
-        """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
+        """Splits, orders and marks the host's loops. Returns the innermost loop around a tile."""
         w, anchor = self.window, self.stage.name
         best = best_tile(w, self.target, across)
         tile = Hole(f"{anchor}/tile", tile_options(w, self.target, across), best)
@@ -298,7 +302,8 @@ class _WindowsSketch(SketchWriter):
         return inside[-1]
 
     def _channel_block(self, best: Option) -> Hole:
-        """Vectors of channels in a parallel block: as many as leave every core an equal share of the work."""
+        """The hole for the vectors of channels in a parallel block. By default, every core has an equal share
+        of the work."""
         w = self.window
         vectors = ceil(w.vector.extent / w.lanes)
         rows = parts_of(w.down[0], best[0])
@@ -319,7 +324,8 @@ class _WindowsSketch(SketchWriter):
         return Hole(f"{self.stage.name}/channels", singles(choices), (min(reversed(short), key=waste),))
 
     def _tile_anchor(self, inner: str) -> None:
-        """Window rows around rows, window columns around columns: a loaded row serves neighbours at once."""
+        """Puts window rows around rows, and window columns around columns, so that neighbours use a loaded
+        row at once."""
         w = self.window
         v = w.vector.name
         self.split(inner, v, w.lanes)

@@ -6,15 +6,15 @@
         M = (m+2)² matrix products of register tiles (tiles × channels), weights in panels
         for every tile: R, then the output pixels with their epilogue
 
-or, for few tiles and large weights, by columns, so that every core reads its own part of the weights only:
+or, for few tiles and large weights, by columns, so that every core reads only its own part of the weights:
 
     parallel over vectors of channels: padding; V
     parallel over blocks of output channels, then blocks of tiles: M, R, output
 
-The rule adds to the direct sketches where a stage is a 3x3, stride-1 convolution with constant weights and
-the target's numerics are not "strict". A rough count of cycles decides which sketch comes first and is taken
-without any measurement: Winograd's comes first only where it is surely faster, also with weights that come
-from memory. The search decides the rest.
+The rule adds sketches to the direct ones if a stage is a 3x3, stride-1 convolution with constant weights, and
+the target's numerics are not "strict". An approximate count of cycles decides which sketch comes first and is
+used without any measurement. Winograd's comes first only if it is certainly faster, even with weights that
+come from memory. The search decides all other cases.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from schedules.registry import Extension
 from schedules.rules.tiles.convolution import convolution
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
-SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
+SMALLEST = 4  # least rows and columns of the output; with fewer, tiles are mostly padding
 
 
 VARIANTS = tuple(Variant(tf, by_columns) for tf in (F4, F2) for by_columns in (False, True))
 
 
 def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    """The direct sketches and, where numerics allow, those of Winograd's method."""
+    """The direct sketches and, if the numerics allow it, those of Winograd's method."""
     if target.kind != "llvm" or target.is_strict or match(state, stage) is None:
         return
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
@@ -70,7 +70,7 @@ def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _problem(stage: Stage, target: Target) -> Problem | None:
-    """The problem that is counted; None for results and sums that are too small."""
+    """The problem whose cycles are counted; None if results or sums are too small."""
     h, w, c = (a.extent for a in stage.op.axes[-3:])
     lanes = lanes_of(stage.op, target)
     if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
@@ -79,7 +79,8 @@ def _problem(stage: Stage, target: Target) -> Problem | None:
 
 
 def winograd_gain(state: State, stage: Stage, target: Target) -> float:
-    """How many times as fast as direct the method seems; 0 where it is not for the stage, or not allowed."""
+    """How many times as fast as the direct sketches the method seems; 0 if it does not apply or is not
+    allowed."""
     if target.kind != "llvm" or target.is_strict or match(state, stage) is None:
         return 0.0
     problem = _problem(stage, target)
@@ -97,7 +98,7 @@ class _WinogradSketch(SketchWriter):
         super().__init__()
         self.stage, self.problem, self.variant, self.pads = stage, problem, variant, pads
         self.tf, self.by_columns, self.lanes = variant.tf, variant.by_columns, problem.lanes
-        self.host = host or stage  # its loops carry the tiles
+        self.host = host or stage  # the stage whose loops make the tiles
         self.name = f"{stage.name}.local" if host is None else stage.name  # the name of the tiled stage
         self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
         self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
@@ -113,7 +114,7 @@ class _WinogradSketch(SketchWriter):
         if host == self.stage.name:
             self.write(CacheWrite(host, "local"))
         self.write(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
-        n = len(self.taps)  # [*taps, a, b, k, c], panels of columns outside, what is summed over inside
+        n = len(self.taps)  # [*taps, a, b, k, c]: panels of columns outside, summed axes inside
         order = [f"{n + 3}.0", n, n + 1, *range(n), n + 2, f"{n + 3}.1"]
         self.write(Layout(f"{anchor}.U", ((n + 3, Ref(tile, 5)),), " ".join(map(str, order))))
         self.write(Inline(anchor))
@@ -131,7 +132,8 @@ class _WinogradSketch(SketchWriter):
         return self.extension(*done)
 
     def _host(self, host: str, tile: str, columns: str) -> tuple[str, str, str]:
-        """Blocks, columns, tiles, pixels; gives the loops of a block, of a column block, and of a tile."""
+        """Makes blocks, columns, tiles and pixels. Returns the loops of a block, of a column block, and of a
+        tile."""
         *outer, h, w, c = (a.name for a in self.host.op.axes)
         m = self.tf.m
         self.write(
@@ -158,7 +160,7 @@ class _WinogradSketch(SketchWriter):
         )
 
     def _products(self, host: str, column: str, tile: str) -> None:
-        """M for a block of columns: a matrix product per position of the transform."""
+        """Computes M for a block of columns: a matrix product for each position of the transform."""
         mm, c = f"{self.name}.M", self.stage.op.axes[-1].name
         near = f"{mm}.local"
         self.write(
@@ -179,12 +181,13 @@ class _WinogradSketch(SketchWriter):
         )
 
     def _steps_written(self) -> int:
-        """Steps of a product's reduction that are written out."""
+        """The number of unrolled steps of a product's reduction."""
         depth = self.stage.op.reduce_axes[-1].extent
         return written_out(depth, self.problem.target)
 
     def _inputs(self, host: str, block: str) -> tuple[str, str]:
-        """V, the row transform D of one vector of channels inside it; gives the loop around its input."""
+        """Computes V, with the row transform D of one vector of channels inside it. Returns the loop around
+        V's input."""
         v, d = f"{self.name}.V", f"{self.name}.D"
         self.split(v, "k", self.lanes)
         if self.by_columns:
@@ -205,7 +208,8 @@ class _WinogradSketch(SketchWriter):
         return around
 
     def _regions_of(self, v: str) -> str:
-        """All of V in a parallel region of its own, over vectors of channels; gives the parallel loop."""
+        """Computes the whole V in a separate parallel region, over vectors of channels. Returns the parallel
+        loop."""
         self.write(Reorder(v, (*self.outer, "k.0", "th", "tw", "a", "b", "k.1")))
         vectors = self.fuse(v, (*self.outer, "k.0"))
         self.write(Parallel(v, vectors))
