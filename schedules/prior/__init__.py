@@ -1,2 +1,1 @@
-"""The prior: an estimate of a schedule's time from its loops and a machine's rates alone; its terms,
-rates."""
+"""The prior: a schedule's time, estimated from its loops and a machine's rates alone; its terms, rates."""
