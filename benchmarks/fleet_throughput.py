@@ -1,12 +1,13 @@
 """How many trials per second a fleet does, with a real scheduler of dask on the loopback interface.
 
     python benchmarks/fleet_throughput.py coordinator [--workers 50] [--tasks 20] [--trials 2560] [--cores 0]
-    python benchmarks/fleet_throughput.py workers LOG [--most 4] [--batches 24]
+    python benchmarks/fleet_throughput.py workers LOG [--most 4] [--batches 24] [--pause]
 
 coordinator: a whole run with workers that answer at once. It measures the coordinator, which proposes,
 learns, writes and sends. workers: the batches of a log are compiled again, and timing is replaced by a pause
 as long as the log's times. Four workers on fewer than four cores share the cores while they compile, so the
-bound for this machine is printed, too.
+bound for this machine is printed, too. With --pause, compiling is also replaced by a pause as long as the
+log's; workers then behave as on machines of their own.
 """
 
 from __future__ import annotations
@@ -136,17 +137,21 @@ def rounds_of(store: TrialStore) -> list[tuple[str, list[TrialRecord]]]:
     return [(key[1], rows) for key, rows in found.items() if all(t.status is Status.OK for t in rows)]
 
 
-def replayed(log: Path, count: int, batches: int) -> tuple[float, float, float]:
-    """Trials per second of `count` workers, and for each trial the CPU seconds of compiling and the seconds
-    of timing."""
+def replayed(log: Path, count: int, batches: int, pause: bool) -> tuple[float, float, float]:
+    """Trials per second of `count` workers, and for each trial the seconds of compiling (CPU seconds, without
+    `pause`) and the seconds of timing."""
     mine = class_here(1)
     with connect(str(log), readonly=True) as store, tempfile.TemporaryDirectory() as folder:
         workloads = {w.key: Workload.from_text(w.text, w.name) for w in store.workloads()}
         rounds = rounds_of(store)[:batches]
-        times = {t.trace_hash: t.median_s for _, rows in rounds for t in rows}
-        place = Path(folder) / "times.json"
-        place.write_text(json.dumps(times))
-        commands = [("replay", f"w{n}", mine.tag, str(place)) for n in range(count)]
+        measured = [t for _, rows in rounds for t in rows]
+        tables = {"times.json": {t.trace_hash: t.median_s for t in measured}}
+        if pause:
+            tables["builds.json"] = {t.trace_hash: t.build_s or 0.0 for t in measured}
+        for name, table in tables.items():
+            (Path(folder) / name).write_text(json.dumps(table))
+        places = [str(Path(folder) / name) for name in tables]
+        commands = [("replay", f"w{n}", mine.tag, *places) for n in range(count)]
         with fleet(commands, count) as f:
             measurer = FleetMeasurer(f.engine, mine, mine.target, MeasureOptions(residency="hot"))
             with closing(measurer):
@@ -166,16 +171,16 @@ def replayed(log: Path, count: int, batches: int) -> tuple[float, float, float]:
     return len(results) / seconds, built, timed
 
 
-def several(log: Path, most: int, batches: int) -> dict[str, float]:
-    one, built, timed = replayed(log, 1, batches)
-    many, built_beside, _ = replayed(log, most, batches)
-    cores = len(os.sched_getaffinity(0))
+def several(log: Path, most: int, batches: int, pause: bool) -> dict[str, float]:
+    one, built, timed = replayed(log, 1, batches, pause)
+    many, built_beside, _ = replayed(log, most, batches, pause)
+    cores = most if pause else len(os.sched_getaffinity(0))
     return {
         "one_trials_per_s": one,
         f"{most}_trials_per_s": many,
         "times": many / one,
-        "compile_cpu_s_of_a_trial": built,
-        "compile_cpu_s_beside_others": built_beside,
+        "compile_s_of_a_trial": built,
+        "compile_s_beside_others": built_beside,
         "timing_s_of_a_trial": timed,
         "compile_share": built / (built + timed),
         "cores": cores,
@@ -197,12 +202,13 @@ def main() -> None:
     other.add_argument("log", type=Path)
     other.add_argument("--most", type=int, default=4)
     other.add_argument("--batches", type=int, default=24)
+    other.add_argument("--pause", action="store_true", help="compiling is a pause, too")
     a = parser.parse_args()
     if a.kind == "coordinator":
         pinned = ["taskset", "-c", a.cores] if a.cores else []
         found = coordinator(a.workers, a.tasks, a.trials, pinned)
     else:
-        found = several(a.log, a.most, a.batches)
+        found = several(a.log, a.most, a.batches, a.pause)
     for name, value in found.items():
         print(f"{name:28} {value:.4g}")
 

@@ -61,7 +61,7 @@ def place_all(
     arrays: Sequence[Array],
     out: Array | Sequence[Array] | None,
     named: Mapping[str, Array],
-) -> tuple[Sequence[Array], Sequence[Array] | None]:
+) -> tuple[tuple[Array, ...], Sequence[Array] | None]:
     """Inputs and outputs in order, from positions and names. The outputs are None if the caller gave none."""
     slots = (*inputs, *outputs)
     names = tuple(s.spec.name for s in slots)
@@ -80,7 +80,7 @@ def place_all(
     given = [found[s.spec.name] for s in outputs if s.spec.name in found]
     if given and len(given) < len(outputs):
         raise ArgumentError(f"{function} {_takes(inputs, outputs)}: all outputs or none; got {len(given)}.")
-    return [found[s.spec.name] for s in inputs], given or None
+    return tuple(found[s.spec.name] for s in inputs), given or None
 
 
 def fill(
@@ -120,10 +120,15 @@ def _outputs_by_name(
 ) -> list[tuple[str, Array]]:
     if out is None:
         return []
-    given = list(out) if isinstance(out, tuple | list) else [out]
+    given = listed(out)
     if len(given) != len(outputs):
         raise ArgumentError(f"{function} has {len(outputs)} outputs; out= holds {len(given)}.")
-    return [(s.spec.name, array) for s, array in zip(outputs, given, strict=True)]  # type: ignore[misc]
+    return [(s.spec.name, array) for s, array in zip(outputs, given, strict=True)]
+
+
+def listed(out: Any) -> Sequence[Array]:
+    """The arrays of a call's `out=`: one array, or a tuple or list of arrays."""
+    return out if isinstance(out, (tuple, list)) else (out,)
 
 
 def _takes(inputs: Sequence[Slot], outputs: Sequence[Slot]) -> str:

@@ -27,7 +27,7 @@ from autotensor.base import switches
 from autotensor.base.counted import counted
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import default_threads
-from autotensor.runtime.arguments import fill, place_all
+from autotensor.runtime.arguments import fill, listed, place_all
 from autotensor.runtime.array_exchange import adopted
 from autotensor.runtime.arrays import (
     ALIGNMENT,
@@ -47,6 +47,7 @@ from autotensor.runtime.native import direct_call, threads
 from autotensor.runtime.results import LEAST, result_array
 from autotensor.runtime.timer import Residency, sample
 
+_TINY = 1024  # bytes of a result; to align such a result takes more time (1 us) than it saves
 # idle blocks that are kept, each with memory for a whole model; more calls at once make new blocks
 _IDLE_BLOCKS = 32
 
@@ -107,7 +108,8 @@ class Module(CompiledFunction):
         self._alone = bool(artifact.meta.get("alone"))
         read = {a.name for a in artifact.weights()}  # other arrays may have any alignment, and are dropped
         self._take(artifact, {n: _aligned(v) if n in read else v for n, v in values.items()})
-        self._results_are_small = all(s.spec.bytes < LEAST for s in self._outputs)
+        self._results_are_tiny = all(s.bytes <= _TINY for s in self._outputs)
+        self._results_are_small = all(s.bytes < LEAST for s in self._outputs)
         reread = artifact.meta.get("reread", ())
         self._reread = tuple(k for k, s in enumerate(self._inputs) if s.spec.name in reread)
 
@@ -133,25 +135,27 @@ class Module(CompiledFunction):
 
         Raises ArgumentError, which names the argument that does not fit.
         """
-        given: Sequence[Array] = arrays
-        results: Sequence[Array] | None = None
-        count = len(self._inputs)
-        if out is not None or named:
-            given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
-        elif len(arrays) == count + len(self._outputs) > count:
-            arrays = self._at_lines(arrays)
-            if self._runs_directly(arrays):
-                return None
-            given, results = arrays[:count], arrays[count:]
-        elif len(arrays) != count:
-            given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
-        elif self._short is not None:
-            arrays = self._at_lines(arrays)
-            made = self._new_results(arrays)
-            if self._runs_directly((*arrays, *made)):
-                return made[0] if len(made) == 1 else tuple(made)
-        outputs = self._run(given, results)
-        return self._answer(outputs, results, out)
+        given, results = self._placed(arrays, out, named)
+        if self._short is not None:
+            given = self._at_lines(given)
+            made = self._new_results(given) if results is None else results
+            if self._runs_directly((*given, *made)):
+                return self._answer(made, results, out)
+        return self._answer(self._run(given, results), results, out)
+
+    def _placed(
+        self, arrays: tuple[Array, ...], out: Array | Sequence[Array] | None, named: Mapping[str, Array]
+    ) -> tuple[tuple[Array, ...], Sequence[Array] | None]:
+        """Inputs in order; outputs in order, or None. By their count alone where nothing has a name."""
+        count, outputs = len(self._inputs), len(self._outputs)
+        if not named and out is None:
+            if len(arrays) == count:
+                return arrays, None
+            if len(arrays) == count + outputs:
+                return arrays[:count], arrays[count:]
+        elif not named and len(arrays) == count and len(results := listed(out)) == outputs:
+            return arrays, results
+        return place_all(self.name, self._inputs, self._outputs, arrays, out, named)
 
     def _runs_directly(self, arrays: tuple[Any, ...]) -> bool:
         """Runs on exactly these arrays, outputs included, if they fit. This short way takes a microsecond."""
@@ -226,6 +230,8 @@ class Module(CompiledFunction):
         return tuple(placed)
 
     def _new_results(self, given: Sequence[Any]) -> list[Array]:
+        if self._results_are_tiny:
+            return [np.empty(s.shape, s.dtype) for s in self._outputs]
         if self._results_are_small:
             return [aligned_empty(s.shape, s.dtype) for s in self._outputs]
         made: list[Array] = []

@@ -2,7 +2,8 @@
 
 python fleet_workers.py scheduler PORT
 python fleet_workers.py at_once PORT WORKERS TAG          many in one process, with times made up from hashes
-python fleet_workers.py replay PORT NAME TAG TIMES.json   one that compiles, then waits as long as timing took
+python fleet_workers.py replay PORT NAME TAG TIMES.json [BUILDS.json]
+    one that compiles, then waits as long as timing took; with BUILDS.json it waits in place of compiling, too
 """
 
 from __future__ import annotations
@@ -50,18 +51,28 @@ class MadeUpTimes:
 
 
 class ReplayedTimes:
-    """A measurer that compiles, and then waits as long as checking and timing took in the log."""
+    """A measurer that compiles, and then waits as long as checking and timing took in the log.
 
-    def __init__(self, tag: str, times: dict[str, float]) -> None:
-        self.tag, self.who, self.times = tag, who_here(), times
+
+    times, builds: seconds by the trace's hash. Without `builds` it compiles.
+    """
+
+    def __init__(self, tag: str, times: dict[str, float], builds: dict[str, float] | None = None) -> None:
+        self.tag, self.who, self.times, self.builds = tag, who_here(), times, builds
 
     def __call__(self, batch: Batch) -> Answer:
         workload, target = Workload.from_text(batch.workload, batch.name), Target.from_json(batch.target)
         found = []
         for text in batch.traces:
-            began = time.process_time()  # processor time, because others may share the core
-            compile_trace(workload.dag, Trace.from_json(text), target, asm=True)
-            found.append(result(self.times[hash_of(text)], time.process_time() - began))
+            key = hash_of(text)
+            if self.builds is None:
+                began = time.process_time()  # processor time, because others may share the core
+                compile_trace(workload.dag, Trace.from_json(text), target, asm=True)
+                build_s = time.process_time() - began
+            else:
+                build_s = self.builds[key]
+                time.sleep(build_s)
+            found.append(result(self.times[key], build_s))
         time.sleep(sum(TRIAL_S + RUNS * r.seconds[0] for r in found))
         return Answer(self.tag, self.who, tuple(found))
 
@@ -102,8 +113,8 @@ def main(kind: str, port: str, *rest: str) -> None:
         on_worker.measure = MadeUpTimes(tag)
         asyncio.run(work(int(port), [f"w{n}" for n in range(int(count))], tag))
     else:
-        name, tag, times = rest
-        on_worker.measure = ReplayedTimes(tag, json.loads(Path(times).read_text()))
+        name, tag, *tables = rest
+        on_worker.measure = ReplayedTimes(tag, *(json.loads(Path(t).read_text()) for t in tables))
         asyncio.run(work(int(port), [name], tag))
 
 
