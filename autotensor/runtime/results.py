@@ -2,8 +2,8 @@
 
 A call that makes a new result requests memory. The system hands out pages on first touch: 4 MiB cost 0.3 to
 0.9 ms, more than many kernels take. Whether a freed block goes back to the system at once is decided by the C
-library, and depends on the other memory of the process. So a result's block comes back to this module, and
-the next call uses it.
+library, and depends on the other memory of the process. So this module keeps the last blocks. The reference
+count of a block says whether something still uses it; if nothing does, the next call takes it.
 
     y = f(x)      a block, lent to y and to every view of y
     y = f(x)      another block: the first y still holds the first block while f runs, then it comes back
@@ -12,11 +12,10 @@ the next call uses it.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections import deque
 from collections.abc import Iterable
-from itertools import pairwise
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -24,27 +23,14 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 LEAST = 128 * 1024  # in bytes; the C library itself keeps smaller blocks
-MOST = 32 * 1024 * 1024  # most idle bytes that are kept for one size
+MOST = 32 * 1024 * 1024  # most bytes of blocks that are kept for one size
 _PAGE = 4096
 _SIZES = 8  # number of sizes that are kept; with one more, all are forgotten
 _BLOCKS = 4  # number of blocks that are kept for one size
 
-_Block = ctypes.Array[ctypes.c_char]
-
-# Each access to this is one operation of CPython, because a result may die in any thread, also during a
-# garbage collection. A lock could be held by the very thread that the collection has interrupted.
-_idle: dict[int, deque[_Block]] = {}
-
-
-class _Lent(np.ndarray[Any, np.dtype[Any]]):
-    """A block while a result uses it. The result holds this object, and views of the result hold the result.
-
-    In NumPy, a view of an array holds the array's base instead of the array only if both have the same class.
-    """
-
-    def __del__(self) -> None:
-        if isinstance(block := self.base, ctypes.Array):  # else it is a view of an array that was lent
-            _take_back(block)
+# The last blocks of each size, used or not. Each access to this is one operation of CPython, so threads need
+# no lock. A block that one thread has popped is seen by no other thread.
+_blocks: dict[int, deque[Array]] = {}
 
 
 def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[Array] = ()) -> Array:
@@ -56,15 +42,42 @@ def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[
     size = math.prod(shape) * dtype.itemsize
     if not LEAST <= size <= MOST:
         return aligned_empty(shape, dtype)
-    try:
-        block = _idle[size].pop()
-    except (KeyError, IndexError):
-        block = (ctypes.c_char * (size + 2 * _PAGE)).from_buffer(
-            aligned_empty((size + 2 * _PAGE,), "uint8").data
-        )
+    known = _blocks.get(size) or _blocks_of(size)
+    block = _idle_block(known)
+    if block is None:
+        block = np.empty(size + 2 * _PAGE, np.uint8)
     low = [address(a) % _PAGE for a in beside if type(a) is np.ndarray and a.nbytes >= LEAST]
-    skipped = -ctypes.addressof(block) % _PAGE + _middle_of_the_widest_gap(low)
-    return np.ndarray(shape, dtype, _Lent((size,), np.uint8, memoryview(block), skipped))
+    skipped = -address(block) % _PAGE + _middle_of_the_widest_gap(low)
+    known.append(block)
+    return np.ndarray(shape, dtype, block, skipped)
+
+
+def _blocks_of(size: int) -> deque[Array]:
+    if size not in _blocks and len(_blocks) >= _SIZES:
+        _blocks.clear()
+    return _blocks.setdefault(size, deque(maxlen=min(_BLOCKS, MOST // size)))
+
+
+def _idle_block(known: deque[Array]) -> Array | None:
+    """The block that was lent last among those which are not lent now, taken out; None if there is none."""
+    for _ in range(len(known)):
+        try:
+            block, references = _popped(known)
+        except IndexError:  # another thread has the rest
+            return None
+        if references == _ALONE:
+            return block
+        known.appendleft(block)
+    return None
+
+
+def _popped(known: deque[Array]) -> tuple[Array, int]:
+    """A block, and its references: a result holds its block, and views of the result hold it, too."""
+    block = known.pop()
+    return block, getrefcount(block)
+
+
+_ALONE = _popped(deque([np.empty(0, np.uint8)]))[1]
 
 
 def _middle_of_the_widest_gap(low: list[int]) -> int:
@@ -77,12 +90,10 @@ def _middle_of_the_widest_gap(low: list[int]) -> int:
     if not low:
         return 0
     low.sort()
-    width, start = max((stop - start, start) for start, stop in pairwise((*low, low[0] + _PAGE)))
-    return (start + width // 2) % _PAGE // ALIGNMENT * ALIGNMENT
-
-
-def _take_back(block: Any) -> None:
-    size = len(block) - 2 * _PAGE
-    if size not in _idle and len(_idle) >= _SIZES:
-        _idle.clear()
-    _idle.setdefault(size, deque(maxlen=min(_BLOCKS, MOST // size))).append(block)
+    widest = start = 0
+    before = low[-1] - _PAGE
+    for at in low:
+        if at - before >= widest:
+            widest, start = at - before, before
+        before = at
+    return (start + widest // 2) % _PAGE // ALIGNMENT * ALIGNMENT

@@ -53,8 +53,7 @@ class MadeUpTimes:
 class ReplayedTimes:
     """A measurer that compiles, and then waits as long as checking and timing took in the log.
 
-
-    times, builds: seconds by the trace's hash. Without `builds` it compiles.
+    times, builds: seconds by the trace's hash. With `builds`, it also waits in place of compiling.
     """
 
     def __init__(self, tag: str, times: dict[str, float], builds: dict[str, float] | None = None) -> None:

@@ -21,9 +21,9 @@ SIDE = 256  # float32 [256, 256] is 256 KiB
 
 @pytest.fixture(autouse=True)
 def _nothing_idle() -> Iterator[None]:
-    results._idle.clear()
+    results._blocks.clear()
     yield
-    results._idle.clear()
+    results._blocks.clear()
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int8", "bool", "float16"])
@@ -46,7 +46,7 @@ def test_a_block_serves_again() -> None:
 def test_small_and_huge_results_are_the_systems_affair(size: int) -> None:
     made = results.result_array((size,), np.dtype(np.uint8))
     del made
-    assert not results._idle
+    assert not results._blocks
 
 
 @pytest.mark.parametrize(
@@ -92,24 +92,27 @@ def test_what_is_held_never_changes(steps: list[tuple[str, int]]) -> None:
     assert all((array == value).all() for array, value in held)
 
 
-def test_a_view_of_what_is_below_a_result_is_not_taken_back() -> None:
+def test_what_is_below_a_result_holds_the_block_too() -> None:
     made = results.result_array((SIDE, SIDE), F32)
-    below = made.base
+    first, below = made.ctypes.data, made.base
     del made
+    assert results.result_array((SIDE, SIDE), F32).ctypes.data != first
     part = below[: results.LEAST + 8192]
-    del part, below
-    gc.collect()
-    assert list(results._idle) == [SIDE * SIDE * 4]
+    del below
+    assert results.result_array((SIDE, SIDE), F32).ctypes.data != first
+    del part
+    both = [results.result_array((SIDE, SIDE), F32) for _ in range(2)]
+    assert first in [array.ctypes.data for array in both]
 
 
 def test_what_is_kept_idle_is_bounded() -> None:
     kept = [results.result_array((1024 * 1024,), F32) for _ in range(12)]
     kept += [results.result_array((1024 * 1024 + k,), F32) for k in range(40)]
     kept.clear()
-    assert sum(len(blocks) for blocks in results._idle.values()) <= results._SIZES * results._BLOCKS
+    assert sum(len(blocks) for blocks in results._blocks.values()) <= results._SIZES * results._BLOCKS
     big = [results.result_array((results.MOST // 4,), F32) for _ in range(3)]
     big.clear()
-    assert len(results._idle[results.MOST]) == 1
+    assert len(results._blocks[results.MOST]) == 1
 
 
 def test_threads_never_share_a_block() -> None:

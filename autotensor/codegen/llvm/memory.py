@@ -10,7 +10,7 @@ constant differs between the rows of a tile:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
@@ -21,11 +21,12 @@ from autotensor.codegen.llvm.expr import Place, Start, ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.lanes.byte_tables import byte_lanes
 from autotensor.codegen.llvm.lanes.shuffles import picked, shuffle, transposed
-from autotensor.codegen.llvm.lanes.stretches import narrow_windows, picked_from
+from autotensor.codegen.llvm.lanes.stretches import between_steps, narrow_windows, picked_from
 from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Cast, Dot, Expr, Load, const
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.intervals import Interval
 from autotensor.ir.lane_offsets import in_loaded_lane
 from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Store
@@ -122,6 +123,10 @@ def load(w: ValueWriter, e: Load) -> str:
         case Kind.PERMUTED:
             return shuffle(w, t, _plain_load(w, buffer, start, t, mask), "poison", access.offsets)
     if mask is None and buffer.scope is not Scope.REGISTER:
+        vectors = between_steps(t, start.constant, access.offsets)
+        if _inside(w, buffer, start, vectors, t.lanes):
+            parts = [_plain_load(w, buffer, start.shift(at), t, None) for at in vectors]
+            return picked(w, t, parts, [divmod(o - vectors[0], t.lanes) for o in access.offsets])
         if width := _stretch(access.offsets):
             return _from_stretch(w, t, buffer, start, access.offsets, width)
         if windows := narrow_windows(t, access.offsets):
@@ -152,6 +157,14 @@ def _looked_up(w: ValueWriter, e: Load, index: Expr, mask: Expr | None) -> str:
         one = w.value(Load(e.buffer, (simplified.expr(place),)))
         result = w.op(f"insertelement {ty(e.dtype)} {result}, {ty(e.dtype.element)} {one}, i64 {k}")
     return result
+
+
+def _inside(w: ValueWriter, buffer: Buffer, start: Affine, offsets: Sequence[int], lanes: int) -> bool:
+    """Whether vectors of so many lanes at these ascending offsets never reach beyond the buffer."""
+    if not offsets or buffer.strides or buffer.extents:
+        return False
+    last = prod(buffer.shape) - lanes - (offsets[-1] - offsets[0])
+    return w.bounds.of_affine(start.shift(offsets[0])).within(Interval(0, last))
 
 
 def _stretch(offsets: Sequence[int]) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -158,30 +162,50 @@ def test_scalar_masks(t: DType) -> None:
         ).all()
 
 
+@contextmanager
+def fenced(size: int, ends: bool) -> Iterator[np.ndarray]:
+    """So many float32 that end (or begin) at an unmapped page: an access beyond them kills the process."""
+    page, libc = mmap.PAGESIZE, ctypes.CDLL(None)
+    with mmap.mmap(-1, 2 * page) as memory:
+        both = np.frombuffer(memory, np.float32)
+        fence = ctypes.c_void_p(both.ctypes.data + (page if ends else 0))
+        edge = both[page // 4 - size : page // 4] if ends else both[page // 4 : page // 4 + size]
+        edge[:] = np.arange(size)
+        assert libc.mprotect(fence, page, 0) == 0
+        yield edge
+        assert libc.mprotect(fence, page, 3) == 0
+        del both, edge
+
+
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_masked_off_accesses_touch_no_memory(lanes: int) -> None:
-    """The arrays end where an unmapped page begins: reading on would kill the process."""
-    page = mmap.PAGESIZE
-    with mmap.mmap(-1, 2 * page) as memory:
-        import ctypes
-
-        both = np.frombuffer(memory, np.float32)
-        libc = ctypes.CDLL(None)
-        start = both.ctypes.data
-        assert libc.mprotect(ctypes.c_void_p(start + page), page, 0) == 0
-        n = 21
-        edge = both[page // 4 - n : page // 4]
-        edge[:] = np.arange(n)
-        at = (lambda i: i) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8))
-        mask = (lambda i: i < n) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8) < Broadcast(const(n), 8))
+    n = 21
+    at = (lambda i: i) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8))
+    mask = (lambda i: i < n) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8) < Broadcast(const(n), 8))
+    with fenced(n, ends=True) as edge:
         got = copy(edge, np.full(24, np.nan, np.float32), at, at, mask=mask, lanes=lanes)
         assert (got[:n] == np.arange(n)).all()
         assert (got[n:] == 0).all()
         source = np.arange(100, 124, dtype=np.float32)
         copy(source, edge, at, at, store_mask=mask, lanes=lanes, extent=24 // lanes)
         assert (edge == source[:n]).all()
-        assert libc.mprotect(ctypes.c_void_p(start + page), page, 3) == 0
-        del both, edge
+        del edge
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["fence behind", "fence before"])
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_vectors_around_lanes_of_one_step_stay_in_the_buffer(step: int, ends: bool) -> None:
+    """Also where elements between the lanes are missing at either end."""
+    for first, missing in itertools.product(range(step), repeat=2):
+        with fenced(first + step * 16 - missing, ends) as edge:
+            got = copy(
+                edge,
+                np.zeros(16, np.float32),
+                lambda i, first=first: Ramp(i * 8 * step + first, step, 8),
+                lambda i: Ramp(i * 8, 1, 8),
+            )
+            assert (got == first + step * np.arange(16)).all()
+            del edge
 
 
 def test_loads_are_repeated_after_a_store_to_their_buffer() -> None:

@@ -10,7 +10,7 @@ import pytest
 import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import float32, uint8, uint16
-from autotensor.codegen.llvm.lanes.stretches import narrow_windows
+from autotensor.codegen.llvm.lanes.stretches import between_steps, narrow_windows
 
 RNG = np.random.default_rng(0)
 
@@ -46,6 +46,19 @@ def test_stretches_hold_all_lanes_and_nothing_beyond():
         assert min(elements) >= min(offsets)
         assert max(elements) <= max(offsets)
         assert found.width * kind.element.bytes <= 64
+
+
+def test_lanes_of_one_step_have_the_vectors_that_the_lanes_between_have():
+    kind = float32.with_lanes(8)
+    for step in (2, 3, 4):
+        for first in range(-3, 9):
+            at = between_steps(kind, 5, range(first, first + 8 * step, step))
+            assert (at[0] + 5) % step == 0
+            assert len(at) == step
+            assert at[0] <= first < at[0] + step
+    assert not between_steps(uint8.with_lanes(8), 0, range(0, 16, 2))
+    assert not between_steps(kind, 0, range(0, 40, 5))
+    assert not between_steps(kind, 0, (0, 2, 4, 6, 8, 10, 12, 15))
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"])

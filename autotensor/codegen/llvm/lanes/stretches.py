@@ -1,19 +1,23 @@
-"""Lanes of fewer than 32 bits from a few stretches of memory: a load for each stretch, then shuffles.
+"""Lanes from a few stretches of memory: a load for each stretch, then shuffles.
 
     0, s, 2s, 3s, 1, s+1, …      four rows of bytes, interleaved       4 loads of 16 lanes, joined, permuted
     0, 4, 8, 12, …, 124          every fourth byte of two registers    2 loads of 64 lanes, permuted
     0, 1, 2, 3, s, s+1, …        words of bytes, one from each row     16 loads of 4 lanes, joined
+    1, 3, 5, 7, …, 31            every other word, from 0 on           2 loads of 16 lanes, permuted
 
-No instruction gathers such lanes. Loaded one after another, each lane would cost a load and a move.
+No instruction gathers lanes of fewer than 32 bits. Loaded one after another, each lane would cost a load and
+a move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from autotensor.base.dtype import DType
 from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
+from autotensor.codegen.shared_vectors import LEAST_LANES, MOST_LANES, MOST_SOURCES
 
 REGISTER = 64  # bytes that one load may take
 LANES_A_LOAD = 4  # least lanes that a load must bring, in the mean
@@ -54,6 +58,22 @@ def narrow_windows(t: DType, offsets: Sequence[int]) -> Windows | None:
             best = found
         width *= 2
     return best
+
+
+def between_steps(t: DType, start: int, offsets: Sequence[int]) -> Sequence[int]:
+    """The offsets of neighbouring vectors of `t` that hold lanes of one step and all elements between these.
+
+    start: the constant that is added to all offsets. The first vector begins at a multiple of the step. So
+    A[2i] and A[2i + 1] have the same two vectors, which LLVM then loads once. The vectors may reach beyond
+    the first and the last lane. () if lanes are narrow, few or far apart.
+    """
+    lanes, step = len(offsets), offsets[1] - offsets[0]
+    if t.bits < 32 or not LEAST_LANES <= lanes <= MOST_LANES or lanes & (lanes - 1):
+        return ()
+    if not 1 < step <= MOST_SOURCES or any(b - a != step for a, b in pairwise(offsets)):
+        return ()
+    first = offsets[0] - (start + offsets[0]) % step
+    return range(first, first + step * lanes, lanes)
 
 
 def _covered(places: Sequence[int], width: int) -> tuple[int, ...]:
