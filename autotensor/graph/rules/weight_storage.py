@@ -80,7 +80,7 @@ def rounded_weights(graph: Graph, kind: DType, keep: tuple[str, ...] = ()) -> Gr
 def narrowest(array: Array) -> DType | None:
     """The type of 16 bits that holds all numbers of a float32 array exactly; None if there is no such type.
 
-    >>> narrowest(np.float32([1.0, 1e30])), narrowest(np.float32([0.1]))
+    >>> narrowest(np.float32([1.0, 2.0**100])), narrowest(np.float32([0.1]))
     (DType(kind='bfloat', bits=16, lanes=1), None)
     """
     flat = array.reshape(-1)
