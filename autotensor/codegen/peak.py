@@ -37,8 +37,8 @@ def measure_peak(
 ) -> float:
     """Operations per second of `threads` threads; a multiplication and an addition are two.
 
-    They are fused multiply-adds, or the dot instruction `dot`. The result is the best of many short runs
-    within `seconds`. `target` must be this host, but may have narrower vectors.
+    The operations are fused multiply-adds, or the dot instruction `dot`. The result is the best of many short
+    runs within `seconds`. `target` must be this host, but may have narrower vectors.
     """
     if dot is None:
         stick = fma_yardstick(threads, dtype=dtype, target=target)

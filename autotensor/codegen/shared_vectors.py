@@ -35,8 +35,8 @@ LEAST_LANES, MOST_LANES = 4, 16  # lanes of loads that share vectors
 # most vectors from which one result is shuffled; with more, a shuffle costs as much as moving lanes
 MOST_SOURCES = 4
 # most source vectors as a share of a vector's lanes, on processors where one instruction takes lanes from
-# anywhere in two vectors (softmax of rows of 7, 16 at once, took 0.83 x the time of moving lanes; normalising
-# rows of 9 took 1.27 x; Zen 4, 2026-11)
+# anywhere in two vectors (in vectors of 16 lanes, softmax of rows of 7 took 0.83 x the time of moving lanes,
+# normalising rows of 9 1.27 x; Zen 4, 2026-11)
 MIXED = 7 / 16
 
 

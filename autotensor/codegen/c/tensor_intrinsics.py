@@ -7,8 +7,9 @@ computes
     for k in 8 (or 16): for row in 2: for col in 2:
       acc[row, col] += A[g + 8*row, k] * B[k, 2*t + col]          g = lane // 4, t = lane % 4
 
-in every lane: these are the accumulators that the instruction leaves in the lane. A lane holds other operands
-than the loops read in it: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
+in every lane: these are the accumulators that the instruction leaves in the lane. The operands that a lane
+holds are not those that the loops read in this lane: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k
+of its own t.
 
 `ldmatrix` fetches operands of 16 bits from shared memory where eight elements lie in a row: lane l gives the
 address of row l % 8 of matrix l // 8, and every lane gets its elements of all matrices.

@@ -5,18 +5,16 @@
 It defines the following beyond the nodes' own docstrings:
 
 * At LOOP level a buffer has one index per axis. At FLAT level it has a single index: the position in memory,
-counted in elements, with strides included.
+  counted in elements, with strides included.
 * A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested PARALLEL loops run
-serially.
-  Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; every thread does everything
-  else. A kernel with neither a parallel loop nor a barrier is run by thread 0 alone.
+  serially. Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; every thread does
+  everything else. A kernel with neither a parallel loop nor a barrier is run by thread 0 alone.
 * THREAD loops run as on a GPU: every thread of every block runs the whole kernel, and a loop over threadIdx.x
   takes the thread's own index if it is below the extent. Each block has its own SHARED memory, each thread
   its own LOCAL and REGISTER memory.
 * Integers wrap; x // 0 and x % 0 are 0; a float that does not fit an integer gives some integer. MIN and MAX
-give NaN if either operand is NaN.
+  give NaN if either operand is NaN.
 * Each operation rounds to its type: nothing is fused, and 16-bit floats stay 16 bits.
-
 * An Async store happens when its thread awaits it: until then no thread may touch its elements. `shuffle_xor`
   gives the value of another of the 32 lanes of a warp; all lanes must reach it together.
 
@@ -25,8 +23,8 @@ between threads, barriers that not all threads reach, accesses to elements while
 is on its way, and with `strict=True` reads of elements that nothing has written (for programs before the
 passes: afterwards vector loads may read lanes that they do not use).
 
-Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
-`source.py`.
+Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. `source.py` turns
+kernels into Python.
 """
 
 from __future__ import annotations

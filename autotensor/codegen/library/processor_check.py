@@ -1,4 +1,4 @@
-"""Native code that checks, before other code runs, that the processor has the features which that code needs.
+"""Native code that runs first and checks whether the processor has the features that the other code needs.
 
     cpuid(leaf, sub) ──▶ registers a, b, c, d    all bits of a mask set?     x86-64
     xgetbv           ──▶ what the system saves of vector registers           x86-64

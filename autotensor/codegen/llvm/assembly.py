@@ -28,7 +28,7 @@ _MEMORY = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 
 @dataclass(frozen=True, slots=True)
 class AsmFacts:
-    """Counts over the innermost loops of a listing (`instructions` over all of it)."""
+    """Counts over the innermost loops of a listing; `instructions` counts the whole listing."""
 
     spills: int  # vector moves to or from the stack
     # most vectors that pass through the stack from one iteration to the next, in a loop with multiply-adds

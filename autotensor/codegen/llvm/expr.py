@@ -7,9 +7,9 @@ written where they are used. Later uses share their value until a store to one o
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
 * min and max return NaN when either side is NaN: this is one vminps/vmaxps if a side is a constant, else see
-`extremes.py`.
+  `extremes.py`.
 * where LLVM leaves a result undefined (division by zero, shifts too far, floats that no integer holds), code
-is added that gives the result of `ir/semantics.py`. Constant divisors and amounts need no such code.
+  is added that gives the result of `ir/semantics.py`. Constant divisors and amounts need no such code.
 * bfloat16 computes in float32 and rounds after every operation.
 """
 
