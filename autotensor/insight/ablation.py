@@ -1,6 +1,6 @@
 """Ablation: what each step of a trace contributes, found by measuring the schedule without that step.
 
-    variants(dag, trace, sketch, decisions) ──▶ one variant a step ──ablate(…, measurer)──▶ times the time
+    variants(dag, trace, sketch, decisions) ──▶ one variant per step ──ablate(…, measurer)──▶ ratios of times
 
 Some steps cannot just be left out, because the rest needs them: a `split` whose loops are named by later
 steps, for example. Then the decision of the step changes instead: to the default's option, or to the smallest

@@ -37,7 +37,7 @@ class Costs:
     measured_s: float | None
     bound_s: float  # the prior's lower bound: no schedule of the known sketches should be faster
     bound_by: str  # "operations" or "weights"
-    flops: float  # of the task, however a schedule computes it
+    flops: float  # operations of the task as written, for any schedule
     peak: float | None  # measured FLOP/s of all threads; None: never measured
 
     @property
@@ -49,7 +49,7 @@ class Costs:
 
 
 def costs(s: Subject, p: LoopPicture, peak: float | None) -> Costs:
-    """peak: the measured FLOP/s of the target's threads."""
+    """The costs of a subject. peak: the measured FLOP/s of the target's threads."""
     total, terms = predict(p, s.target, s.rates)
     stages = [_stage_cost(stage.name, t) for stage, t in zip(p.stages, terms, strict=True)]
     task = Task(s.workload, s.target)

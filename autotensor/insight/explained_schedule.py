@@ -64,7 +64,7 @@ class Subject:
 
 
 def of_trial(store: TrialStore, row: TrialRecord, workload: Workload) -> Subject:
-    """Raises InputError when today's version cannot apply the trial's trace."""
+    """The subject of a trial. Raises InputError when today's version cannot apply the trial's trace."""
     target = _target_of(store, row.target)
     try:
         trace = Trace.from_json(row.trace)

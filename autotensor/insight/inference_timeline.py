@@ -17,7 +17,7 @@ from autotensor.insight.timeline import Span, Timeline
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
 from autotensor.runtime.kernel_times import KernelClock, Spans
 
-INFERENCES = 3  # after one inference for warming up; drawn one after another
+INFERENCES = 3  # drawn one after another, after one inference for warming up
 
 
 def inference_timeline(

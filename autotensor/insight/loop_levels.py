@@ -72,7 +72,7 @@ def heaviest(p: LoopPicture) -> StagePicture:
 
 
 def level_table(s: StagePicture, target: Target) -> LevelTable:
-    """The loops of a stage and the caches. Loops of one iteration are left out, they change nothing."""
+    """The loops of a stage, and the caches. Loops of one iteration are left out: they change nothing."""
     operands = [o for o, _ in moved(s)]
     sizes = np.asarray(
         [[b[0] for b in full_sizes(bytes_, 1)] for _, bytes_ in moved(s)]

@@ -27,7 +27,7 @@ RATE_S = 60.0  # the rate of trials is taken over this many seconds
 
 @dataclass(slots=True)
 class WatchedTask:
-    """How far one task is."""
+    """The progress of one task."""
 
     name: str
     weight: float

@@ -1,4 +1,4 @@
-"""A lock that all processes of this machine share: only one times at once, and none compiles meanwhile.
+"""A lock that all processes of this machine share. While one process times, no other times or compiles.
 
     with timing_lock():          waits until no other process times or compiles candidates
         with timing_lock(): …    the same thread may take it again

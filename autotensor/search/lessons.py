@@ -1,4 +1,4 @@
-"""A cost model's rows of one workload, kept on disk: describing thousands of trials of the log takes long.
+"""A cost model's rows of one workload, kept on disk, because describing thousands of trials takes long.
 
     rows of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
           └─ the same rows, rates and sources as before ──────────────────▲ read

@@ -17,7 +17,7 @@ FRAME_HEIGHT = 900  # pixels, in a notebook
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Prints as its findings, and `save` writes the page. Only the page needs the extra `report`."""
+    """A report. Printing it shows its findings. `save` writes the page, which needs the extra `report`."""
 
     figures: Figures
     against: Figures | None = None  # another run, on the same page

@@ -54,9 +54,9 @@ class Drift:
 
     first: int  # the first trial of the part; `last` is the last one
     last: int
-    low: float  # a tenth of the times is below
+    low: float  # a tenth of the times is below this
     middle: float
-    high: float  # a tenth of the times is above
+    high: float  # a tenth of the times is above this
 
 
 @dataclass(frozen=True, slots=True)

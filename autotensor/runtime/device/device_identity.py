@@ -17,7 +17,7 @@ class DeviceIdentity:
 
     @property
     def driver_major(self) -> str:
-        """The part of the driver's version that changes the generated code when it changes.
+        """The driver's major version: with another one, generated code may change.
 
         >>> DeviceIdentity("card", driver="570.86.15").driver_major
         '570'

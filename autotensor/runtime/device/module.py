@@ -59,9 +59,9 @@ class DeviceModule(CompiledFunction):
         self._frames: OrderedDict[tuple[tuple[str, int], ...], _Frame] = OrderedDict()
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
+        """Run. Returns the outputs (one array, or a tuple), or None if the caller gave all output arrays.
 
-        Raises ArgumentError naming the argument that does not fit.
+        Raises ArgumentError, which names the argument that does not fit.
         """
         given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
         check_process(self.device)

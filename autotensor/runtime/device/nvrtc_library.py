@@ -1,6 +1,6 @@
 """NVRTC, CUDA's compiler, as a library: where it is found, and the options for compiling all our kernels.
 
-library()      from NVIDIA's wheels, else the system's; CuPy finds it only once it is loaded
+library()      from NVIDIA's wheels, else the system's; CuPy finds NVRTC once it is loaded
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Loaded:
 
 
 def check_host(artifact: Artifact) -> None:
-    """Raise ArtifactError unless this machine can run the artifact's code."""
+    """Raises ArtifactError unless this machine can run the artifact's code."""
     if artifact.target.kind != "llvm":
         raise ArtifactError(
             f"{artifact.name} is compiled for {artifact.target.kind!r}; only code for CPUs is loaded here."

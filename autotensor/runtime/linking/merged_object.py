@@ -1,4 +1,4 @@
-"""Makes one relocatable object of several, for other linkers. It works like `ld -r`, but needs no tool.
+"""Makes one relocatable object from several, for other linkers. It works like `ld -r`, but needs no tool.
 
     a.o [ code | constants ]  b.o [ code | data ]  ──▶  [ code a, b | constants a | data b ], exported names
 

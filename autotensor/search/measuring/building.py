@@ -40,7 +40,7 @@ _NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerr
 class Built:
     """A candidate that compiled."""
 
-    artifact: Mapping[str, Any]  # as request.to_plain
+    artifact: Mapping[str, Any]  # JSON data, as measure_request.to_plain returns it
     sha: str
     seconds: float = 0.0
     asm: Mapping[str, int] = field(default_factory=dict)

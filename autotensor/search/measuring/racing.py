@@ -89,7 +89,7 @@ class Entrant:
 
     @property
     def prepared_by(self) -> str:
-        """The same for all candidates that share prepared arrays."""
+        """A key that is equal for all candidates that share prepared arrays."""
         found = self.built.artifact["meta"].get("prepared_by")
         return "" if found is None else str(found["code"])
 

@@ -31,7 +31,7 @@ _WARM_UP_BELOW = 5.0  # multiple of min_seconds: longer calls need no warm-up
 _LONG_ENOUGH = 0.75  # a sample is long enough if it takes this share of min_seconds
 _TOO_SHORT = 0.3  # a shorter sample means that calls were counted while another program had the core
 _WARM_UP = 3  # calls for warming up; with this many, at least one nearly always has a core to itself
-_PATIENCE = 20.0  # multiple of min_seconds: a sample that takes so long ends, whatever its number of calls
+_PATIENCE = 20.0  # multiple of min_seconds: a sample of this length ends, whatever its number of calls
 _PIECE = 4  # calls under the first time limit; each later limit is for twice as many
 # a first sample near the clock's resolution is not exact, so the number of calls grows at most by this factor
 _MOST_GROWTH = 100.0

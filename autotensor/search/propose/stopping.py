@@ -37,7 +37,8 @@ LARGEST = 0.7  # upper end of the integral, as a logarithm: half of the time
 class Outlook:
     """The estimated gain that is left in a task."""
 
-    chance: float  # that the same number of further trials find a candidate that beats the best by WORTHWHILE
+    # chance that the same number of further trials find a candidate that beats the best by WORTHWHILE
+    chance: float
     gain: float  # expected relative improvement of the best by the next batch
 
 

@@ -66,7 +66,7 @@ REACH = 2  # most holes in which a step of the descent differs
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Settings of the search. The defaults are for 2-core machines and less than 100 trials per task."""
+    """Settings of the search. The defaults are for 2-core machines and fewer than 100 trials per task."""
 
     # candidates of one sketch that the prior scores; smaller sketches are scored completely
     draft: int = 8192

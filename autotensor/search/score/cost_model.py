@@ -22,7 +22,7 @@ from autotensor.base.target import Target
 
 Floats = npt.NDArray[np.float64]
 
-# standard deviation of log(measured / prior) within a task, for models that were not used to fit it
+# standard deviation of log(measured / prior) within a task, for networks that are new to the prior
 # (benchmarks/cost_model.py)
 PRIOR_SPREAD = 0.35
 
