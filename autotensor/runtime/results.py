@@ -1,9 +1,9 @@
 """Memory of results: it is reused when the last reference is gone, and keeps its distance from the inputs'.
 
 A call that makes a new result requests memory. The system hands out pages on first touch: 4 MiB cost 0.3 to
-0.9 ms, more than many kernels take. Whether a freed block goes back to the system at once is decided by the C
-library, and depends on the other memory of the process. So this module keeps the last blocks. The reference
-count of a block says whether something still uses it; if nothing does, the next call takes it.
+0.9 ms, more than many kernels take. The C library decides whether a freed block goes back to the system at
+once, and this depends on the other memory of the process. So this module keeps the last blocks. A block's
+reference count says whether something still uses the block. If nothing does, the next call takes the block.
 
     y = f(x)      a block, lent to y and to every view of y
     y = f(x)      another block: the first y still holds the first block while f runs, then it comes back
@@ -29,7 +29,7 @@ _SIZES = 8  # number of sizes that are kept; with one more, all are forgotten
 _BLOCKS = 4  # number of blocks that are kept for one size
 
 # The last blocks of each size, used or not. Each access to this is one operation of CPython, so threads need
-# no lock. A block that one thread has popped is seen by no other thread.
+# no lock. Only the thread that has popped a block can see it.
 _blocks: dict[int, deque[Array]] = {}
 
 
@@ -59,11 +59,11 @@ def _blocks_of(size: int) -> deque[Array]:
 
 
 def _idle_block(known: deque[Array]) -> Array | None:
-    """The block that was lent last among those which are not lent now, taken out; None if there is none."""
+    """Takes out the block that was lent last, of those that are not lent now; None if all are lent."""
     for _ in range(len(known)):
         try:
             block, references = _popped(known)
-        except IndexError:  # another thread has the rest
+        except IndexError:  # another thread has taken the other blocks
             return None
         if references == _ALONE:
             return block
@@ -72,7 +72,7 @@ def _idle_block(known: deque[Array]) -> Array | None:
 
 
 def _popped(known: deque[Array]) -> tuple[Array, int]:
-    """A block, and its references: a result holds its block, and views of the result hold it, too."""
+    """A block, and its number of references. A result and all views of it hold the result's block."""
     block = known.pop()
     return block, getrefcount(block)
 

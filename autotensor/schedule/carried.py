@@ -84,8 +84,8 @@ def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
 
 
 def steps_given(state: State, stage: Stage, axis: str) -> int:
-    """The number of turns of a scan's loop over steps that differ from the others: steps that init gives, and
-    groups that would read steps before those. 0 for other loops."""
+    """In a scan's loop over steps, the number of turns that differ from the others: steps that init gives,
+    and groups that would read steps before those. 0 for other loops."""
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
     if not carries or steps_loop(stage) != axis:
         return 0

@@ -33,8 +33,8 @@ _homes: dict[int, int] = {}  # identity of a device ▶ the process that opened 
 
 
 def check_process(device: Device) -> None:
-    """Raises TargetError in a forked child of the process that opened the device: the child lacks the
-    driver's threads, so a call would wait for ever for them, or fail."""
+    """Raises TargetError in a forked child of the process that opened the device. The child lacks the
+    driver's threads, so a call would fail, or wait for ever for them."""
     if _homes.get(id(device), os.getpid()) != os.getpid():
         raise TargetError(
             f"target {device.kind!r} cannot be used in this forked process: its parent has opened it.",

@@ -3,9 +3,9 @@
     elf.read ─▶ layout.lay_out ─▶ outside names found ─▶ memory ─▶ bytes, relocated ─▶ pages protected
 
 Code and data that refer to each other by 32 bits lie side by side, at any address where the process has room
-for all of them; the addresses of other mappings do not matter. Functions of the process may be any distance
+for all of them. The addresses of other mappings do not matter. Functions of the process may be any distance
 away, because they are reached through a table of addresses. Everything is checked before it is mapped or
-written, constants are read-only, and no page is ever both writable and executable. An object that cannot be
+written. Constants are read-only, and no page is ever both writable and executable. An object that cannot be
 linked gives an ArtifactError of one sentence. Nothing here can end the process.
 
 LLVM's own loader, MCJIT, maps each section separately, and an assertion fails if two sections are more than 2

@@ -268,8 +268,8 @@ def launcher() -> Mapping[str, int]:
 
 def compiled(text: str, names: tuple[str, ...], *, vectors: bool = False) -> Mapping[str, int]:
     """Addresses of functions of some LLVM IR. They stay valid until the process ends, because threads of the
-    pool run them until then. vectors: the code may use all instructions of this processor, and is optimised
-    so that loops keep values in registers."""
+    pool run the functions until then. vectors: use all instructions of this processor, and optimise so that
+    loops keep values in registers."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -3,14 +3,14 @@
     launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
 
 The first available of these providers is used: the OpenMP runtime already in this process, our own pool, the
-system's libgomp, the libgomp in xgboost's wheel, none (serial). The runtime in this process comes first
-because its threads spin for milliseconds after a call of torch, for example, and a second team would compete
-with them: models alternating with torch take 1.2 to 2.5 times as long. A region of two threads takes 0.3 us
-with the pool, and 0.6 with libgomp. If other threads run (onnxruntime's, or another process's), or after 20
-ms without a call, libgomp's calls often wait for several ticks of 4 ms. The pool (pool.py) continues without
-the threads that do not come (benchmarks/steadiness.py). A launch is one ctypes call, without the GIL. Each
-launch has its own context, so any number of Python threads may launch at once. A team may be smaller than
-requested; kernels are right for any size.
+system's libgomp, the libgomp in xgboost's wheel, none (serial).
+The runtime in this process comes first because its threads spin for milliseconds after a call, of torch for
+example. A second team would compete with them: models alternating with torch take 1.2 to 2.5 times as long.
+A region of two threads takes 0.3 us with the pool, and 0.6 with libgomp. libgomp's calls often wait for
+several ticks of 4 ms, if other threads run (onnxruntime's, or another process's), or after 20 ms without a
+call. The pool (pool.py) continues without the threads that do not come (benchmarks/steadiness.py).
+A launch is one ctypes call, without the GIL. Each launch has its own context, so any number of Python threads
+may launch at once. A team may be smaller than requested; kernels are right for any size.
 
 After `fork`, the threads of an OpenMP runtime or of the pool no longer exist, and libgomp would wait for them
 for ever. At its first launch, a forked child starts a pool of its own and rewrites its copies of the parent's

@@ -12,10 +12,10 @@ it returns -1.
 
 All threads of a team come to the same regions in the same order, but not at once. A range contains the turn
 that it belongs to; a range of turn 0 is empty. No thread leaves a region before all of its parts are taken.
-So if a range is not of this turn, there are two cases. It may be empty and of the turn before: then its
-thread has not arrived yet, and the range stands for that thread's whole share, from which others may take. Or
-it is newer: then its share was taken and its owner has moved on. Turns only grow, so an exchange that
-succeeds has seen the newest range.
+So if a range is not of this turn, there are two cases. It may be empty and of the turn before. Then its
+thread has not arrived yet, and the range stands for that thread's whole share. Others may take parts from
+this share. Or the range is of a later turn. Then its share was taken and its owner has moved on. Turns only
+grow, so an exchange that succeeds has seen the newest range.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class StoreAt:
     ring. Any number of stages may slide along one loop and read one another, and several stages may read the
     same one.
     Raises ScheduleError unless the stage is computed at a plain loop directly inside this one, and the host
-    is at root. Lowering raises for GPUs, if a vector runs along the region that is read, and if this region
-    moves backwards, by unequal steps, along several axes or not at all.
+    is at root. Lowering raises for GPUs, and if a vector runs along the region that is read. It also raises
+    if this region moves backwards, by unequal steps, along several axes, or not at all.
     Source: `store_at` of Halide (Ragan-Kelley et al., PLDI 2013).
     """
 

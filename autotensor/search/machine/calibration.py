@@ -100,10 +100,11 @@ def measure(
 ) -> Values:
     """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
 
-    teams: numbers of threads. The figures of one core are always measured. This takes about two seconds for
-    two teams, and up to `probes.BUDGET_S` more if other programs keep the cores busy. It does not wait for
-    them, but reports them. brief: a short look, for callers without that much time; disturbed samples are not
-    measured again. patience: a deadline up to which other processes may time first.
+    teams: numbers of threads. The figures of one core are always measured.
+    brief: a short look, for callers without much time. Disturbed samples are not measured again.
+    patience: a deadline up to which other processes may time first.
+    Takes about two seconds for two teams, and up to `probes.BUDGET_S` more if other programs keep the cores
+    busy. It does not wait for these programs, but reports them.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
@@ -200,12 +201,14 @@ def calibrated(
 ) -> Rates:
     """Rates for the target's number of threads, from the log. If they are missing, they are measured first.
 
-    again: measure everything again. Disturbed figures are measured again at a later call, and replaced if the
-    new ones are less disturbed. teams: further numbers of threads. kernels: also measure the micro-kernels,
-    which takes about ten seconds once; without them the prior uses its formula. brief: missing rates come
-    from a short look, and are not kept. If other programs use half of the cores, the short look measures one
-    core only, because teams would wait long and their rates would not be trusted. patience: a deadline up to
-    which other processes on the machine may time first.
+    again: measure everything again. Disturbed figures are measured again at a later call. The new ones are
+    kept if they are less disturbed.
+    teams: further numbers of threads.
+    kernels: also measure the micro-kernels, which takes about ten seconds once. Without them, the prior uses
+    its formula.
+    brief: missing rates come from a short look, and are not kept. If other programs use half of the cores,
+    the short look measures one core only: teams would wait long, and their rates would not be trusted.
+    patience: a deadline up to which other processes on the machine may time first.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
     values, missing, open_ = _known(store, target, wanted)

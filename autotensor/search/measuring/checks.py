@@ -147,9 +147,9 @@ def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdic
     """Compares `got` with the oracle's `want`.
 
     The error of floats is the largest |got - want| / (|want| + scale), in the unit of te/tolerance.py, where
-    `terms` matter if they cancel. A value that is not finite is wrong if the oracle's value is finite, and
-    the other way round. bound 0: every element must be equal, and the error is the largest difference. bound
-    inf (integers decided by floats): the error is the share of elements that differ.
+    `terms` matter if they cancel. If only one of two values is finite, this is an error.
+    bound 0: every element must be equal, and the error is the largest difference.
+    bound inf (integers decided by floats): the error is the share of elements that differ.
     """
     got, want = got.reshape(-1), want.reshape(-1)
     if bound == 0.0 or want.dtype.kind in "biu":

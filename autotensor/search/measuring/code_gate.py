@@ -4,8 +4,8 @@
 
 A register tile is fast because it stays in registers. If it does not fit, every iteration reads parts of it
 from the stack and writes them back, and each multiply-add waits for memory. Only such code is refused.
-Temporaries that are spilled within an iteration, and constants that are read again, are allowed: the fastest
-transforms of Winograd's convolution have dozens of them, and the fastest windows with 16 registers do, too.
+Temporaries that are spilled within an iteration, and constants that are read again, are allowed. The fastest
+transforms of Winograd's convolution have dozens of these, like the fastest windows with 16 registers.
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ class Measurer(Protocol):
     """An object that measures times of candidates: this machine, a cluster, or a fake with a known optimum.
 
     If a measurer has an attribute `in_flight` above 1, it gets batches of this many tasks before it has
-    answered the first: it compiles one while it times another, or has many machines. If it has an attribute
-    `workers` above 1, it divides the traces of a call among this many machines, and may get several batches
-    of a task in one call.
+    answered the first. Such a measurer compiles one batch while it times another, or has many machines. If it
+    has an attribute `workers` above 1, it divides the traces of a call among this many machines. It may get
+    several batches of a task in one call.
     """
 
     def submit(

@@ -97,14 +97,15 @@ class LocalMeasurer(AtOnce):
         recalibrate: Callable[[], float] | None = None,
         left_s: Callable[[], float] = lambda: float("inf"),
     ) -> None:
-        """modules: children import these first (the user's steps, algorithms, operators). path: the folders
-        of these modules.
+        """modules: children import these first (the user's steps, algorithms, operators).
+        path: the folders of these modules.
 
         numerics: returns the error that a trace's algorithm may have, against float64 and relative to the
         output's largest element. None, as argument or result: the error follows from types and reduction
         lengths, and bits must be equal on integers if results are exact there.
         recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
-        the peak. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
+        the peak.
+        left_s: seconds until the deadline. A reference that takes longer is given up (OutOfTime).
         """
         check_measurable(target)
         self.target, self.options = target, options

@@ -4,11 +4,12 @@
     after 4 rounds    A 1.00   B 1.01                        all requested samples; the leader always gets
                                                              all: the next batch is compared with it
 
-All samples of a round are taken side by side, so candidates are compared round by round (base.paired_times):
-a disturbance of the machine changes the times of all of them. In a batch of the search, a candidate stops
-when it is likely slower: when the median of its ratios to the leader is more than LIKELY above 1. At the end
-of a run, the winner is claimed to be faster. So there a candidate stops only when it is surely slower by more
-than LEAST. Otherwise, looking after every round would find differences where there are none.
+All samples of a round are taken side by side, so candidates are compared round by round (base.paired_times).
+A disturbance of the machine changes the times of all candidates of the round. In a batch of the search, a
+candidate stops when it is likely slower: when the median of its ratios to the leader is more than LIKELY
+above 1. At the end of a run, the winner is claimed to be faster. So there a candidate stops only when it is
+surely slower by more than LEAST. Otherwise, looking after every round would find differences where there are
+none.
 
 The rules were compared on 27 tasks of eight networks with seven candidates each, replayed in 16 orders (two
 busy cores, 2026-11). Differences of 0.1 % between two rules are chance.

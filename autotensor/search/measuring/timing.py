@@ -73,11 +73,12 @@ class Sampler:
     ) -> dict[str, Any]:
         """One sample of each candidate, in the order given, and the time of the reference kernel.
 
-        wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and
-        outputs. activations: those inputs that another layer makes, the latest first. constants: returns a
-        candidate's given and prepared constants, by its number. limit_s: this process ends when a sample
-        takes this much longer than expected. calm_s: if the reference kernel takes longer than this, no
-        samples are taken or returned; None: samples are always taken.
+        wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call).
+        hot: inputs and outputs. activations: those inputs that another layer makes, the latest first.
+        constants: returns a candidate's given and prepared constants, by its number.
+        limit_s: this process ends when a sample takes this much longer than expected.
+        calm_s: if the reference kernel takes longer than this, no samples are taken or returned. None:
+        samples are always taken.
         """
         touched = touch_list(activations) if activations and residency == "graph" else None
         reference = native_loop().reference_seconds(nthreads)

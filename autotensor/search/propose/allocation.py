@@ -3,11 +3,11 @@ second.
 
     promise per second = weight × seconds × expected relative gain of its next batch / seconds of that batch
 
-First, every task gets one batch. After that, the expected gain is the mean of two estimates: the gain of the
-task's recent batches, and the gain that the cost model expects from unmeasured candidates
-(`stopping.Outlook`). It is at most the gain that the roofline leaves. Both estimates decay while batches
-bring nothing. The time of a batch is estimated from earlier batches in the log, so a run that was killed
-makes the same choices.
+First, every task gets one batch. After that, the expected gain is the mean of two estimates. One is the gain
+of the task's recent batches. The other is the gain that the cost model expects from unmeasured candidates
+(`stopping.Outlook`). The expected gain is at most the gain that the roofline leaves. Both estimates decay
+while batches bring nothing. The time of a batch is estimated from earlier batches in the log, so a run that
+was killed makes the same choices.
 Source: the idea of Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6), with a roofline bound and
 a model's expectation instead of similarity between tasks.
 """

@@ -28,9 +28,9 @@ def draft(
 ) -> list[tuple[int, Ints]]:
     """The drafts of each sketch that has any: the sketch's index, and rows of option indices.
 
-    looked_at: the most candidates of one sketch that are scored. keep: the number of best candidates of all
-    sketches that become drafts. spread: the number of additional random drafts, the same number from each
-    sketch.
+    looked_at: the most candidates of one sketch that are scored.
+    keep: the number of best candidates of all sketches that become drafts.
+    spread: the number of additional random drafts, the same number from each sketch.
     """
     pops, priors = [], []
     for space in spaces:
