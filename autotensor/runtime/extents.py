@@ -136,7 +136,7 @@ class OpenShapes:
                     raise ArgumentError(
                         f"{function}: axis {axis} of argument {name!r} is {extent}; it is compiled for "
                         f"{text}{wanted}.",
-                        fix="Give a shape in that range, or build it with a te.var of a wider one.",
+                        fix="Give a shape in that range, or build it with a te.var that has a wider range.",
                     )
 
 
