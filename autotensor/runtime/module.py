@@ -135,27 +135,28 @@ class Module(CompiledFunction):
 
         Raises ArgumentError, which names the argument that does not fit.
         """
-        given, results = self._placed(arrays, out, named)
+        placed = self._placed(arrays, out, named)
+        count = len(self._inputs)
+        results = placed[count:] if len(placed) > count else None
         if self._short is not None:
-            given = self._at_lines(given)
-            made = self._new_results(given) if results is None else results
-            if self._runs_directly((*given, *made)):
+            placed = self._at_lines(placed)
+            made = self._new_results(placed) if results is None else results
+            if self._runs_directly((*placed, *made) if results is None else placed):
                 return self._answer(made, results, out)
-        return self._answer(self._run(given, results), results, out)
+        return self._answer(self._run(placed[:count], results), results, out)
 
     def _placed(
         self, arrays: tuple[Array, ...], out: Array | Sequence[Array] | None, named: Mapping[str, Array]
-    ) -> tuple[tuple[Array, ...], Sequence[Array] | None]:
-        """Inputs in order; outputs in order, or None. By their count alone where nothing has a name."""
+    ) -> tuple[Array, ...]:
+        """The inputs in order, and then the outputs if the caller gave them."""
         count, outputs = len(self._inputs), len(self._outputs)
-        if not named and out is None:
-            if len(arrays) == count:
-                return arrays, None
-            if len(arrays) == count + outputs:
-                return arrays[:count], arrays[count:]
-        elif not named and len(arrays) == count and len(results := listed(out)) == outputs:
-            return arrays, results
-        return place_all(self.name, self._inputs, self._outputs, arrays, out, named)
+        if not named:
+            if out is None and len(arrays) in (count, count + outputs):
+                return arrays
+            if out is not None and len(arrays) == count and len(results := listed(out)) == outputs:
+                return (*arrays, *results)
+        given, filled = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
+        return (*given, *(filled or ()))
 
     def _runs_directly(self, arrays: tuple[Any, ...]) -> bool:
         """Runs on exactly these arrays, outputs included, if they fit. This short way takes a microsecond."""

@@ -283,10 +283,8 @@ class TestLoading:
 
 def test_texts_and_repr(add: Module) -> None:
     assert add.source("te") == "C[i] = A[i] + B[i]"
-    assert (
-        repr(add)
-        == f"<Module add(A: float32[1000], B: float32[1000], C: float32[1000]), {add.threads} threads>"
-    )
+    words = "1 thread" if add.threads == 1 else f"{add.threads} threads"
+    assert repr(add) == f"<Module add(A: float32[1000], B: float32[1000], C: float32[1000]), {words}>"
 
 
 def test_time_gives_all_samples(add: Module) -> None:
