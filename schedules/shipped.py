@@ -4,8 +4,8 @@
                                         cost_model.json.gz   a cost model that learned on these machines
 
     offers(workload key, target)  ─fingerprint rule─▶  exact: `untuned` may use it at once
-                                                       compatible: `seeds` of a tuning run, which measures
-                                                       them refused: only reported
+                                                       compatible: a tuning run measures it (`seeds`)
+                                                       refused: only reported
 
 A record holds the hash of the default schedule that it beat. If today's rules make another default, the race
 says nothing about the new default, and the record is only a seed. If they make the record's own trace, the

@@ -14,8 +14,9 @@ Products are distributed over sums and regrouped, so rounding differs. It stays 
 it is written, because the error of a part is multiplied by the same factors as its terms. If an operand is
 infinite, NaN may become an infinity: ∞ * (1 + 0) instead of ∞ * 1 + ∞ * 0. A part may overflow, even if a
 small factor would have kept the terms finite. So floats are regrouped only in fast numerics, and 16-bit
-floats never. The results for integers are the same, modulo 2ⁿ. Source: Pfeifer, Haegeman and Verstraete,
-"Faster identification of optimal contraction sequences for tensor networks" (Physical Review E, 2014).
+floats never. The results for integers are the same, modulo 2ⁿ.
+Source: Pfeifer, Haegeman and Verstraete, "Faster identification of optimal contraction sequences for tensor
+networks" (Physical Review E, 2014).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 An axis that only one operand has is one of its rows or columns; an axis that both have is a batch axis. So
 convolutions, batched products and transposed products all have this form. No stage needs extra memory: the
 first two are a block's copies, and the last is the array that the block writes. The terms stay the same. Sums
-of 16-bit floats are computed in float32 and rounded once. Source: implicit GEMM (Chetlur et al., "cuDNN",
-2014).
+of 16-bit floats are computed in float32 and rounded once.
+Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
 """
 
 from __future__ import annotations

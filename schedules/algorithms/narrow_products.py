@@ -10,9 +10,9 @@
 
 Flipping the highest bit adds 128 to a signed byte and subtracts 128 from an unsigned one; z' is z changed by
 the same 128. Sums of 32 bits wrap around, so the result is exact. `narrow_products` keeps bytes: one operand
-becomes signed, and the other unsigned. `narrow_products_16` widens both to 16 bits, for vpmaddwd. Source:
-Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
-(CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
+becomes signed, and the other unsigned. `narrow_products_16` widens both to 16 bits, for vpmaddwd.
+Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference" (CVPR 2018), 2.3; the flipped bit: oneDNN, "Int8 inference" (s8 by s8 on AVX512-VNNI).
 """
 
 from __future__ import annotations

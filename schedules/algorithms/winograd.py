@@ -9,10 +9,10 @@
 
 Other leading axes (the depth of a three-dimensional convolution) are kept: V is computed for every plane of
 the input, and M also sums over the kernel's planes. Transforms are written as selects over positions.
-Unrolling the loops makes the positions constant, so only the additions of non-zero terms remain. Source:
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016); points of F(4, 3): Barabasz
-et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks" (ACM TOMS
-2020).
+Unrolling the loops makes the positions constant, so only the additions of non-zero terms remain.
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016); points of F(4, 3):
+Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks"
+(ACM TOMS 2020).
 """
 
 from __future__ import annotations

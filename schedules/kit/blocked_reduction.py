@@ -12,8 +12,8 @@ ones.
 The rows of the moving operand for one cut are read in long runs, once from memory. All row tiles use them
 while they are in the cache. This is good for products of few rows, and best for a vector times a matrix: they
 run at the speed of memory. It is also good for long reductions with a small square result, whose panels do
-not fit into L2; then cores divide the rows. Source: Goto and van de Geijn (TOMS 2008), the loop over kc;
-without packing.
+not fit into L2; then cores divide the rows.
+Source: Goto and van de Geijn (TOMS 2008), the loop over kc; without packing.
 """
 
 from __future__ import annotations

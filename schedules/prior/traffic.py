@@ -1,5 +1,6 @@
-"""The bytes that a stage brings into each cache: from the bytes that loops touch, and the bytes that stay
-from one iteration, or one call, to the next.
+"""Estimate of the bytes that a stage brings into each cache.
+
+They are the bytes that its loops touch, less those that stay from one iteration, or one call, to the next.
 
     for i:            30 kB: the rows i to i + 4       each iteration brings one new row, the others stay
       for j: …        400 bytes

@@ -7,8 +7,8 @@
 
 There are two structures; the one that shares operands comes first. Padding before the product is written
 directly into shared memory, or computed beforehand. Any reduction that is contiguous along the last axis is
-tiled in this way, pooling too. A thread has several rows only if they share an operand. Source: multi-level
-tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
+tiled in this way, pooling too. A thread has several rows only if they share an operand.
+Source: multi-level tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 `flat_product` recognises products by their loops, and not by their shape or name: batches, transposed
 operands and convolutions are products, too. The search decides how deep the copies are, and how many
 iterations of k.0 ahead they are made. Tensor cores truncate their float32 sums instead of rounding them (Fasi
-et al., "Numerical behavior of NVIDIA tensor cores", 2021), so strict numerics forbid them. Source: CUTLASS
-(Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
+et al., "Numerical behavior of NVIDIA tensor cores", 2021), so strict numerics forbid them.
+Source: CUTLASS (Thakkar et al.), "Efficient GEMM in CUDA"; multi-stage pipelines of Ampere by cp.async.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ reduction loops. Large constants are packed into panels of one vector's width, w
 time. For other operands, a panel may be copied for each column of tiles (`operand_copies.py`), and the
 reduction may be cut so that the panel's rows stay in the cache (`kit/blocked_reduction.py`). Tiles need not
 divide the result: tails run as smaller kernels or under masks. Padding before the product is copied for each
-block, or beforehand. Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS
-2008), without packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD
-architectures" (SC 2018).
+block, or beforehand.
+Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS 2008), without
+packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
+(SC 2018).
 """
 
 from __future__ import annotations

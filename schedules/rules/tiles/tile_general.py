@@ -3,8 +3,8 @@
 The loops are S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, and inner
 reductions. The last spatial tile is vectorized if the stores are contiguous. It has several vectors, which
 share the common parts of a term and do not wait for one another. Several rows that are shorter than a vector
-fill one vector together. Every tile size is a hole; tiles need not divide the extents. Source: the
-multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
+fill one vector together. Every tile size is a hole; tiles need not divide the extents.
+Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 
 from __future__ import annotations

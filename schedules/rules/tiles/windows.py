@@ -12,8 +12,9 @@ loops so that the interior runs without tests (`partition`).
 
 Cores divide rows, as in the products before and after a window, so that a core finds its own results in its
 cache. A map of few rows is divided by channels, because products with large weights are divided in this way,
-too. Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI
-2020), for the reuse of rows and columns.
+too.
+Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
+for the reuse of rows and columns.
 """
 
 from __future__ import annotations
