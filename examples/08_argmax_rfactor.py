@@ -1,5 +1,4 @@
-"""A parallel reduction over pairs (argmax): threads find the best pairs of their parts, which are then
-joined.
+"""A parallel reduction over pairs (argmax): threads find the best pairs of their parts, which are joined.
 
     python examples/08_argmax_rfactor.py [--size 4000000] [--parts 8]
 

@@ -1,5 +1,4 @@
-"""Decides whether a product of float32 becomes faster in bfloat16 by a dot instruction, and is faster than
-with Winograd's method.
+"""Decides whether bfloat16 dot instructions make a product of float32 faster, also than Winograd's method.
 
 pays_in_bfloat16(dag, parse("llvm -mcpu=znver4"))       ResNet's 1x1 convolutions yes, 3x3 of 56x56x64 no
 """

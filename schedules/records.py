@@ -1,5 +1,4 @@
-"""Tuned schedules as text: one file for each class of machines, and one record on each line, so that diffs
-are small.
+"""Tuned schedules as text: one file for each class of machines, and one record on each line.
 
     {"format": "autotensor schedules", "version": 1, "machine": {…}, "targets": {key: {…}, …}}
     {"name": …, "workload": key, "text": {…}, "target": key, "trace": {…}, "seconds": …, "ratio": …, …}

@@ -1,5 +1,4 @@
-"""The contract of every trial store: its methods (*verbs*), and laws that `tests/contract/test_stores.py`
-tests.
+"""The contract of every trial store: its methods (*verbs*) and its laws (see tests/contract/test_stores.py).
 
     connect("log.db") ──▶ TrialStore      store.py: SQL (SQLite, in a file or in memory, or PostgreSQL)
 

@@ -1,9 +1,8 @@
-"""Translates keys to row ids and back, and remembers them while the store is open. So a task is looked up
-only once, and not in every batch.
+"""Translates keys to row ids and back, and remembers them while the store is open.
 
-Rows of these tables are never deleted or renumbered while others may read them, so a remembered id stays
-right. When a transaction is rolled back, the ids that it learned may be wrong. Then the store forgets all
-ids.
+So a task is looked up only once, and not in every batch. Rows of these tables are never deleted or renumbered
+while others may read them, so a remembered id stays right. When a transaction is rolled back, the ids that it
+learned may be wrong. Then the store forgets all ids.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Messages for failures of a database: one sentence for any error of the layers below, and one with
-advice."""
+"""Messages for failures of a database: one sentence for any error below, and one with advice."""
 
 from __future__ import annotations
 

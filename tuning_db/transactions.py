@@ -1,5 +1,6 @@
-"""Transactions of one log. Errors become `StoreError`. If a server is busy or away, a transaction is tried
-again (see outage.py).
+"""Transactions of one log. Errors become `StoreError`.
+
+If a server is busy or away, a transaction is tried again (see outage.py).
 
 self._read(lambda c: …)     self._write(…)     self._mark(…): a write that a power cut may undo
 """

@@ -1,5 +1,4 @@
-"""Plain values in the form in which a log stores them: canonical JSON, instants in UTC, texts that a database
-can store."""
+"""Plain values as a log stores them: canonical JSON, instants in UTC, texts that a database can store."""
 
 from __future__ import annotations
 

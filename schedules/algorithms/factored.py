@@ -1,5 +1,7 @@
-"""A sum of products of several factors becomes sums of products of two factors. If a factor does not depend
-on an axis, the sum over this axis is computed before the multiplication by this factor.
+"""A sum of products of several factors becomes sums of products of two factors.
+
+If a factor does not depend on an axis, the sum over this axis is computed before the multiplication by this
+factor.
 
     M[i, r] = Σ_j Σ_k X[i, j, k] * B[j, r] * C[k, r]
 

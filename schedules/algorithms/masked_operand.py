@@ -1,5 +1,4 @@
-"""A product under a condition on data is summed without the condition: one operand is set to 0 if the
-condition fails.
+"""A product under a condition on data is summed without the condition: one operand is 0 where it fails.
 
     C[i, j] = Σ_k select(M[i, k] > 0, A[i, k] * B[k, j], 0)
 

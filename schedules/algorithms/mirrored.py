@@ -1,5 +1,4 @@
-"""If the exchange of two axes does not change a reduction, it is computed for one half of their positions
-only.
+"""If the exchange of two axes does not change a reduction, only one half of its positions is computed.
 
     P[i, j] = Σ_k C[k, i] * C[k, j]
 

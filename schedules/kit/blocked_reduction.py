@@ -1,5 +1,4 @@
-"""Products whose reduction is cut: some of its steps are done for a whole block of the result, then the next
-ones.
+"""Products whose reduction is cut: some steps are done for a whole block of the result, then the next ones.
 
     parallel over blocks of (columns, rows)
       acc[block] = 0                                          in the cache

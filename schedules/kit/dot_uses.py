@@ -1,5 +1,4 @@
-"""The dot instructions that can compute a stage, with the axis that is cut into groups and the operand that
-is packed into panels.
+"""The dot instructions that can compute a stage, with the axis cut into groups and the packed operand.
 
     C[i, j] += i32(A[i, k]) * i32(W[k, j])        x86.vpdpbusd.512: groups of 4 of k, A shared, W in panels
                                                   [j.0, k.0, j.1, k.1]

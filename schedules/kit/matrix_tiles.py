@@ -1,5 +1,4 @@
-"""Tiles of sums for instructions that multiply tiles (AMX): the tiles that fit the registers, and the best
-one.
+"""Tiles of sums for instructions that multiply tiles (AMX): those that fit the registers, and the best one.
 
     option (outer rows, rows, vectors, columns, rows of a register)
 

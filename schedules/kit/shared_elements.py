@@ -1,5 +1,6 @@
-"""Decides whether the elements along short axes share work: if they are computed together, each common
-operation is done once.
+"""Decides whether the elements along short axes share work.
+
+If they are computed together, each common operation is done once.
 
     y[t, c, i] = select(c < 1, f(a, b), select(c < 2, g(a, b), h(a, b)))        a, b: the same for all c
 

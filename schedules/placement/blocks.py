@@ -1,5 +1,4 @@
-"""Stages before a product that are computed with it: each block of rows on the core that multiplies this
-block.
+"""Stages before a product: each block of rows is computed on the core that multiplies this block.
 
     for blocks of rows, divided among cores:
       the stages before, as much as the block needs        a depthwise convolution, a normalised row, a sum

@@ -1,5 +1,4 @@
-"""Several rows of a stencil are computed together, so that elements that several rows read are loaded
-once."""
+"""Several rows of a stencil are computed together, so that elements that they share are loaded once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The analytic prior: seconds of every candidate of a population, from the loop picture and the machine's
-rates.
+"""The analytic prior: seconds of every candidate, from the loop picture and the machine's rates.
 
 For each stage, the time is the larger one of computing and moving:
 

@@ -1,5 +1,4 @@
-"""The rates of a machine, in the form in which the prior reads them: peak, bandwidths, regions, register
-tiles.
+"""The rates of a machine that the prior reads: peak, bandwidths, regions, register tiles.
 
     Rates.guess(target)         plausible rates, if nothing was measured
     calibration.calibrated(…)   measured

@@ -1,5 +1,4 @@
-"""Cheap pointwise stages are inlined into their consumers, unless the consumers would compute them
-repeatedly.
+"""Cheap pointwise stages are inlined into their consumers, unless these would compute them repeatedly.
 
 Expensive stages (exp) are inlined only into a single pointwise consumer that reads each element once. Its
 vectors must then read contiguous memory, or more of its loads must be contiguous than with the stage kept.

@@ -1,5 +1,4 @@
-"""A stage that joins two axes of a reduction into one waits, because the reduction's rule uses its loops as
-host.
+"""A stage that joins two axes of a reduction waits, because the reduction's rule uses its loops as host.
 
 joined[h, c] = conv[h // 2, h % 2, c]          phases of a transposed convolution, groups of channels
 

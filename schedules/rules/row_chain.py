@@ -1,5 +1,4 @@
-"""Row chains (softmax, layer norm and similar): all stages of a row are computed while the row is in the
-nearest cache.
+"""Row chains (softmax, layer norm): all stages of a row are computed while it is in the nearest cache.
 
     max[r] = max_k x[r,k];  e[r,k] = exp(x[r,k] - max[r]);  sum[r] = Σ_k e[r,k];  out[r,k] = e[r,k] / sum[r]
 

@@ -1,5 +1,4 @@
-"""Sums over short runs of memory that alternate with the runs of other results: statistics of groups of
-channels.
+"""Sums over short runs of memory that alternate with those of other results: statistics of channel groups.
 
     S[g] = Σ_p Σ_e x[p, g, e]     ──▶     parallel over blocks of g:
                                             for p, g of the block, vectors of e:  S.rf[g, e] += x[p, g, e]

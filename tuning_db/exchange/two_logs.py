@@ -1,5 +1,6 @@
-"""Two logs on one connection of the first log. If both are files, the second log is attached; otherwise its
-rows are copied.
+"""Two logs on one connection of the first log.
+
+If both are files, the second log is attached; otherwise its rows are copied.
 
     with connected(into, source, TEMPORARY) as work:
         fill_table(work, m.Session)       copies sessions to `src_session` if the log cannot be attached

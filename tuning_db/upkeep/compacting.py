@@ -1,7 +1,7 @@
-"""Returns the space of deleted rows to the system: the file, or a server's tables, are written again without
-gaps.
+"""Returns the space of deleted rows to the system.
 
-If this is killed, the log is unchanged. Other processes wait until it is done.
+The file, or a server's tables, are written again without gaps. If this is killed, the log is unchanged. Other
+processes wait until it is done.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Long reductions with few results: the threads of a block compute parts of one result, and join them in
-shared memory.
+"""Long reductions with few results: threads of a block compute parts of one result, then join them.
 
     S[i] = Σ_k f(i, k)     ──▶     for (i → blockIdx.x): for (k.1 → threadIdx.x): for k.0: …   then a tree
 

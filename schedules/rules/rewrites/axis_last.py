@@ -1,7 +1,7 @@
-"""Reductions whose result lies across their operands. If no tile fits, they are computed along the operands,
-and the result is transposed.
+"""Reductions whose result lies across their operands.
 
-If a tile fits, an operand is packed, or its panels are transposed (`tile_cpu`).
+If no tile fits, they are computed along the operands, and the result is transposed. If a tile fits, an
+operand is packed, or its panels are transposed (`tile_cpu`).
 """
 
 from __future__ import annotations

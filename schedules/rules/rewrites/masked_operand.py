@@ -1,5 +1,4 @@
-"""Sums of products under a condition on one operand: this operand is masked, or the sum stays as it is
-written.
+"""Sums of products under a condition on one operand: this operand is masked, or the sum is not changed.
 
 With the masked operand, a term is one operation instead of two. But the masked operand is written and read
 again, and the other operand is searched for infinities and NaN. So masking comes first if both operands are

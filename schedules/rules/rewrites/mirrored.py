@@ -1,5 +1,4 @@
-"""Symmetric reductions: one half is computed, and the other half is copied from it; or both halves are
-computed.
+"""Symmetric reductions: both halves are computed, or one half is computed and copied to the other.
 
 The saving grows with the number of terms, and the cost of copying the other half does not. So computing one
 half comes first if there are many terms.

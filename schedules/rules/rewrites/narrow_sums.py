@@ -1,5 +1,4 @@
-"""Sums of integers that fit into a narrower type are computed in this type, because its vectors have more
-lanes.
+"""Sums of integers that fit into a narrower type are computed in it, because its vectors have more lanes.
 
 The stage that widens the results is a normal epilogue.
 """

@@ -1,8 +1,8 @@
-"""Windows of maxima, sums and similar reductions: they are made of shorter windows that neighbours share, or
-each is computed separately.
+"""Windows of maxima, sums and similar reductions.
 
-The rule runs before any decision, on all stages at once, so that a pipeline places the parts like other
-stages. Shorter windows come first if they clearly take fewer operations, loads and stores.
+They are made of shorter windows that neighbours share, or each is computed separately. The rule runs before
+any decision, on all stages at once, so that a pipeline places the parts like other stages. Shorter windows
+come first if they clearly take fewer operations, loads and stores.
 """
 
 from __future__ import annotations
