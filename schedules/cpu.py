@@ -7,8 +7,8 @@ The default values of the class are those of Zen 4, because most values were mea
 give only the values that differ. A comment at each value says what was measured, on which processor, and
 when. A value marked *chosen* was not measured. A processor without a record uses the nearest record by
 `distance`. `autotensor doctor --characterise` measures a machine and prints its record. Numbers that do not
-depend on the processor (shapes on offer, settings of the search, rounding of sums, limits of GPUs) are in the
-files that use them.
+depend on the processor (shapes that the search may try, settings of the search, rounding of sums, limits of
+GPUs) are in the files that use them.
 """
 
 from __future__ import annotations

@@ -103,9 +103,8 @@ def _create(opened: Opened) -> None:
 
 def create_tables(connection: Connection) -> None:
     """Creates the tables, indexes and views of the newest schema, and records its version."""
-    if (
-        connection.dialect.name == "postgresql"
-    ):  # said here: in the table it would load the dialect for a file
+    # this option is set here, because in the table it would load the dialect even for a file
+    if connection.dialect.name == "postgresql":
         (best,) = (i for i in Trial.__table__.indexes if i.name == "ix_trial_best")  # type: ignore[attr-defined]
         best.dialect_options["postgresql"]["where"] = text(VERIFIED)
     Base.metadata.create_all(connection)

@@ -92,7 +92,7 @@ class Front:
 
     @cached_property
     def tiles(self) -> tuple[tuple[Option, ...], Option]:
-        """The register tiles on offer, and the tile that is taken without measuring. For pixels, they divide
+        """The possible register tiles, and the tile that is taken without measuring. For pixels, they divide
         a line."""
         roles = self.line
         if roles is self.roles:
@@ -114,7 +114,7 @@ class Front:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of rows in a block on offer: whole tiles, or whole lines of pixels, with the same
+        """The possible numbers of rows in a block: whole tiles, or whole lines of pixels, with the same
         number in each block."""
         extent, line = self._extent, self.line.rows[0].extent
         if line == extent:

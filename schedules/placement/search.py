@@ -85,7 +85,7 @@ class Places:
     """The plans of one group, with the costs that are known."""
 
     def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
-        """free: for each stage before the last one, the places on offer: "inline", "tile", "whole", and
+        """free: for each stage before the last one, its possible places: "inline", "tile", "whole", and
         "term" for a stage that only one sum reads, once."""
         self.group, self.free = group, free
         self._each: dict[frozenset[str], Mapping[str, float]] = {}

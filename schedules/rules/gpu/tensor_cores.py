@@ -116,7 +116,7 @@ class _TensorCoreSketch(SketchWriter):
         return lane
 
     def _sums(self, anchor: Stage, tile: str) -> str:
-        """Cuts the reduction into turns, each with its copies. Returns the loop over turns."""
+        """Cuts the reduction into parts, each with its copies. Returns the loop over the parts."""
         (k,) = (a.name for a in anchor.op.reduce_axes)
         spatial = [a.name for a in anchor.op.axes]
         self.split(anchor.name, k, Ref(tile, 5), DEPTH)
@@ -128,8 +128,7 @@ class _TensorCoreSketch(SketchWriter):
         return f"{k}.0"
 
     def _copy(self, copy: Stage, anchor: str, turn: str, tile: str) -> None:
-        """Copies an operand's box some turns ahead, in chunks that are stored without bank conflicts of
-        lanes."""
+        """Copies an operand's box some iterations ahead, in chunks that are stored without bank conflicts."""
         name = copy.name
         self.write(SetScope(name, "shared"), ComputeAt(name, anchor, turn))
         flat = self.fuse(name, [a.name for a in copy.op.axes])
@@ -150,8 +149,8 @@ class _TensorCoreSketch(SketchWriter):
         return ceil(self.r.extents[2] / DEPTH) * DEPTH
 
     def _all_tiles(self) -> Iterator[Option]:
-        """All options: warps along rows and columns, instructions of each warp, all warps, depth of a
-        turn."""
+        """All options: warps along rows and columns, instructions of each warp, all warps, depth of an
+        iteration."""
         m, n, _ = self.r.extents
         for wm, wn, mi, ni in product(WARPS, WARPS, TILES, TILES):
             if wm * mi * ROWS > m or wn * ni * COLUMNS > n:
@@ -173,16 +172,16 @@ class _TensorCoreSketch(SketchWriter):
         )
 
     def _bytes(self, o: Option) -> int:
-        """The bytes that one turn copies."""
+        """The bytes that one iteration copies."""
         wm, wn, mi, ni, _, steps = o
         return (wm * mi * ROWS + wn * ni * COLUMNS) * steps * DEPTH * self.r.rows.dtype.bytes
 
     def _cost(self, o: Option) -> tuple[float, Option]:
         """The time for the whole result with a tile, in cycles of one multiprocessor. Less is better.
 
-        A turn multiplies, reads operands from shared memory, and copies the next operands; different units do
-        these at the same time. A part of the work of a block at the edge is wasted, and the last wave leaves
-        some multiprocessors idle.
+        An iteration multiplies, reads operands from shared memory, and copies the next operands; different
+        units do these at the same time. A part of the work of a block at the edge is wasted, and the last
+        wave leaves some multiprocessors idle.
         """
         wm, wn, mi, ni, warps, steps = o
         m, n, _ = self.r.extents
