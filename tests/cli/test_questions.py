@@ -255,7 +255,7 @@ def test_schema(log):
     assert {"table": "trial", "column": "build_s", "unit": "s", "meaning": "lowering and compiling"} in rows
     assert len(answer("schema")) > 200
     assert "a log has no table 'trail'. Did you mean 'trial'?" in cli("db", "schema", "trail").err
-    assert "| `build_s` | s | lowering and compiling |" in cli("db", "schema", "--markdown").out
+    assert "| `build_s` | s | time of lowering and compiling |" in cli("db", "schema", "--markdown").out
 
 
 def test_prune(log, plan):
