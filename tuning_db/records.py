@@ -206,7 +206,7 @@ class Session:
     kind: SessionKind = SessionKind.SEARCH
     of: str | None = None  # for a race: uuid of the session whose trials were raced
     owner: str = ""  # the process that works on it
-    lease_until: datetime | None = None  # from then on the owner counts as dead
+    lease_until: datetime | None = None  # after this time, the owner counts as dead
 
     def __post_init__(self) -> None:
         _need_text(self, "id", "run_key", "machine", "environment")

@@ -252,7 +252,12 @@ def test_commits(log):
 def test_schema(log):
     rows = answer("schema", "trial")
     assert [r["column"] for r in rows] == [c[1] for c in asked(log, "PRAGMA table_info(trial)")]
-    assert {"table": "trial", "column": "build_s", "unit": "s", "meaning": "lowering and compiling"} in rows
+    assert {
+        "table": "trial",
+        "column": "build_s",
+        "unit": "s",
+        "meaning": "time of lowering and compiling",
+    } in rows
     assert len(answer("schema")) > 200
     assert "a log has no table 'trail'. Did you mean 'trial'?" in cli("db", "schema", "trail").err
     assert "| `build_s` | s | time of lowering and compiling |" in cli("db", "schema", "--markdown").out
