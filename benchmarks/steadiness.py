@@ -43,7 +43,7 @@ SCENES: Mapping[str, Sequence[str]] = {
     "busy": ("softmax", "dcgan", "mobilenet_v2"),
 }
 HEADS = ("median", "mean", "p99")
-TITLE = "Calls where others want the cores"
+TITLE = "Calls while other programs use the cores"
 
 
 def prepare(model: str, folder: Path) -> None:
