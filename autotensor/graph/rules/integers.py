@@ -26,149 +26,33 @@ Efficient Integer-Arithmetic-Only Inference" (CVPR 2018).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from autotensor.base.dtype import DType, float32, int32
+from autotensor.base.dtype import int32
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rules.affine import channel_axis
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
+from autotensor.graph.rules.quantised.integer_products import (
+    FURTHEST,
+    LARGEST,
+    is_product,
+    largest,
+    scale_of_results,
+    why_no_product,
+)
 from autotensor.graph.rules.quantised.product_views import as_they_lie, views_behind
+from autotensor.graph.rules.quantised.scaled_integers import Real, real, small
 from autotensor.graph.rules.quantised.whole_numbers import in_whole_numbers, sums_in_32_bits
-from autotensor.graph.weights import CONVOLUTIONS
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 from autotensor.operators.window import windows_of
 
-PRODUCTS = ("matmul", "batch_matmul")
 # operators whose results are elements of the first operand
 MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
 SAME = 1e-6  # relative: scales that differ by less are equal; files compute s * t in two ways
-ONE = np.ones((), np.float32)
-# limits of scales: the product of two scales, and a quotient, keep all their bits in float32
-SMALLEST, GREATEST = 1e-18, 1e18
-FURTHEST = 2**31 - 1  # the greatest signed number of 32 bits
-LARGEST = 2**30  # the greatest sum allowed, so that a sum plus a bias fits into 32 bits
-
-
-# -- the values of nodes -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Real:
-    """(q - zero) * scale."""
-
-    q: GraphNode
-    scale: Array  # float32, positive; broadcasts against q
-    zero: int
-
-    @property
-    def is_byte(self) -> bool:
-        return self.q.dtype.is_byte
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all elements have the same scale."""
-        return self.scale.size == 1
-
-    def times(self, scale: Array) -> Array:
-        return np.asarray(self.scale * scale, np.float32)
-
-    def whole(self) -> GraphNode:
-        """q - zero, in 32 bits."""
-        wide = self.q if self.q.dtype == int32 else apply("cast", (self.q,), {"dtype": "int32"})
-        return wide if self.zero == 0 else apply("subtract", (wide, constant(self.zero, dtype=int32)))
-
-    def node(self) -> GraphNode:
-        zero = () if self.zero == 0 else (constant(self.zero, dtype=self.q.dtype),)
-        return apply("dequantize", (self.q, constant(self.scale), *zero))
-
-
-@dataclass(frozen=True, slots=True)
-class Small:
-    """How a `quantize` rounds: with one scale and one zero point."""
-
-    y: GraphNode  # the node that it reads
-    scale: Array  # float32, one element
-    zero: int
-    dtype: str
-
-    def on(self, y: GraphNode) -> GraphNode:
-        """The node that rounds another value in the same way."""
-        zero = constant(np.array(self.zero, self.dtype))
-        return apply("quantize", (y, constant(self.scale), zero), {"dtype": self.dtype})
-
-    def sums(
-        self, total: GraphNode, scale: Array, shift: GraphNode | None = None, **of_shift: float
-    ) -> GraphNode:
-        """Sums of integers, rounded in the same way.
-
-        scale: the value of an integer 1. of_shift: attributes of a shift that consists of integers.
-        """
-        ratio = np.asarray(scale / self.scale, np.float32)
-        inputs = (total, constant(ratio), *(() if shift is None else (shift,)))
-        return apply("requantize", inputs, {"zero": self.zero, "dtype": self.dtype, **of_shift})
-
-    def number(self, x: float) -> int:
-        """One number, rounded in the same way."""
-        limits = np.iinfo(self.dtype)
-        q = np.rint(np.float32(x) / self.scale) + np.float32(self.zero)
-        return int(np.clip(q, limits.min, limits.max))
-
-
-def real(node: GraphNode) -> Real | None:
-    """The integers, scale and zero point of a `dequantize` with a constant scale; None for other nodes."""
-    match node:
-        case Apply("dequantize", (q, Constant() as scale, *zero)) if node.dtype == float32:
-            known, at = _usable(scale), _same(zero)
-            fits = at is not None and q.dtype.bits <= 32 and _holds(q.dtype, at)
-            if known is not None and at is not None and fits and q.shape == node.shape:
-                return Real(q, known, at)
-    return None
-
-
-def small(node: GraphNode) -> Small | None:
-    match node:
-        case Apply("quantize", (y, Constant() as scale, *zero)) if y.dtype == float32:
-            known, at = _usable(scale), _same(zero)
-            fits = at is not None and _holds(node.dtype, at)
-            if known is not None and at is not None and fits and known.size == 1 and y.shape == node.shape:
-                return Small(y, known, at, str(node.attr("dtype")))
-    return None
-
-
-def _usable(scale: Constant) -> Array | None:
-    """A scale as float32; None if products with it may lose more than their last bit."""
-    if not scale.dtype.is_float:
-        return None
-    s = scale.array.astype(np.float32)
-    good = (s >= SMALLEST) & (s <= GREATEST)
-    if not s.size or not bool(good.all()):
-        return None
-    return s.reshape(()) if s.size == 1 else s
-
-
-def _same(zero: Sequence[GraphNode]) -> int | None:
-    """The zero point if it is one constant number for all elements; 0 if there is none; otherwise None."""
-    if not zero:
-        return 0
-    z = zero[0]
-    if not isinstance(z, Constant) or z.array.size == 0 or not z.dtype.is_int:
-        return None
-    first = z.array.reshape(-1)[0]
-    return int(first) if bool((z.array == first).all()) else None
-
-
-def _holds(dtype: DType, zero: int) -> bool:
-    """Whether the type can hold this zero point."""
-    if not dtype.is_int:
-        return False
-    limits = np.iinfo(dtype.numpy)
-    return int(limits.min) <= zero <= int(limits.max)
 
 
 # -- operators that only move elements ---------------------------------------------------------------------
@@ -200,8 +84,7 @@ def moved(node: Apply, uses: Uses) -> GraphNode | None:
         return None if scale is None else Real(reshape(r.q, node.shape), scale, r.zero).node()
     if node.op == "transpose" and r.is_byte:
         axes = transposition(node)
-        full = r.scale.reshape((1,) * (r.q.ndim - r.scale.ndim) + r.scale.shape)
-        scale = r.scale if r.is_plain else np.ascontiguousarray(full.transpose(axes))
+        scale = r.scale if r.is_plain else np.ascontiguousarray(r.aligned.transpose(axes))
         return Real(transpose(r.q, axes), scale, r.zero).node()
     if node.op not in MOVING or not r.is_plain or not r.is_byte:
         return None
@@ -261,94 +144,10 @@ def product(node: Apply, uses: Uses) -> GraphNode | None:
     if not is_product(node) or why_no_product(node):
         return None
     x, w = (real(i) for i in node.inputs)
-    scale = None if w is None else _of_results(node, w)
+    scale = None if w is None else scale_of_results(node, w)
     if x is None or w is None or scale is None:
         return None
     return Real(node.given((x.q, w.q), zeros=(x.zero, w.zero)), x.times(scale), 0).node()
-
-
-def is_product(node: Apply) -> bool:
-    return (node.op in CONVOLUTIONS or node.op in PRODUCTS or node.op == "dense") and len(node.inputs) == 2
-
-
-def why_no_product(node: Apply) -> str:
-    """Why a product of floats does not become a product of integers; "" if it does."""
-    x, w = (real(i) for i in node.inputs)
-    if x is None or w is None:
-        which = "data are" if x is None else "weights are"
-        return f"its {which} {_what_it_is(node.inputs[0 if x is None else 1])}"
-    if not x.is_byte or not w.is_byte:
-        return f"its operands are {x.q.dtype} and {w.q.dtype}, not bytes"
-    if not x.is_plain:
-        return "the scale of its data varies along what is summed or among rows"
-    if _of_results(node, w) is None:
-        return "the scale of its weights varies along what is summed"
-    if largest_sum(node, x, w) > LARGEST:
-        return "its sums may not fit 32 bits"
-    return ""
-
-
-def _what_it_is(x: GraphNode) -> str:
-    match x:
-        case Apply("dequantize", (_, scale, *_)) if not isinstance(scale, Constant):
-            return "quantised by a scale that is known only when the model runs"
-        case Apply("dequantize", (_, Constant(), *zero)) if _same(zero) is None:
-            return "quantised with zero points that vary"
-        case Apply("dequantize"):
-            return "quantised by scales that float32 does not hold well, or in another type"
-    return "not quantised"
-
-
-def _of_results(node: Apply, w: Real) -> Array | None:
-    """The weights' scale, shaped to broadcast to the result; None if it varies along a summed axis."""
-    if w.is_plain:
-        return w.scale
-    rank, axes = node.ndim, w.q.ndim
-    full = w.scale.reshape((1,) * (axes - w.scale.ndim) + w.scale.shape)
-    channels = channel_axis(node)
-    own, out = _own_axis(node, w), rank - 1 if channels is None else channels
-    if any(n != 1 and a != own for a, n in enumerate(full.shape)):
-        return None
-    return full.reshape(tuple(-1 if a == out else 1 for a in range(rank))[out:])
-
-
-def largest_sum(node: Apply, x: Real, w: Real) -> int:
-    """A number that the absolute value of the product's sums does not exceed."""
-    own = _own_axis(node, w)
-    if isinstance(w.q, Constant):
-        sizes = np.abs(w.q.array.astype(np.int64) - w.zero)
-        first = w.q.ndim - 2 if node.op in PRODUCTS else 0  # earlier axes number other matrices
-        over = tuple(a for a in range(first, w.q.ndim) if a != own)
-        return _furthest(x) * int(sizes.sum(axis=over).max(initial=0))
-    depth = w.q.shape[-2 if own == w.q.ndim - 1 else -1] if node.op in PRODUCTS else prod(w.q.shape[1:])
-    return _furthest(x) * _furthest(w) * depth
-
-
-def _most(q: GraphNode) -> int:
-    """A number that the absolute value of the elements does not exceed."""
-    match q:
-        case Constant():
-            return int(np.abs(q.array.astype(np.int64)).max(initial=0))
-        case Apply("reshape" | "transpose", (x,)):
-            return _most(x)
-        case Apply("add", (x, y)):
-            return _most(x) + _most(y)
-        case Apply(_, (x, w)) if is_product(q) and q.attr("zeros") is not None:
-            x_zero, w_zero = q.attr("zeros")
-            return largest_sum(q, Real(x, ONE, x_zero), Real(w, ONE, w_zero))
-    return FURTHEST + 1
-
-
-def _own_axis(node: Apply, w: Real) -> int:
-    """The axis of the weights that is also an axis of the result: channels or columns."""
-    if node.op in PRODUCTS:
-        return w.q.ndim - (2 if node.attr("transpose_b") else 1)
-    return 0
-
-
-def _furthest(r: Real) -> int:
-    limits = np.iinfo(r.q.dtype.numpy)
-    return max(abs(int(limits.min) - r.zero), abs(int(limits.max) - r.zero))
 
 
 # -- sums ----------------------------------------------------------------------------------------------------
@@ -364,7 +163,7 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if isinstance(a.q, Constant):
         a, b = b, a
-    if a.q.shape != node.shape or not isinstance(b.q, Constant) or _most(a.q) + _most(b.q) > FURTHEST:
+    if a.q.shape != node.shape or not isinstance(b.q, Constant) or largest(a.q) + largest(b.q) > FURTHEST:
         return None
     if not np.allclose(a.scale, b.scale, rtol=SAME, atol=0):
         return None
@@ -392,7 +191,7 @@ def mean(node: Apply, uses: Uses) -> GraphNode | None:
         inside, counts = _elements(node)
         attrs = {k: v for k, v in node.attrs if k != "count_include_pad"}
         total = apply("sum_pool2d", (r.q,), attrs)
-    if _furthest(r) * int(inside.max(initial=0)) > LARGEST:
+    if r.furthest * int(inside.max(initial=0)) > LARGEST:
         return None
     if r.zero:
         total = apply("subtract", (total, constant((inside * r.zero).astype(np.int32))))
@@ -481,12 +280,12 @@ def _ends(y: Apply) -> tuple[GraphNode, float | None, float | None] | None:
 def rounded_before(node: Apply, uses: Uses) -> GraphNode | None:
     """quantize(transpose(y)) ──▶ transpose(quantize(y)); views too; quantize(concat(…)) part by part"""
     q = small(node)
-    match q.y if q is not None else None:
+    if q is None:
+        return None
+    match q.y:
         case Apply("reshape" | "transpose", (x,)) as view if uses[view] == 1:
-            assert q is not None
             return view.given((q.on(x),))
         case Apply("concat", parts) as view if uses[view] == 1 and all(real(p) is not None for p in parts):
-            assert q is not None
             return view.given(q.on(p) for p in parts)
     return None
 
@@ -507,12 +306,13 @@ def rescaled(node: Apply, uses: Uses) -> GraphNode | None:
 def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
     """quantize(dequantize(a, s) + dequantize(b, t), u) ──▶ requantize(a, s / u, b, shift_scale=t / u)"""
     q = small(node)
-    match q.y if q is not None else None:
+    if q is None:
+        return None
+    match q.y:
         case Apply("add" | "subtract" as op, (left, right)):
             pass
         case _:
             return None
-    assert q is not None
     a, b = real(left), real(right)
     if op == "add" and (a is None or left.shape != node.shape):
         a, b, left, right = b, a, right, left
@@ -537,12 +337,14 @@ def sum_of_two(node: Apply, uses: Uses) -> GraphNode | None:
 def product_of_two(node: Apply, uses: Uses) -> GraphNode | None:
     """quantize(dequantize(a, s) * dequantize(b, t), u) ──▶ requantize(a * b, s * t / u)"""
     q = small(node)
-    match q.y if q is not None else None:
+    if q is None:
+        return None
+    match q.y:
         case Apply("multiply", (left, right)):
             a, b = real(left), real(right)
         case _:
             return None
-    if q is None or a is None or b is None or not (a.is_byte and b.is_byte and a.is_plain and b.is_plain):
+    if a is None or b is None or not (a.is_byte and b.is_byte and a.is_plain and b.is_plain):
         return None
     total = apply("multiply", (a.whole(), b.whole()))
     return q.sums(total, a.times(b.scale))

@@ -1,1 +1,1 @@
-"""Quantised graphs: tables for functions of bytes, rounded sums, views and transposes next to products."""
+"""Quantised graphs: scaled values, products in integers, rounded sums, views next to products, tables."""

@@ -16,11 +16,11 @@ from math import prod
 from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode
 from autotensor.graph.rules.canonical import one_view, reshape, transpose, transposition
+from autotensor.graph.rules.quantised.integer_products import PRODUCTS
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 
 Shape = tuple[int, ...]
-PRODUCTS = ("matmul", "batch_matmul")
 
 
 # -- views ---------------------------------------------------------------------------------------------------
