@@ -38,7 +38,7 @@ from schedules.registry import Extension, SketchRule
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-GENERAL = ("constants", "inline", "epilogue", "pointwise", "tile_general", "fallback")
+GENERAL = ("constants", "inline", "epilogue", "pointwise", "tile_general")
 WIDE = ("avx512", "evex512", "avx10")  # prefixes of features with registers of 512 bits
 
 

@@ -1,7 +1,7 @@
-"""The sketch rules, one in a file, from constant stages to fallbacks; their order is the table here.
+"""The sketch rules, one in a file, from constant stages to general tiles; their order is the table here.
 
-The first rule that returns extensions decides a stage. A rule that is not in this table names its neighbour
-(`sketch_rule` of schedules/registry.py).
+The first rule that returns extensions decides a stage; without one its loops stay as they are written. A
+rule that is not in this table names its neighbour (`sketch_rule` of schedules/registry.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from schedules.rules import (
     column_sums,
     constant_stages,
     epilogue,
-    fallback,
     inline,
-    joined_axes,
     long_reduction,
     nested_sums,
     one_pass,
@@ -61,8 +59,6 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("shared_windows", shared_windows.shared_windows),
     # before all others that make loops: loops over steps must stay in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
-    # before inline and pointwise, which would decide a stage whose loops a reduction may use
-    SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would test the condition for every term
     SketchRule("late_choice", late_choice.late_choice, ANY),
     # before all that make loops, and before inline, which would count the calls once for each reader
@@ -130,10 +126,9 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("split_k", split_k.split_k),
     # before tile_general, which has no register tiles
     SketchRule("tile_cpu", tile_cpu.tile_cpu),
-    # these two before fallback, which has no vectors; their order does not matter
+    # these two last, because they take what is left; their order does not matter
     SketchRule("pointwise", pointwise.pointwise),
     SketchRule("tile_general", tile_general.tile_general),
-    # last, because they always apply
-    SketchRule("fallback", fallback.fallback),
+    # last, because it always applies
     SketchRule("gpu_bind", gpu_bind.gpu_bind, GPU),
 )

@@ -49,7 +49,7 @@ def test_every_file_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "last"), [*((d, "fallback") for d in CPU), *((d, "gpu_bind") for d in GPU)]
+    ("device", "last"), [*((d, "tile_general") for d in CPU), *((d, "gpu_bind") for d in GPU)]
 )
 def test_no_rule_stands_behind_the_one_that_always_answers(device: str, last: str) -> None:
     assert [r.name for r in RULES if device in r.devices][-1] == last
@@ -64,7 +64,7 @@ def test_every_row_has_its_reason() -> None:
             reasons.append([line])
         elif line.startswith("SketchRule("):
             reasons[-1].append(line)
-    several = {"# these two ": 2, "# these three ": 3, "# last, because they ": 2}
+    several = {"# these two ": 2, "# these three ": 3}
     wanted = [next((n for words, n in several.items() if r[0].startswith(words)), 1) for r in reasons]
     assert [len(r) - 1 for r in reasons] == wanted
     assert sum(wanted) == len(RULES)

@@ -51,8 +51,8 @@ from autotensor.search.task import Candidate, Task
 from schedules.prior.rates import Rates
 from tuning_db.records import Parent
 
-# rules for any computation; their spaces are too large and too even for good drafts
-GENERAL_RULES = frozenset({"tile_general", "fallback"})
+# the rule for any reduction; its space is too large and too even for good drafts
+GENERAL_RULE = "tile_general"
 LARGE = 1 << 22  # candidates; the space of a single product has fewer (chosen, 2026-11)
 WIDE = 10_000  # candidates; layers of networks, for which the prior is good, have fewer (chosen, 2026-11)
 BEGINNING = 2  # number of first batches; the first model is fitted to these
@@ -429,4 +429,4 @@ def is_bred(sketch: Sketch) -> bool:
 
 def is_general(sketch: Sketch) -> bool:
     """Whether one of the rules for any computation made it."""
-    return not GENERAL_RULES.isdisjoint(sketch.made_by)
+    return GENERAL_RULE in sketch.made_by
