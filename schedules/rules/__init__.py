@@ -25,7 +25,6 @@ from schedules.rules import (
 from schedules.rules.gpu import gpu_bind, gpu_reduce, gpu_tile, tensor_cores
 from schedules.rules.rewrites import (
     axis_last,
-    chosen_products,
     factored,
     float_sums,
     invariants,
@@ -71,13 +70,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("masked_operand", masked_operand.masked_operand),
     # before all other reductions, whose vectors have the lanes of the widest result
     SketchRule("narrow_places", narrow_places.narrow_places),
-    # these two before the next two, which work on their results
-    SketchRule("chosen_products", chosen_products.chosen_products),
-    SketchRule("neutral", one_pass.neutral),
-    # these three before all other reductions, which would read every term for every element
-    SketchRule("scatter", one_pass.scatter),
-    SketchRule("running", one_pass.running_reduction),
-    SketchRule("ranks", one_pass.ranks),
+    # before all other reductions, which would read every term for every element
+    SketchRule("one_pass", one_pass.one_pass),
     # before all other products with register tiles; they get the narrow types without a dot instruction
     SketchRule("dots", dots.dots),
     # after dots, which are faster, and before windows, which does not change sums

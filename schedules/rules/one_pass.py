@@ -3,7 +3,7 @@
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     parallel over parts of i:
                                                       for k: if p[k] is in the part: C[p[k], j] += u[k, j]
 
-    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same; then -1 is joined if it is a term (`neutral`)
+    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same; then -1 is joined if it is a term
 
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
@@ -26,6 +26,7 @@ from autotensor.ir.expr import Expr, Load
 from autotensor.ir.visit import contains, free_vars
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
@@ -33,13 +34,15 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import Running, ranking, running, solutions
+from schedules.algorithms.chosen_products import NAME as CHOSEN
+from schedules.algorithms.chosen_products import chosen
 from schedules.algorithms.neutral_terms import NAME as NEUTRAL
 from schedules.algorithms.neutral_terms import neutral_terms, taken
 from schedules.algorithms.recurrence import NAME
 from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import lanes_of, undecided
+from schedules.kit.stage_analysis import lanes_of, read_by_choice, undecided
 from schedules.registry import Extension
 
 COUNTED = 32  # up to this number of elements, ranks are counted in vectors
@@ -47,10 +50,37 @@ FEWER = 4  # there must be this many times as many terms as results of all threa
 SHORT = 4  # up to this number of terms or elements, comparing is faster than ranking
 
 
-def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+def one_pass(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    """What the first of these finds; the first two write the choice of terms as the others know it."""
+    if not undecided(state, stage):
+        return ()
+    ways = (_chosen_products, _neutral, _scatter, _running_reduction, _ranks)
+    return next((found for way in ways if (found := way(state, stage, target))), ())
+
+
+def _chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    """Products with a comparison's 0 or 1: the terms where it is 1.
+
+    The sum as it is written is needed only for operands that are not finite. It is rarely computed, so it
+    gets plain loops.
+    """
+    found = chosen(stage.op)
+    if found is None or not is_one_pass(found.op) or read_by_choice(state, stage):
+        return ()
+    step = UseAlgorithm(stage.name, CHOSEN)
+    new = [s.name for s in step.apply(state).stages if s.name not in state.names]
+    if not new:
+        return (Extension((step,), again=(stage.name,)),)
+    harm, each, left = new
+    first = stage.op.axes[0].name
+    plain = (Parallel(each, first), Pragma(each, first, "skip_unread", "1"))  # no other rule changes it
+    return (Extension((step, *plain), done=(each,), again=(harm, left, stage.name)),)
+
+
+def _neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     """The stage with neutral terms if a condition fails, provided that one pass over the terms can then
     compute all elements."""
-    op = taken(stage.op) if undecided(state, stage) else None
+    op = taken(stage.op)
     if op is None or not is_one_pass(op):
         return ()
     made = neutral_terms(state, stage)
@@ -58,9 +88,7 @@ def neutral(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     return (Extension((UseAlgorithm(stage.name, NEUTRAL),), again=tuple(s.name for s in made)),)
 
 
-def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    if not undecided(state, stage):
-        return ()
+def _scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op, found = stage.op, _places(stage.op)
     if not found:
         return ()
@@ -121,8 +149,8 @@ def runs(op: StageOp) -> Running | None:
     return found if found is not None and op.reduce_axes[0].extent > SHORT else None
 
 
-def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    found = runs(stage.op) if undecided(state, stage) else None
+def _running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    found = runs(stage.op)
     if found is None:
         return ()
     if expand(state, stage) is not None:
@@ -154,8 +182,8 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     return (plan.extension(op.name),)
 
 
-def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    found = ranking(stage.op) if undecided(state, stage) else None
+def _ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    found = ranking(stage.op)
     if found is None or stage.op.reduce_axes[0].extent <= COUNTED:
         return ()
     if any(a.name == found.axis and a.runtime is not None for a in stage.op.axes):  # sorts need numbers
@@ -204,6 +232,3 @@ class _Plan(SketchWriter):
         self.split(self.name, name, self.lanes)
         self.write(Vectorize(self.name, f"{name}.1"))
         return [*(a.name for a in rest), f"{name}.0", f"{name}.1"]
-
-
-__all__ = ["is_one_pass", "neutral", "ranks", "running_reduction", "scatter"]
