@@ -7,7 +7,7 @@ decides the stage. A rule may be a generator, because a default schedule takes o
 A rule of another package names the rule before or after which it comes. Its position does not depend on the
 order of imports: two rules for the same position are an error.
 
-    @sketch_rule("mine", before="tile_cpu")      … split_k, mine, tile_cpu …
+    @sketch_rule("mine", before="tile_cpu")      … axis_last, mine, tile_cpu …
     [project.entry-points."autotensor.rules"]    for a package: the function is found before rules run
     mine = "their_module:mine"
 """

@@ -42,7 +42,6 @@ from schedules.rules.tiles import (
     dots,
     few_channels,
     narrow_groups,
-    split_k,
     tile_cpu,
     tile_general,
     windows,
@@ -114,10 +113,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("gpu_reduce", gpu_reduce.gpu_reduce, GPU),
     # before tile_cpu: no operand of a window is broadcast
     SketchRule("windows", windows.windows),
-    # before split_k and tile_cpu, whose vectors run along the result's last axis
+    # before tile_cpu, whose vectors run along the result's last axis
     SketchRule("axis_last", axis_last.axis_last),
-    # before tile_cpu, because it offers that rule's sketches after its own
-    SketchRule("split_k", split_k.split_k),
     # before tile_general, which has no register tiles
     SketchRule("tile_cpu", tile_cpu.tile_cpu),
     # these two last, because they take what is left; their order does not matter

@@ -28,9 +28,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
-from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import Running, ranking, running, solutions
@@ -44,6 +42,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, read_by_choice, undecided
 from schedules.registry import Extension
+from schedules.rules.long_reduction import for_cores
 
 COUNTED = 32  # up to this number of elements, ranks are counted in vectors
 FEWER = 4  # there must be this many times as many terms as results of all threads (chosen, 2026-11)
@@ -51,7 +50,7 @@ SHORT = 4  # up to this number of terms or elements, comparing is faster than ra
 
 
 def one_pass(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """What the first of these finds; the first two write the choice of terms as the others know it."""
+    """The answer of the first way that has one; the first two write the choice of terms for the others."""
     if not undecided(state, stage):
         return ()
     ways = (_chosen_products, _neutral, _scatter, _running_reduction, _ranks)
@@ -133,8 +132,7 @@ def _in_parts(
     (k,) = op.reduce_axes
     if prod(a.extent for a in op.axes) * target.num_cores * FEWER > k.extent:
         return ()
-    steps = (SplitStep(op.name, k.name, (-(-k.extent // target.num_cores),)), RFactor(op.name, f"{k.name}.0"))
-    return (Extension(steps, (), (op.name,)),)
+    return (Extension(for_cores(op, k, target.num_cores), (), (op.name,)),)
 
 
 def is_one_pass(op: StageOp) -> bool:
