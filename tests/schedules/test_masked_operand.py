@@ -10,7 +10,7 @@ import pytest
 from comparison import check
 
 from autotensor import te
-from autotensor.base.target import parse
+from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.runtime.open_artifact import open_artifact
@@ -20,7 +20,8 @@ from autotensor.te.dag import ComputeDAG
 from schedules.algorithms.masked_operand import NAME, masked
 from schedules.generate import default_trace
 
-TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
+TARGET = parse("llvm -mcpu=x86-64-v3 -threads=2")
+WITH_MASKS = parse("llvm -mcpu=x86-64-v4 -threads=2")
 Term = Callable[[Any, Any, Any, Any, Any, Any], Any]
 
 
@@ -41,8 +42,8 @@ def by_columns(a: Any, b: Any, m: Any, i: Any, j: Any, k: Any) -> Any:
     return te.select(b[k, j] > 0.0, a[i, k] * b[k, j] * m[i, k], 0.0)
 
 
-def is_masked(dag: ComputeDAG) -> bool:
-    return any(isinstance(s, UseAlgorithm) and s.algorithm == NAME for s in default_trace(dag, TARGET).steps)
+def is_masked(dag: ComputeDAG, target: Target = TARGET) -> bool:
+    return any(isinstance(s, UseAlgorithm) and s.algorithm == NAME for s in default_trace(dag, target).steps)
 
 
 @pytest.mark.parametrize("term", [by_rows, by_columns])
@@ -50,6 +51,11 @@ def test_the_operand_that_is_chosen_is_masked(term: Term) -> None:
     dag = product(term)
     assert is_masked(dag)
     check(dag, default_trace(dag, TARGET))
+
+
+def test_instructions_with_masks_take_many_terms_to_be_slower() -> None:
+    assert not is_masked(product(by_rows), WITH_MASKS)
+    assert is_masked(product(by_rows, 160, 9, 160), WITH_MASKS)
 
 
 OTHERS: dict[str, Term] = {
@@ -120,5 +126,5 @@ def test_what_is_left_out_does_no_harm(term: Term, value: float) -> None:
         else:
             kept, terms = np.broadcast_to(b > 0, (33, 9, 40)), (a * m)[:, :, None] * b
         expected = np.where(kept, terms, 0).sum(axis=1, dtype=np.float64)
-    found = open_artifact(compile_trace(dag, default_trace(dag, parse("llvm")), parse("llvm")))(a, b, m)
+    found = open_artifact(compile_trace(dag, default_trace(dag, TARGET), TARGET))(a, b, m)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -20,12 +20,12 @@ from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.masked_operand import NAME, masked
+from schedules.cpu import cpu_of
 from schedules.kit.stage_analysis import read_by_choice, undecided
 from schedules.registry import Extension
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
-OFTEN = 32  # masking comes first if each element of an operand is in so many terms (chosen, 2026-11)
-LEAST = 8  # masking is offered if it is in so many terms
+LEAST = 8  # masking is offered if each element of an operand is in so many terms
 
 
 def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -41,7 +41,7 @@ def masked_operand(state: State, stage: Stage, target: Target) -> Iterator[Exten
     if often < LEAST:
         return
     apart, whole = _apart(state, stage, target), Extension(onward=True)
-    yield from (apart, whole) if often >= OFTEN else (whole, apart)
+    yield from (apart, whole) if often >= cpu_of(target).masked_terms else (whole, apart)
 
 
 def _apart(state: State, stage: Stage, target: Target) -> Extension:

@@ -164,6 +164,14 @@ def test_the_rule_for_it_comes_first(name, rule):
     assert rule in generate(build(name), parse(TARGETS[0]))[0].made_by
 
 
+@pytest.mark.parametrize(("terms", "rule"), [(64, "tile_cpu"), (512, "few_channels")])
+def test_few_terms_do_not_repay_joining_lanes(terms, rule):
+    x = te.placeholder((100, terms), name="x")
+    w = te.placeholder((7, terms), name="w", constant=True)
+    dag = ComputeDAG.of([x, w, OPERATORS.get("dense").compute(x, w)])
+    assert generate(dag, parse("llvm -mcpu=x86-64-v4 -threads=2"))[0].made_by == (rule,)
+
+
 def few_channels_then(activation, bias=False):
     x = te.placeholder((1, 5, 9, 16), name="x")
     w = te.placeholder((16, 3, 4, 4), name="w", constant=True)
