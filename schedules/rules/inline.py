@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotensor.base.target import Target
+from autotensor.ir.expr import Load
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State, nested
@@ -47,6 +49,7 @@ OFTEN = 4  # a table is computed whole if each element is read at least this man
 # The results of a product for which a tile evaluates an element of an operand once: for an element of a row,
 # the lanes of two to four vectors; for an element of a column, eight rows (chosen, 2026-11).
 ROW_SERVES, COLUMN_SERVES = 32, 8
+MOST_LOADS = 64  # loads that are followed through stages that may be inlined
 
 
 def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -78,6 +81,30 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if again <= once * (1.0 if summed else SURE):
         return (gone, kept) if once <= HOPELESS * again else (gone,)
     return (kept, gone) if again <= HOPELESS * once else (kept,)
+
+
+def possible_loads(state: State, op: StageOp, target: Target) -> tuple[Load, ...]:
+    """The loads that a stage may have when this rule has decided about the stages that it reads; only its own
+    loads if there are very many."""
+    waiting, seen = list(op.loads()), dict[Load, None]()
+    choices: dict[str, tuple[Extension, ...]] = {}
+    while waiting:
+        load = waiting.pop()
+        source = state.producer(load.buffer)
+        if source is None:
+            seen[load] = None
+            continue
+        if source.name not in choices:
+            choices[source.name] = inline(state, source, target)
+        gone = [bool(c.done) for c in choices[source.name]]
+        if not all(gone) or not gone:
+            seen[load] = None
+        if any(gone):
+            axes = {a.var: i for a, i in zip(source.op.axes, load.indices, strict=True)}
+            waiting += [substitute(x, axes) for x in source.op.loads()]
+        if len(waiting) + len(seen) > MOST_LOADS:
+            return op.loads()
+    return tuple(seen)
 
 
 def _is_decided(state: State, consumer: Stage, stage: Stage, target: Target) -> bool:

@@ -5,6 +5,7 @@ K[i, j] = A[i // 30, j // 30] * B[i % 30, j % 30]     ──▶     vectors insi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotensor.base.target import Target
@@ -27,6 +28,7 @@ from schedules.kit.tiles import singles
 from schedules.placement.reads import points_read, shares_rows
 from schedules.placement.rows import rows_hole
 from schedules.registry import Extension
+from schedules.rules.inline import possible_loads
 
 # With at least this many rows for each core, only rows are divided: the largest unequal part is then a 64th,
 # or a 16th if four rows are written together (chosen, 2026-11).
@@ -76,7 +78,10 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     if extent < op.points() and op.points() // extent >= EVEN * target.num_cores:
         outer.pop()  # rows alone divide evenly, and an inner loop needs no division for its index
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
-    return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), tuple(holes), (stage.name,)))
+    return (
+        *_transposed(state, op, stage.name, lanes, target),
+        Extension(tuple(steps), tuple(holes), (stage.name,)),
+    )
 
 
 def fitting(extent: int, lanes: int, least: int) -> int:
@@ -157,14 +162,14 @@ def _by_vectors(op: StageOp) -> bool:
     )
 
 
-def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
+def _transposed(state: State, op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
     """If an operand is read across its rows, the loops are cut into squares, which code generation transposes
-    in registers.
+    in registers. The operand may also be one of a stage that may still be inlined.
 
     Neighbouring squares follow the source's rows, so that whole cache lines are read before they leave the
     cache.
     """
-    source = _read_across(op)
+    source = _read_across(op, op.loads()) or _read_across(op, possible_loads(state, op, target))
     if source is None or source.extent < 2:
         return ()
     last = op.axes[-1]
@@ -192,11 +197,11 @@ def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ext
     return (Extension(tuple(steps), (beside,), (name,)),)
 
 
-def _read_across(op: StageOp) -> IterDef | None:
-    """The axis that is the last index of all operands in whose other indices the last axis occurs; None if
+def _read_across(op: StageOp, loads: Sequence[Load]) -> IterDef | None:
+    """The axis that is the last index of all loads in whose other indices the last axis occurs; None if
     there is none, or if there are several."""
     last = op.axes[-1].var
-    across = [x for x in op.loads() if x.indices and any(last in free_vars(i) for i in x.indices[:-1])]
+    across = [x for x in loads if x.indices and any(last in free_vars(i) for i in x.indices[:-1])]
     inner = {x.indices[-1] for x in across}
     return next((a for a in op.axes[:-1] if inner == {a.var}), None)
 
