@@ -50,7 +50,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Scope
 from autotensor.ir.node import children
 from autotensor.ir.semantics import stopover
-from autotensor.ir.visit import contains
+from autotensor.ir.visit import contains, free_vars
 
 # bits of a vector: every processor has registers of this size, and sums over lanes pass through them
 FENCED_BITS = 128
@@ -156,6 +156,16 @@ class ValueWriter(FunctionWriter):
         """`var` is `value` in the innermost scope."""
         self.remember(var, value, self.depth)
         self.levels[var] = self.depth
+
+    def forget_uses(self, var: Var) -> None:
+        """Forgets what was computed outside of the statement that gave `var` its value: copies of a loop
+        may give it others."""
+        for scope in self.scopes:
+            for key in scope.keys:
+                parts = key if isinstance(key, tuple) else (key,)
+                if any(isinstance(part, Expr) and var in free_vars(part) for part in parts):
+                    self.known.pop(key, None)
+                    self.levels.pop(key, None)
 
     def close(self) -> None:
         for key in self.scopes.pop().keys:

@@ -111,6 +111,7 @@ class Kernel(ValueWriter):
         self.heavy = heavy(func.body)
         # the part of the parallel loop that is being written, if its inner loop is cut, too
         self.part: Part | None = None
+        self.values_of: dict[Var, str] = {}  # the latest value of each `Let`
         self.tiles = tile_registers(func.name, collect(func.body, Dot))
         for k, buffer in enumerate(func.params):
             align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes
@@ -336,6 +337,9 @@ class Kernel(ValueWriter):
 
     def _let(self, var: Var, value: Expr, body: Stmt, top: bool) -> None:
         operand, level = self.value(value), self.level(value)
+        if self.values_of.setdefault(var, operand) != operand:
+            self.forget_uses(var)
+            self.values_of[var] = operand
         self.open()
         self.bind(var, operand)
         if not self.reads(value):

@@ -80,6 +80,17 @@ class TestStatements:
         run(program(body, (x, Role.INPUT), (y, Role.OUTPUT)), a, got)
         assert got.tolist() == [(2.0 * k) ** 2 for k in range(8)] + [-1.0] * 8
 
+    def test_one_name_may_have_a_value_in_each_branch(self) -> None:
+        y, count, n, t = buffer("y", 16), buffer("count", 1, dtype=int64), Symbol("n", int64, 1, 9), Var("t")
+        use = If(t < n // 2, Store(y, (I,), index(t)), Store(y, (I,), index(-t)))
+        body = loop(I, 16, If(n > 4, Let(t, I % 5, use), Let(t, I % n, use)))
+        whole = Let(n, Load(count, (const(0),)), body)
+        for value in (3, 9):
+            got = np.zeros(16, np.float32)
+            run(program(whole, (count, Role.INPUT), (y, Role.OUTPUT)), np.array([value]), got)
+            ts = [k % (5 if value > 4 else value) for k in range(16)]
+            assert got.tolist() == [t if t < value // 2 else -t for t in ts]
+
     def test_a_let_of_a_load_keeps_its_value_when_memory_changes(self) -> None:
         x, t = buffer("x", 2), Var("t", float32)
         first, second = Load(x, (const(0),)), Load(x, (const(1),))
