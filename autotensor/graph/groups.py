@@ -22,7 +22,7 @@ from autotensor.graph.weights import is_converted, is_weight, is_widened
 from autotensor.ir.expr import Binary, Cast, Expr, Load, Op, Unary, call, const
 from autotensor.operators import OPERATORS, Kind
 from autotensor.operators.operator_helpers import multiplied
-from autotensor.schedule.state import inline_into
+from autotensor.schedule.inlining import inline_into
 from autotensor.te import Compute, Placeholder, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp, placeholders_of
 from autotensor.te.workload import Workload

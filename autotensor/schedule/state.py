@@ -15,7 +15,7 @@ from functools import lru_cache
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.rewrite import transform
 from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
 from autotensor.te.clamped_choices import unclamped
@@ -256,15 +256,3 @@ def nested(op: StageOp, producer: StageOp) -> int:
 @lru_cache(maxsize=4096)  # rules call this again and again for the same stages
 def _levels(bodies: tuple[Expr, ...]) -> int:
     return max(height(b) for b in bodies)
-
-
-def inline_into(op: StageOp, producer: StageOp) -> StageOp:
-    """The op with every read of the producer replaced by the producer's expression."""
-
-    def swap(node: object) -> Expr | None:
-        if isinstance(node, Load) and node.buffer in producer.buffers:
-            body = producer.bodies[producer.buffers.index(node.buffer)]
-            return substitute(body, {a.var: i for a, i in zip(producer.axes, node.indices, strict=True)})
-        return None
-
-    return replace(op, bodies=tuple(transform(b, swap) for b in op.bodies))

@@ -73,6 +73,22 @@ def test_computed_indices_are_held_inside(factor: int | None) -> None:
     np.testing.assert_array_equal(at.build(s, [A, N, c])(a, n), want)
 
 
+@pytest.mark.parametrize("inlined", [(), ("T",), ("P",), ("T", "P"), ("Q",), ("T", "Q")])
+def test_they_are_held_inside_what_is_inlined(inlined: tuple[str, ...]) -> None:
+    x, y = te.placeholder((6,), "int64", name="x"), te.placeholder((10,), name="y")
+    t = te.compute((10,), lambda i: te.cast("float32", i) + y[i], name="T")
+    p = te.compute((6,), lambda i: x[i] * 3, name="P")
+    q = te.compute((6,), lambda i: i * 3 - 4, name="Q")
+    out = te.compute((6,), lambda j: t[p[j]] + y[q[j]], name="out")
+    s = te.create_schedule(out)
+    for name in inlined:
+        s[name].compute_inline()
+    xs, ys = np.array([-5, 0, 1, 2, 3, 9]), np.arange(10, dtype=np.float32) * 100
+    want = (np.arange(10) + ys)[np.clip(xs * 3, 0, 9)] + ys[np.clip(np.arange(6) * 3 - 4, 0, 9)]
+    for f in (at.build(s, [x, y, out]), at.build([x, y, out])):
+        np.testing.assert_array_equal(f(xs, ys), want)
+
+
 def test_in_models() -> None:
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
     ids = at.input((2,), "int64", name="ids")

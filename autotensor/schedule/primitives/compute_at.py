@@ -8,7 +8,8 @@ from autotensor.base.errors import ScheduleError
 from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
-from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into, nested
+from autotensor.schedule.inlining import inline_into
+from autotensor.schedule.state import At, Inlined, Root, Stage, State, nested
 from autotensor.schedule.step import AxisName, StageName, step
 from autotensor.te.thread import BLOCK_AXES
 
