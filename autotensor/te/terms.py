@@ -68,28 +68,32 @@ def solutions(op: StageOp) -> dict[str, Expr]:
     >>> {axis: str(e) for axis, e in solutions(ComputeDAG.of([counts]).stages[0]).items()}
     {'i': 'p[k]'}
     """
-    op = in_choices(op)
-    parts = _under_condition(op)
+    return {name: e for name, (_, e) in _equations(in_choices(op)).items()}
+
+
+def _equations(op: StageOp) -> dict[str, tuple[Expr, Expr]]:
+    """The condition that says the place along an axis, and the place."""
     axes: dict[Expr, str] = {a.var: a.name for a in op.axes}
-    found: dict[str, Expr] = {}
-    for c in parts:
+    found: dict[str, tuple[Expr, Expr]] = {}
+    for c in _under_condition(op):
         for mine, other in _sides(c):
             if mine in axes and axes[mine] not in found and not free_vars(other) & {mine}:
-                found[axes[mine]] = other
+                found[axes[mine]] = c, other
                 break
     # the equation of one axis may not depend on another solved axis
     asked = {v for v, name in axes.items() if name in found}
-    return {name: e for name, e in found.items() if not free_vars(e) & asked}
+    return {name: (c, e) for name, (c, e) in found.items() if not free_vars(e) & asked}
 
 
 def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
     """The bodies of a stage, without the equations that give the index along each axis of `solved`."""
     if not solved:
         return op.bodies
-    (body,) = in_choices(op).bodies
-    known = {a.var for a in op.axes if a.name in solved}
+    op = in_choices(op)
+    (body,) = op.bodies
+    used = {c for axis, (c, _) in _equations(op).items() if axis in solved}
     assert isinstance(body, Select)
-    left = [c for c in conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
+    left = [c for c in conjuncts(body.cond) if c not in used]
     return (Select(all_of(*left), body.then, body.otherwise) if left else body.then,)
 
 

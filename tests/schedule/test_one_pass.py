@@ -164,6 +164,20 @@ def test_scatters_agree(rows, terms, columns, join):
     check(s.dag, s.trace)
 
 
+@pytest.mark.parametrize("place", [-3, 0, 5])
+def test_of_two_equations_of_one_axis_one_stays_a_condition(place):
+    p, k = te.placeholder((16,), "int64", name="p"), te.reduce_axis(16, "k")
+    out = te.compute(
+        (16,),
+        lambda i: te.sum(te.select(te.all(p[k].equal(i), i.equal(place)), p[k] + 1, 0), axis=k),
+        name="out",
+    )
+    s = te.create_schedule(out)
+    s[out].reorder("k", "i")
+    s[out].solve("i")
+    check(s.dag, s.trace)
+
+
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("shape", "axis"), [((9,), 0), ((5, 8), 1), ((3, 7, 20), 1), ((2, 1), 1)])
