@@ -392,11 +392,25 @@ class Bounds:
         return Bounds(self._narrowed(sum_, values), facts, self.truths)
 
     def settled(self) -> Bounds:
-        """These bounds, with every fact used once more, because later facts may have narrowed its terms."""
+        """These bounds, with every fact used once more, because later facts may have narrowed its terms, or
+        made a factor of a product a number."""
         out = self
         for sum_, values in self.facts:
-            out = Bounds(out._narrowed(sum_, values), self.facts, self.truths)
+            out = Bounds(out._narrowed(sum_, values), out.facts, self.truths)
+            if (known := out._with_numbers(sum_)) is not sum_:
+                out = out.with_fact(known, values)
         return out
+
+    def _with_numbers(self, sum_: Affine) -> Affine:
+        """The sum, with x*c for each product x*y whose factor y is the number c."""
+        for term, k in sum_.terms.items():
+            match term:
+                case Binary(Op.MUL, a, b) if self.exact(term):
+                    for x, y in ((a, b), (b, a)):
+                        factor, inner = self.of(y).value, affine(x)
+                        if factor is not None and inner is not None:
+                            return self._with_numbers(sum_.without(term).plus(inner, k * factor))
+        return sum_
 
     def _narrowed(self, sum_: Affine, values: Interval) -> dict[Expr, Interval]:
         """Intervals of the terms, if their sum lies in `values`."""

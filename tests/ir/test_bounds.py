@@ -124,6 +124,14 @@ def test_a_fact_is_used_again_when_later_ones_narrow_its_terms():
     assert known.settled().decide(const(12, int64) < end) is None
 
 
+def test_a_fact_is_used_again_when_later_ones_make_a_factor_a_number():
+    n, i = Symbol("n", int64, 1, 40), Var("i")
+    tiles = (n + 7) // 8
+    known = bounds({}).in_loop(i, const(0), n * tiles).assuming(n > 32)
+    assert known.settled().decide(i < n * 5) is True
+    assert known.settled().decide(i < n * 5 - 1) is None
+
+
 def test_a_loop_that_has_turns_has_a_positive_number_of_them():
     n, i, known = Symbol("n", int64, 1, 64), Var("i"), bounds({})
     for turns in (maximum(n - 39, 0), maximum(-3, maximum(n - 39, 0)), maximum(minimum(n - 39, n * 2), 0)):
