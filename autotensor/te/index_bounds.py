@@ -91,8 +91,11 @@ class _Places(Values):
         return super()._value(e, mask)
 
     def load(self, buffer: Buffer, indices: tuple[Expr, ...], own: Expr | None, mask: Any) -> Any:
-        if any(reads_memory(i) for i in indices):
-            return np.zeros((), self.types.of(buffer.dtype))
+        told = [i for i in indices if reads_memory(i)]
+        for i in told:
+            self.value(i, mask)  # it may read outside itself
+        if told:
+            indices = tuple(const(0) if reads_memory(i) else i for i in indices)
         if buffer.name in self.steps:
             indices = (const(0), *indices[1:])
         return super().load(buffer, indices, own, mask)

@@ -50,6 +50,19 @@ def test_a_read_outside_is_refused(body: Body, shape: tuple[int, ...], text: str
             use(args)
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (lambda i, j: A[N[i], j + 1], "index 1 of 'A' becomes 32"),
+        (lambda i, j: A[N[i + 1], j], "index 0 of 'N' becomes 64"),
+    ],
+)
+def test_indices_beside_and_inside_those_from_memory_are_looked_at(body: Body, text: str) -> None:
+    with pytest.raises(TensorError) as caught:
+        check_reads(ComputeDAG.of(made(body, (64, 32), N)))
+    assert text in caught.value.what
+
+
 def test_in_a_model() -> None:
     with pytest.raises(GraphError, match=r"call: function .* stage 'y': index 0 of 'x0' becomes 4"):
         at.call(lambda x: te.compute((4,), lambda i: x[i + 1], name="y"), at.input((4,), name="x"))
