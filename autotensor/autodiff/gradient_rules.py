@@ -7,6 +7,7 @@ te bodies are differentiated (`body_gradients.py`), which mostly gives the same 
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from autotensor import te
@@ -227,10 +228,21 @@ def _pad(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 @gradient("take")
 def _take(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
-    """A row that is taken several times gets the sum of its adjoints."""
+    """A row that is taken several times gets the sum of its adjoints; an index outside takes the row at the
+    end."""
     x, indices = node.inputs
     axis = node.attr("axis") % x.ndim
-    return ops.scatter_add(indices, g, extent=x.shape[axis], axis=axis)
+    extent = x.shape[axis]
+    if isinstance(indices, Apply):
+        indices = call(partial(held_inside, extent=extent), indices, name="held_inside")
+    return ops.scatter_add(indices, g, extent=extent, axis=axis)
+
+
+def held_inside(indices: Tensor, extent: int) -> Tensor:
+    def body(*i: Expr) -> Expr:
+        return te.maximum(te.minimum(te.cast("int64", indices[i]), extent - 1), -extent)
+
+    return stage(indices.shape, body, "held_inside")
 
 
 @gradient("scatter_add")

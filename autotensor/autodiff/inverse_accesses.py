@@ -24,7 +24,7 @@ from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import free_vars, walk
-from autotensor.te.indices import reads_memory
+from autotensor.te.indices import clamped, reads_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,9 @@ def invert(
     """Inverts the access `indices` of a tensor.
 
     place: the element's indices, one variable for each dimension of `shape`. axes: loops with their extents.
+    Indices from memory read where they are held: at the ends, if they are outside.
     """
+    indices = [clamped(i, const(n)) for i, n in zip(indices, shape, strict=True)]
     solver = _Solver(place, shape, axes)
     equations = solver.digits(indices)
     pending = list(zip(equations, place, shape, strict=True))

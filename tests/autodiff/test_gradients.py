@@ -243,3 +243,13 @@ def test_a_reducer_of_ones_own_says_what_to_do() -> None:
     x = input((3,))
     with pytest.raises(GraphError, match="'last' of stage 'last' has no derivative: its start is not"):
         gradients(call(last, x), x)
+
+
+def test_an_index_outside_gives_its_part_to_the_element_that_was_read() -> None:
+    x, k = input((4, 2), "float64", "x"), input((5,), "int64", "k")
+    rows = call(lambda t, i: te.compute((5, 2), lambda a, b: t[i[a] * 3, b], name="rows"), x, k)
+    taken = ops.take(x, k * 3)
+    ks = np.array([-1, 0, 1, 2, 3])
+    for y, places in ((rows, [0, 0, 3, 3, 3]), (taken, [1, 0, 3, 3, 3])):
+        (found,) = values(gradients(y, [x]), {k: ks})
+        assert found[:, 0].tolist() == np.bincount(places, minlength=4).tolist()
