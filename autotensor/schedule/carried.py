@@ -11,6 +11,9 @@ from __future__ import annotations
 from math import prod
 
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Load, Select
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import collect
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
 from autotensor.schedule.state import Fuse, Split, Stage, State
@@ -90,6 +93,21 @@ def steps_given(state: State, stage: Stage, axis: str) -> int:
     if not carries or steps_loop(stage) != axis:
         return 0
     return first_steps(stage.op)
+
+
+def of_given_steps(state: State, stage: Stage, axis: str) -> frozenset[str]:
+    """The stages of which the steps that init gives are made; none for a loop that is not over such steps."""
+    if not steps_given(state, stage, axis):
+        return frozenset()
+    bodies = (b for b in stage.op.bodies if isinstance(b, Select))  # select(t < given, init[t], update[t])
+    stack: list[Buffer] = [load.buffer for b in bodies for load in collect(b.then, Load)]
+    found: set[str] = set()
+    while stack:
+        producer = state.producer(stack.pop())
+        if producer is not None and producer.name not in found:
+            found.add(producer.name)
+            stack += producer.op.reads()
+    return frozenset(found)
 
 
 def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[object, object], ...]) -> set[int]:

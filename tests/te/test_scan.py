@@ -121,3 +121,25 @@ def test_what_steps_compute_on_their_way_is_no_result() -> None:
         ComputeDAG.of([x, z])
     with pytest.raises(TensorError, match="'s' is the state of a scan; it is not an argument"):
         ComputeDAG.of([x, s, y])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("given", [1, 3])
+def test_what_init_needs_may_be_computed_in_the_loop_over_steps(given: int, copied: bool) -> None:
+    x, h = te.placeholder((9, 5), name="x"), te.placeholder((9, 5), name="h")
+    twice = te.compute((given, 5), lambda t, i: x[t, i] * 2, name="twice")
+    first = te.compute((given, 5), lambda t, i: twice[t, i] + 1, name="first")
+    step = te.compute((9, 5), lambda t, i: h[t - 1, i] + h[t - given, i] + x[t, i], name="step")
+    y = te.scan(first, step, h, name="y")
+    s = te.create_schedule(y)
+    s["first"].compute_at(s["y"], "t")
+    s["step"].compute_at(s["y"], "t")
+    s["twice"].compute_at(s["y"], "t")
+    if copied:
+        copy = s.cache_read("first", "local", ["y"])
+        s[copy].compute_at(s["y"], "t")
+    xs = np.arange(45, dtype=np.float32).reshape(9, 5)
+    want = np.empty_like(xs)
+    for t in range(9):
+        want[t] = xs[t] * 2 + 1 if t < given else want[t - 1] + want[t - given] + xs[t]
+    np.testing.assert_array_equal(at.build(s, [x, y])(xs), want)

@@ -48,7 +48,7 @@ from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check
 from autotensor.lowering.nest.when.skipped_terms import skipping
 from autotensor.lowering.nest.when.unread_points import needed, wanted_at_all
 from autotensor.schedule.axis import Axis, Mark
-from autotensor.schedule.carried import check_scans, steps_given
+from autotensor.schedule.carried import check_scans, of_given_steps, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
 from autotensor.te.tensor import AxisKind
@@ -269,7 +269,12 @@ class _Nest:
         ]
         ahead = self._ahead(loops, leaf, hosted, producers)
         pairs = zip(hosted, producers, early, strict=True)
-        now = [self._since(loops, leaf, n, earliest, s) for p, s, n in pairs if not is_ahead(p)]
+        given = of_given_steps(self.state, stage, leaf.name)
+        now = [
+            self._since(loops, leaf, n, earliest, s if p.name in given else self._later(loops, leaf, s))
+            for p, s, n in pairs
+            if not is_ahead(p)
+        ]
         level = self._apart if is_apart(stage, leaf) else self._level
         inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
         self.threads = outside
@@ -282,7 +287,7 @@ class _Nest:
         inner = self._since(loops, leaf, 0, earliest, inner)
         body = self._allocating(
             [p for p in hosted if not is_ahead(p) and p not in stored],
-            seq(*self._later(loops, leaf, now), inner),
+            seq(*now, inner),
         )
         body = self._guarded(loops, leaf, ready, body)
         if first := steps_given(self.state, stage, leaf.name):
@@ -308,10 +313,10 @@ class _Nest:
         """
         return body if early == first else If(leaf_var(loops.stage.name, leaf.name) >= -early, body)
 
-    def _later(self, loops: Loops, leaf: Axis, producers: list[Stmt]) -> list[Stmt]:
-        """The producers of a scan's step, under the condition that the step is not one of the given steps."""
+    def _later(self, loops: Loops, leaf: Axis, producer: Stmt) -> Stmt:
+        """A producer of a scan's step, under the condition that the step is not one of the given steps."""
         first = steps_given(self.state, loops.stage, leaf.name)
-        return [If(loops.values[leaf.name] >= first, p) for p in producers] if first else producers
+        return If(loops.values[leaf.name] >= first, producer) if first else producer
 
     def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
         for stage in reversed(stages):
