@@ -160,8 +160,9 @@ class Cpu:
     # copying a panel is worth it if so many rows use it (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96
     # If a panel's lines compete for one set of a cache, or lie on many pages, a copy is worth it for more
-    # tiles of rows than these (64 x 64 x 8192 is 1.2 x as fast with copies, Zen 5, 2026-11; 80 x 1024 x 1024
-    # 2.5 x, 512 x 512 x 512 1.15 x; 24 x 512 x 512, which are four tiles, 0.93 x, Zen 3, 2026-11)
+    # tiles of rows than these. With copies, 64 x 64 x 8192 is 1.2 x as fast (Zen 5, 2026-11), 80 x 1024 x
+    # 1024 2.5 x and 512 x 512 x 512 1.15 x. 24 x 512 x 512 has only four tiles, and is 0.93 x as fast (Zen 3,
+    # 2026-11)
     crowded_tiles: int = 4
     # most of L2 that such a panel may take: 16 x 1024 x 8192 is 0.65 x as fast (Zen 3, 2026-11)
     crowded_share: float = 0.25
@@ -204,9 +205,10 @@ class Cpu:
     # cost in FMAs of a vector from L2, besides its own FMAs (none observed, Zen 4, 2026-11)
     panel_wait: float = 0.0
     # Up to so many steps of a reduction, large results should be written in wide tiles: a row of a tile then
-    # costs `run` FMAs besides its own. In wider tiles, fewer runs of lines are written at the same time (2048
-    # x 2048 results of 16 steps: 6 x 4 tiles with copied panels are 1.05 to 1.3 x as fast as 14 x 2, which
-    # depends on the addresses of the arrays; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
+    # costs `run` FMAs besides its own. In wider tiles, fewer runs of lines are written at the same time. For
+    # 2048 x 2048 results of 16 steps, 6 x 4 tiles with copied panels are 1.05 to 1.3 x as fast as 14 x 2
+    # tiles; the gain depends on the addresses of the arrays. For 3136 x 256 results of 64 steps they are
+    # 1.01 x as fast (Zen 5, 2026-11)
     writes: int = 32
     run: float = 0.25  # see `writes` (Zen 5, 2026-11)
     # speed of a tile from which sums leave the registers; with 28 sums, less than one does (Xeon, 2026-11)
@@ -231,13 +233,18 @@ class Cpu:
     shallow: int = 64  # with fewer steps, storing a result takes as long as computing it (Xeon, 2026-11)
 
     # Rows of a tile that adds sums of groups. Beyond 9, each row takes longer, with one vector and with two.
-    # 64 rows of 1024 x 1024 in 4 bits take 1.31 ms with tiles of 8 x 3 vectors, 1.45 with 9 x 2, 1.79 with 11
-    # x 2, 2.49 with 13 x 2; 13 rows take 0.27 and 0.49 (Zen 4, 2026-11)
+    # 64 rows of 1024 x 1024 in 4 bits take (Zen 4, 2026-11):
+    #     tiles of rows x vectors   8 x 3   9 x 2   11 x 2   13 x 2
+    #     ms                         1.31    1.45     1.79     2.49
+    # 13 rows take 0.27 ms with tiles of at most 8 rows, and 0.49 ms with one tile of 13 rows.
     nested_rows: int = 8
     # From so many bytes of a panel of one vector's columns, several such panels are read faster at the same
-    # time than one panel of a tile's width. GB/s of one row, for one panel of four vectors and for several
-    # panels, with weights of 4 bits: 1024 x 5632 (8 KiB) 23.4 and 19.7; 2048 x 2816 (16 KiB) 22.3 and 21.4;
-    # of 8 bits: 1024 x 5632 (32 KiB) 22.5 and 22.2; 2816 x 1024 (88 KiB) 22.8 and 24.4 (Zen 4, 2026-11)
+    # time than one panel of a tile's width. GB/s of one row (Zen 4, 2026-11):
+    #     weights                         one panel of four vectors   several panels
+    #     4 bits, 1024 x 5632 (8 KiB)          23.4                        19.7
+    #     4 bits, 2048 x 2816 (16 KiB)         22.3                        21.4
+    #     8 bits, 1024 x 5632 (32 KiB)         22.5                        22.2
+    #     8 bits, 2816 x 1024 (88 KiB)         22.8                        24.4
     side_by_side: int = 1 << 14
 
     # -- convolutions
@@ -270,9 +277,10 @@ class Cpu:
     window_tile: float = 6.0  # cycles of a tile's loop, branches and drained accumulators (Zen 4, 2026-11)
     # Most lines of inputs that a tile of windows with a stride of two or more may read for each vector of
     # channels. The lines are read alternately; the more there are, the worse is the prefetching. 2 x 2 sums
-    # have 25 lines, 3 x 3 have 49: with 2 x 2, pooling 3x3/2 of 112x112x64 is 1.24 x as fast, 56x56x64 1.12
-    # x, 28x28x480 1.08 x; depthwise 3x3/2 1.07 to 0.94 x. Windows with a stride of one share most of their
-    # lines: 3 x 4 are still 1.1 x as fast as 2 x 2 (pooling 3x3 of 28x28x192; Zen 4, two cores, 2026-11)
+    # have 25 lines, and 3 x 3 have 49. With 2 x 2 sums, pooling 3x3/2 is 1.24 x as fast (112x112x64), 1.12 x
+    # (56x56x64) and 1.08 x (28x28x480); depthwise 3x3/2 is 0.94 to 1.07 x as fast. Windows with a stride of
+    # one share most of their lines, so 3 x 4 sums are still 1.1 x as fast as 2 x 2 (pooling 3x3 of 28x28x192;
+    # Zen 4, two cores, 2026-11)
     window_lines: int = 25
     window_apart: float = 0.5  # cycles for each line beyond `window_lines` (Zen 4, two cores, 2026-11)
     # most vectors of a channel block; longer rows are no longer in the cache when the next row is read
@@ -280,8 +288,8 @@ class Cpu:
     window_longest: int = 12
 
     # -- stencils
-    # unrolled rows, which share loads (27 points of 130 x 130 x 130 are 1.65 x as fast as with one row, a
-    # star of radius 4 1.3 x; Zen 5, 2026-11)
+    # unrolled rows, which share loads: 27 points of 130 x 130 x 130 are 1.65 x as fast as with one row, and a
+    # star of radius 4 is 1.3 x as fast (Zen 5, 2026-11)
     stencil_rows: int = 4
     # If rows do not begin at a cache line, writing several rows at once costs more. It is done if they save
     # so many loads for each row. On Zen 4, no saving is needed: 5 points of 700 or 1300 columns are 1.25 x as
@@ -295,8 +303,8 @@ class Cpu:
     stencil_held: float = 1.0
     # Rows that are whole pages apart may have this many times as many lines in one set of L1 as the set has
     # ways; the other lines come from L2. hotspot of 1024 columns has 14 lines with four rows, and is 1.15 x
-    # as fast as with one; sums down columns of two to three arrays have 10 to 14 with two rows, 1.05 to 1.3 x
-    # (Zen 4, 2026-11)
+    # as fast as with one row. Sums down columns of two to three arrays have 10 to 14 lines with two rows, and
+    # are 1.05 to 1.3 x as fast as with one row (Zen 4, 2026-11)
     stencil_ways: float = 2.0
 
     # If stages slide along whole rows, the shorter one of the times for operations and for moving bytes
