@@ -44,7 +44,7 @@ from autotensor.runtime.files.prepared_cache import Pages, prepared_pages
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import direct_call, threads
-from autotensor.runtime.results import LEAST, result_array
+from autotensor.runtime.results import LEAST, result_array, result_arrays
 from autotensor.runtime.timer import Residency, sample
 
 _TINY = 1024  # bytes of a result; to align such a result takes more time (1 us) than it saves
@@ -235,10 +235,7 @@ class Module(CompiledFunction):
             return [np.empty(s.shape, s.dtype) for s in self._outputs]
         if self._results_are_small:
             return [aligned_empty(s.shape, s.dtype) for s in self._outputs]
-        made: list[Array] = []
-        for slot in self._outputs:
-            made.append(result_array(slot.shape, slot.dtype, (*given, *made)))
-        return made
+        return result_arrays(((s.shape, s.dtype) for s in self._outputs), given)
 
     def _block(self, nthreads: int) -> _ArgumentBlock:
         """A new block: shared values, its own workspaces, and its own prepared arrays if none are shared."""

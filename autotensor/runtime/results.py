@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
+
+Shape = tuple[int, ...]
+Numpy = np.dtype[Any]
 
 LEAST = 128 * 1024  # in bytes; the C library itself keeps smaller blocks
 MOST = 32 * 1024 * 1024  # most bytes of blocks that are kept for one size
@@ -33,12 +36,24 @@ _BLOCKS = 4  # number of blocks that are kept for one size
 _blocks: dict[int, deque[Array]] = {}
 
 
-def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[Array] = ()) -> Array:
-    """A row-major array at a multiple of 64 bytes. Its contents are undefined.
+def result_arrays(kinds: Iterable[tuple[Shape, Numpy]], beside: Iterable[Any] = ()) -> list[Array]:
+    """A row-major array for each shape and type, at a multiple of 64 bytes. The contents are undefined.
 
     `beside`: arrays that the kernel reads or writes in the same call. Arrays that are not NumPy's are
     ignored.
     """
+    low = [address(a) % _PAGE for a in beside if type(a) is np.ndarray and a.nbytes >= LEAST]
+    made = []
+    for shape, dtype in kinds:
+        array = result_array(shape, dtype, low)
+        made.append(array)
+        if array.nbytes >= LEAST:
+            low.append(address(array) % _PAGE)
+    return made
+
+
+def result_array(shape: Shape, dtype: Numpy, low: Iterable[int] = ()) -> Array:
+    """One of `result_arrays`, far from these offsets in a page."""
     size = math.prod(shape) * dtype.itemsize
     if not LEAST <= size <= MOST:
         return aligned_empty(shape, dtype)
@@ -46,8 +61,7 @@ def result_array(shape: tuple[int, ...], dtype: np.dtype[Any], beside: Iterable[
     block = _idle_block(known)
     if block is None:
         block = np.empty(size + 2 * _PAGE, np.uint8)
-    low = [address(a) % _PAGE for a in beside if type(a) is np.ndarray and a.nbytes >= LEAST]
-    skipped = -address(block) % _PAGE + _middle_of_the_widest_gap(low)
+    skipped = -address(block) % _PAGE + _middle_of_the_widest_gap(sorted(low))
     known.append(block)
     return np.ndarray(shape, dtype, block, skipped)
 
@@ -80,8 +94,9 @@ def _popped(known: deque[Array]) -> tuple[Array, int]:
 _ALONE = _popped(deque([np.empty(0, np.uint8)]))[1]
 
 
-def _middle_of_the_widest_gap(low: list[int]) -> int:
-    """The offset in a page at which a result begins, far from the offsets of the call's other arrays.
+def _middle_of_the_widest_gap(low: Sequence[int]) -> int:
+    """The offset in a page at which a result begins, far from the offsets of the call's other arrays. These
+    ascend.
 
     If a load has the same offset in its page as a recent store has in another page, a core takes the load for
     one of the stored data, and waits. A stencil from the start of one page to the start of another took 2.4
@@ -89,7 +104,6 @@ def _middle_of_the_widest_gap(low: list[int]) -> int:
     """
     if not low:
         return 0
-    low.sort()
     widest = start = 0
     before = low[-1] - _PAGE
     for at in low:

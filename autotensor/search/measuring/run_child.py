@@ -32,7 +32,7 @@ from autotensor.runtime.arrays import Array, aligned_copy, aligned_empty
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.runtime.native import threads
-from autotensor.runtime.results import result_array
+from autotensor.runtime.results import result_arrays
 from autotensor.search.measuring.candidate_memory import Need, Slab, raw, stretches
 from autotensor.search.measuring.candidate_time_limit import within
 from autotensor.search.measuring.checks import (
@@ -340,8 +340,9 @@ class Bench:
         if not task.hot:
             first = next(iter(task.questions.values())).inputs
             task.hot = {name: aligned_copy(first[name]) for name in activations}
-            for b in dag.outputs:  # at the addresses where a call of the kernel would place them
-                task.hot[b.name] = result_array(b.shape, b.dtype.numpy, task.hot.values())
+            # at the addresses where a call of the kernel would place them
+            made = result_arrays(((b.shape, b.dtype.numpy) for b in dag.outputs), task.hot.values())
+            task.hot.update(zip((b.name for b in dag.outputs), made, strict=True))
         return self._sampler.sample(
             self._candidates,
             wanted,
