@@ -58,7 +58,8 @@ class TradeOff:
 
     @property
     def cost(self) -> float:
-        """The operations that are done again, as a share of all operations of the step without a budget."""
+        """The operations that are computed a second time, as a share of the operations of both passes if
+        every value is kept."""
         return self.chosen.flops / max(1, self.choices[0].flops) - 1
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """Locks that allow this process to fork: they are free in a child.
 
 safe(lock)      a module's lock: a fork waits for the thread that holds it, so the guarded data are complete
-renewed(lock)   the lock of an object that makes things once: a child makes unfinished things anew
+renewed(lock)   the lock of an object that makes each thing only once. A child gets the lock free, and makes
+                the things that another thread of the parent had not finished.
 """
 
 from __future__ import annotations

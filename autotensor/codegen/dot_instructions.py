@@ -1,11 +1,13 @@
-"""Dot instructions of processors: sums of products of groups, with meaning, needed features and spelling.
+"""Dot instructions of processors: each adds the products of a group of elements to a sum.
 
     vpdpbusd      C[j] += Σ_q  i32(A[q]) * i32(B[j, q])      j in 16 lanes, q in a group of 4
     tdpbusd       C[i, j] += Σ_k Σ_q  i32(A[i, 4k + q]) * i32(B[k, j, q])          tiles of 16 x 16
 
-The table is here, so that a trace can name an instruction and a backend can write it; the instructions are
-in `autotensor/instructions/`, a file each, with their meaning as te functions. An instruction can replace a
-nest of loops if both take the same steps through memory in each loop (`lowering/passes/dots.py`).
+The table of instructions is here, so that a trace can name an instruction and a backend can write it. For
+each instruction, the table has the meaning, the features that the processor needs, and the spelling. The
+files of `autotensor/instructions/` fill the table; each defines instructions, with their meaning as te
+functions. An instruction can replace a nest of loops if both take the same steps through memory in each loop
+(`lowering/passes/dots.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class DotInstruction:
-    """One instruction. Loops of the meaning: rows (if more than one), columns, groups (if more than one), the
-    elements of a group."""
+    """One instruction. Its meaning is a nest of these loops: rows (if there are several), columns, groups (if
+    there are several), and the elements of a group."""
 
     name: str
     loops: tuple[int, ...]  # extents
@@ -66,8 +68,8 @@ DOTS: Registry[DotInstruction] = Registry("dot instruction")
 
 
 def known_dots() -> Registry[DotInstruction]:
-    """The table, with all instructions in it. The instructions are te functions, so this package does not
-    import them earlier."""
+    """The table, with all instructions in it. The files of the instructions import te. They are imported only
+    here, so that importing this package does not import te."""
     importlib.import_module("autotensor.instructions")
     return DOTS
 

@@ -68,7 +68,8 @@ class KernelUse:
 def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:
     """Raises GraphError for a kernel that reads bytes which no longer hold its argument.
 
-    It also raises the error if a result lies over an argument of which the kernel reads other elements.
+    It also raises the error if a result lies over an argument, and the kernel reads, for an element of the
+    result, elements of the argument at other places.
     """
     contents = {place: value for value, place in inputs.items()}
     for kernel in kernels:

@@ -1,11 +1,12 @@
-"""A cost model's rows of one workload, kept on disk, because describing thousands of trials takes long.
+"""Keeps the training rows of one workload on disk, because computing them for thousands of trials takes long.
 
-    rows of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
-          └─ the same rows, rates and sources as before ──────────────────▲ read
+    trials of a workload ──described by today's rules, prior and features──▶ Lesson ──learn──▶ model
+          └─ the same trials, rates and sources as before ──────────────────▲ read
 
-A lesson holds the rows that the model would get without it, so the model is fitted in the same way. The
-lesson's key contains the trials and their times. So a new trial of the workload makes a new lesson, and
-trials of other workloads do not.
+A row has the features, the prior and the seconds of a trial. A lesson holds exactly the rows that a cost
+model would get if there were no lessons. So a model that learns from a lesson is equal to a model that learns
+from the trials. The lesson's key contains the trials and their times. So a new trial of the workload makes a
+new lesson, and trials of other workloads do not.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Dot instructions add two such products at a time. The kernel that makes the operand stores it in bfloat16, and
 the operand's other readers widen each element that they load. Norms, sums and functions between products
-compute in float32. Weights are rounded once, by this pass. So only the operands of products, and the values
-that products read, are rounded to 8 bits.
+compute in float32. Weights are rounded once, by this pass. So only the operands of products are rounded to
+bfloat16, which has 8 significant bits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Loops of `sort`: the rank of each element of a line in the sorted order.
 
 all            merge sort, bottom up, of keys and positions; rank[position[n]] = n
-the first m    an ordered list of the m best elements so far: most elements do not come before its last one
-               and cost one comparison; rank[list[n]] = n, and all others have the rank N
+the first m    an ordered list of the m first elements so far; most elements come after the list's last
+               element, so that they cost only one comparison. At the end rank[list[n]] = n; elements that are
+               not in the list have the rank N, which is the number of elements.
 
 Source: Knuth, The Art of Computer Programming 3, 5.2.4 (merging) and 5.2.1 (straight insertion).
 """
@@ -19,7 +20,9 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.te.terms import Ranking, places_told, ranking
 
-FEW = 64  # most elements of the list; an element that enters it moves as many, and rising elements all enter
+# The greatest length of the list. An element that enters the list is moved past up to so many elements. If
+# each element comes before all earlier ones in the order, every element enters.
+FEW = 64
 
 Key = Callable[[Expr, Expr], Expr]  # the key by which elements are ordered, at a position
 Rank = Callable[[Expr, Expr], Stmt]  # stores the rank of a position
@@ -27,7 +30,8 @@ Item = tuple[Expr, Expr]  # a key and its position
 
 
 def ranks_needed(state: State, stage: Stage) -> int:
-    """The rank from which on no reader of the stage distinguishes ranks; else the number of elements."""
+    """The smallest rank r such that no reader of the stage distinguishes r from greater ranks. If there is
+    none, the number of elements."""
     (buffer,) = stage.op.buffers
     extent = stage.op.reduce_axes[0].extent
     readers = [s for s in state.stages if buffer in s.op.reads()]

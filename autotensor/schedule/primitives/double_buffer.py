@@ -14,15 +14,16 @@ MOST = 4  # most turns: more have never been faster, and shared memory is small
 
 @step
 class DoubleBuffer:
-    """Keeps the boxes of several turns of a stage in shared memory, and computes the stage ahead of its loop.
+    """Computes a stage some turns before the loop reads it; shared memory keeps the boxes of these turns.
 
         for k:              ──DoubleBuffer("S", 2)──▶     S[0] = f(0)
           S = f(k)                                        for k:
           C += S                                            if k + 1 < n: S[(k + 1) % 2] = f(k + 1)
                                                             C += S[k % 2]
 
-    turns: the number of boxes that are kept, 2 to 4. The stage is computed turns - 1 turns ahead. Then the
-    loop that it is attached to needs one barrier per turn instead of two, and loads run in the meantime.
+    turns: the number of boxes that are kept, 2 to 4. A box is the part of the stage that one turn reads. The
+    stage is computed turns - 1 turns ahead. Then the loop that it is attached to needs one barrier per turn
+    instead of two, and loads run in the meantime.
     Raises ScheduleError unless the stage is attached and in shared memory. Lowering raises when the loop is
     marked or otherwise not plain, or when the stage reads another stage that is computed in the same turn.
     Source: `double_buffer` of TVM; software pipelining (Lam, PLDI 1988).

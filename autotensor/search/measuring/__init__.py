@@ -1,1 +1,1 @@
-"""Measuring candidates: built in children, run, checked against an oracle, timed and raced side by side."""
+"""Measures candidates: child processes build them, check them against an oracle, time and race them."""

@@ -5,9 +5,10 @@
     scoring.described(choices)     features [candidates, features], and the prior
     scoring.looks(choices)         summaries of the candidates' loops
 
-The code for picture, prior and features is written for numbers. Here the numbers are formulas of the
-decisions. So the sketch goes through this code once, and the recorded formulas are evaluated for any number
-of candidates (`schedule/formulas.py`).
+The functions that compute a candidate's loops (its picture), its prior and its features are written for
+numbers. Here these functions get formulas of the decisions in place of numbers. So the functions are called
+once for a sketch, and the recorded formulas are evaluated for any number of candidates
+(`schedule/formulas.py`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Decides which points and terms are computed, and when: skipped, unread, overhanging, prefetched."""
+"""Decides which points and terms are computed or left out, and which stages are computed ahead."""
