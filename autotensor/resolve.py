@@ -30,7 +30,8 @@ from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate, rules
 from schedules.shipped import untuned
 from tuning_db import RACES, TrialStore
-from tuning_db.records import Standing, TrialRecord, distinct_traces
+from tuning_db.answers import distinct_traces
+from tuning_db.records import Standing, TrialRecord
 
 LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by so much
 LEAST_GAIN_APART = 0.03  # the same share for times that were not measured side by side

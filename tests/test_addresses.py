@@ -32,7 +32,10 @@ LARGE_FOLDERS = {  # that may grow: each file is an entry of a table
 
 # A record of the store and the table that holds it: two views of one thing, and every reader of the log
 # knows both by that name.
-RECORD_FILES = ("tuning_db/models.py", "tuning_db/records.py")
+RECORD_FILES = (
+    ("tuning_db/models.py", "tuning_db/records.py"),
+    ("tuning_db/answers.py", "tuning_db/models.py"),
+)
 RECORDS = (
     "Calibration",
     "Code",
@@ -229,7 +232,7 @@ class TestOurs:
 
     def test_no_class_name_is_used_twice_in_a_package(self) -> None:
         twice = shared_names(ours())
-        records = {k for k, places in twice.items() if tuple(p.split(":")[0] for p in places) == RECORD_FILES}
+        records = {k for k, places in twice.items() if tuple(p.split(":")[0] for p in places) in RECORD_FILES}
         assert records == {("tuning_db", name) for name in RECORDS}, "a record and its table, no other"
         assert {key: where for key, where in twice.items() if key not in records} == {}
 

@@ -4,37 +4,40 @@
         log.best(workload_key, target_key, fingerprint)
 
 Self-contained: it handles strings, numbers and times, and imports nothing of autotensor. Start reading at
-`contract.py` (the verbs), then `records.py` (what goes in and out). Importing this package loads no
-database library; `connect` does.
+`contract.py` (the verbs), then `records.py` (what goes in and out) and `answers.py` (what else comes out).
+Importing this package loads no database library; `connect` does.
 """
 
 from __future__ import annotations
 
 from os import PathLike
 
+from tuning_db.answers import (
+    By,
+    Chapter,
+    CheckReport,
+    Claim,
+    FailureGroup,
+    ForeignTrial,
+    Leader,
+    Progress,
+    Pruned,
+    TaskCount,
+)
 from tuning_db.contract import TrialStore
 from tuning_db.errors import StoreError
 from tuning_db.records import (
     RACES,
     Application,
-    By,
     Calibration,
-    Chapter,
-    CheckReport,
-    Claim,
     Code,
     Conditions,
     Environment,
-    FailureGroup,
-    ForeignTrial,
     Host,
     Intent,
-    Leader,
     Machine,
     Opening,
     Parent,
-    Progress,
-    Pruned,
     Round,
     Run,
     Sample,
@@ -44,7 +47,6 @@ from tuning_db.records import (
     Standing,
     Status,
     TargetRecord,
-    TaskCount,
     TrialRecord,
     Verification,
     Workload,

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tuning_db import models as m
-from tuning_db.contract import unknown
+from tuning_db.errors import unknown
 from tuning_db.keys import Keys, KnownSession
 from tuning_db.queries import (
     DROP_DONE,

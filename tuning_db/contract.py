@@ -17,25 +17,27 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from tuning_db.errors import StoreError
-from tuning_db.records import (
-    Application,
+from tuning_db.answers import (
     By,
-    Calibration,
     Chapter,
     CheckReport,
     Claim,
-    Code,
-    Environment,
     FailureGroup,
     ForeignTrial,
-    Host,
-    Intent,
     Leader,
-    Machine,
-    Opening,
     Progress,
     Pruned,
+    TaskCount,
+)
+from tuning_db.records import (
+    Application,
+    Calibration,
+    Code,
+    Environment,
+    Host,
+    Intent,
+    Machine,
+    Opening,
     Round,
     Run,
     Session,
@@ -44,7 +46,6 @@ from tuning_db.records import (
     Standing,
     Status,
     TargetRecord,
-    TaskCount,
     TrialRecord,
     Workload,
     environment_key,
@@ -494,71 +495,3 @@ class TrialStore(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def as_statuses(status: Status | Collection[Status] | None) -> tuple[Status, ...] | None:
-    match status:
-        case None:
-            return None
-        case str():
-            return (Status(status),)
-        case _:
-            return tuple(Status(s) for s in status)
-
-
-def as_kinds(kind: SessionKind | Collection[SessionKind] | None) -> tuple[SessionKind, ...] | None:
-    match kind:
-        case None:
-            return None
-        case str():
-            return (SessionKind(kind),)
-        case _:
-            return tuple(SessionKind(k) for k in kind)
-
-
-def as_calibrations(values: Mapping[str, float] | Sequence[Calibration]) -> tuple[Calibration, ...]:
-    if isinstance(values, Mapping):
-        return tuple(Calibration(name, value) for name, value in values.items())
-    return tuple(values)
-
-
-def summarise(points: Sequence[tuple[str, str, Status, float | None]]) -> tuple[Progress, ...]:
-    """Progress per task from `(workload, target, status, verified median | None)` in order of storing."""
-    tasks: dict[tuple[str, str], list[tuple[Status, float | None]]] = {}
-    for workload, target, status, verified_s in points:
-        tasks.setdefault((workload, target), []).append((status, verified_s))
-    result = []
-    for (workload, target), done in tasks.items():
-        curve: list[tuple[int, float]] = []
-        for number, (_, seconds) in enumerate(done, start=1):
-            if seconds is not None and (not curve or seconds < curve[-1][1]):
-                curve.append((number, seconds))
-        ok = sum(status is Status.OK for status, _ in done)
-        best_s = curve[-1][1] if curve else None
-        result.append(Progress(workload, target, len(done), ok, len(done) - ok, best_s, tuple(curve)))
-    return tuple(result)
-
-
-def unknown(place: str, kind: str, key: object, fix: str = "") -> StoreError:
-    """The error for a reference to something that is not stored."""
-    return StoreError(
-        f"tuning log '{place}' has no {kind} {key!r}.", fix or f"Store the {kind} before referring to it."
-    )
-
-
-def other_text(place: str, key: str) -> StoreError:
-    return StoreError(
-        f"tuning log '{place}' already holds workload {key!r} with another text.",
-        "A key is the hash of its text; give the changed workload its own key.",
-    )
-
-
-def closed(place: str) -> StoreError:
-    return StoreError(f"tuning log '{place}' is closed.", "Connect to it again.")
-
-
-def taken_over(place: str, session: str) -> StoreError:
-    return StoreError(
-        f"another process has taken session {session} of tuning log '{place}' over.",
-        "This process did not report for too long; start it again when the other has ended.",
-    )

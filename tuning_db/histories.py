@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, func, select
 
 from tuning_db import models as m
+from tuning_db.answers import By, Chapter
 from tuning_db.keys import chunks
 from tuning_db.queries import TRIALS, VERIFIED, trials_from
-from tuning_db.records import By, Chapter, SessionKind, TrialRecord
+from tuning_db.records import SessionKind, TrialRecord
 from tuning_db.transactions import Transactions
 
 _LABEL = case(  # `Code.label`

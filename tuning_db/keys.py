@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select
 
 from tuning_db import models as m
-from tuning_db.contract import unknown
+from tuning_db.errors import unknown
 from tuning_db.records import SessionKind
 
 CHUNK = 500  # values in one IN (…); old versions of SQLite allow 999

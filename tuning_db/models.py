@@ -311,7 +311,7 @@ class Trial(Base):
     status: Mapped[Word]
     median_s: Mapped[float | None]
     residency: Mapped[str | None]  # residency of the samples
-    samples: Mapped[str | None]  # see packing.py
+    samples: Mapped[str | None]  # see columns/samples.py
     max_error: Mapped[float | None]
     tolerance: Mapped[float | None]
     seeds: Mapped[JsonMaybe]

@@ -16,20 +16,11 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import aliased
 
 from tuning_db import models as m
+from tuning_db.answers import Leader, TaskCount, distinct_traces
+from tuning_db.columns.samples import pack, unpack
+from tuning_db.columns.traces import fill, reproduces
 from tuning_db.keys import Keys, chunks
-from tuning_db.packing import pack, unpack
-from tuning_db.records import (
-    Leader,
-    Parent,
-    Session,
-    Standing,
-    Status,
-    TaskCount,
-    TrialRecord,
-    Verification,
-    distinct_traces,
-)
-from tuning_db.templates import fill, reproduces
+from tuning_db.records import Parent, Session, Standing, Status, TrialRecord, Verification
 from tuning_db.values import error_signature
 
 TASK = ("session_id", "workload_id", "target_id")

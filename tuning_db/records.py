@@ -1,10 +1,10 @@
-"""The frozen records that go into a tuning log and come out of it.
+"""The frozen records that go into a tuning log, and come out of it as they were.
 
 Code outside of this package never gets a row or an ORM object. Records refer to each other by *keys*: to a
 workload and a target by its key, to a machine by its fingerprint, to an environment by the hash of its
 versions, to a session and a host by its uuid, and to a trial by (session, workload, target, trace_hash).
 Every record checks itself once, when it is made. So reading a record from a damaged file fails here, and
-becomes a `StoreError`.
+becomes a `StoreError`. Answers that are not stored, such as counts and histories, are in `answers.py`.
 
         Workload ─┐                ┌─▶ Sample, Sample, …      start reading at TrialRecord
         Target  ──┼──▶ TrialRecord ┼─▶ Verification
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -157,7 +157,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The structure of candidates: the text of their traces with holes, see `templates.py`."""
+    """The structure of candidates: the text of their traces with holes, see `columns/traces.py`."""
 
     hash: str
     text: str
@@ -238,15 +238,6 @@ class Opening:
     def __post_init__(self) -> None:
         _need_text(self, "session", "host", "code")
         _set(self, "started", as_utc(self.started))
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The answer to a claim on a run: the current `session`; `mine` is True if the claim was granted."""
-
-    session: Session
-    mine: bool
-    ended_before: str = ""  # why the session had ended, if it had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,15 +374,6 @@ class TrialRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignTrial:
-    """A trial of another machine. Its time says nothing about this machine, but its trace may be worth
-    measuring."""
-
-    machine: Machine
-    trial: TrialRecord
-
-
-@dataclass(frozen=True, slots=True)
 class Intent:
     """A candidate about to be launched.
 
@@ -459,69 +441,6 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """The fastest verified trial of a task on a machine, as a short record."""
-
-    workload: str
-    target: str
-    machine: str
-    trial: int
-    seconds: float
-    created: datetime
-    made_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCount:
-    """How many trials a task has on a machine, by status and signature of failure."""
-
-    workload: str
-    target: str
-    machine: str
-    status: Status
-    signature: str
-    count: int
-
-
-class By(StrEnum):
-    """The fields by which trials of a task are grouped."""
-
-    SESSION = "session"
-    DAY = "day"
-    COMMIT = "commit"  # `Code.label`
-    MACHINE = "machine"
-    MAKER = "maker"
-    CONDITIONS = "conditions"
-
-
-@dataclass(frozen=True, slots=True)
-class Chapter:
-    """The best of one group of a task's verified trials, for example of one commit.
-
-    A group never holds trials of different machines, targets or residencies.
-    """
-
-    of: str  # the value of the field by which trials are grouped
-    since: datetime  # when the first of them was measured
-    machine: str  # fingerprint
-    target: str  # key
-    residency: str
-    trials: int
-    best_s: float
-    trial: int  # id of the fastest trial
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """How many trials of a workload were deleted when a log was pruned."""
-
-    workload: str
-    name: str
-    trials: int  # their number before pruning
-    gone: int
-
-
-@dataclass(frozen=True, slots=True)
 class Calibration:
     """One measured rate of a machine, e.g. `Calibration("peak_f32", 117e9, "FLOP/s")`."""
 
@@ -538,55 +457,9 @@ class Calibration:
         _set(self, "measured", as_utc(self.measured))
 
 
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Failures that share a status and an error signature."""
-
-    status: Status
-    signature: str  # first line of the error, with # instead of numbers
-    count: int
-    example: int  # id of the first such trial
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a session got on one task."""
-
-    workload: str
-    target: str
-    trials: int
-    ok: int
-    failed: int
-    best_s: float | None  # best verified median
-    curve: tuple[tuple[int, float], ...]  # (number of the trial within the task from 1, new best)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The result of `TrialStore.check`; a healthy log has no problems."""
-
-    schema_version: int
-    trials: int
-    problems: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-
 def environment_key(versions: Mapping[str, str]) -> str:
     """Hash of a set of versions, independent of their order."""
     return hashlib.sha256(canonical_json(dict(versions)).encode()).hexdigest()[:32]
-
-
-def distinct_traces(trials: Iterable[TrialRecord], k: int) -> tuple[TrialRecord, ...]:
-    """The first `k` trials with different traces (one trace may have been measured by several sessions)."""
-    found: dict[str, TrialRecord] = {}
-    for trial in trials:
-        if len(found) >= k:
-            break
-        found.setdefault(trial.trace_hash, trial)
-    return tuple(found.values())
 
 
 def _set(record: object, name: str, value: object) -> None:

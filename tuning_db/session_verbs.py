@@ -10,15 +10,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, delete, select, update
 
 from tuning_db import models as m
+from tuning_db.answers import Claim
 from tuning_db.batches import store_rounds
-from tuning_db.contract import (
-    LEASE_S,
-    as_kinds,
-    nobody_is,
-    other_text,
-    taken_over,
-    unknown,
-)
+from tuning_db.contract import LEASE_S, nobody_is
+from tuning_db.errors import other_text, taken_over, unknown
 from tuning_db.keys import chunks
 from tuning_db.queries import (
     LATEST,
@@ -36,7 +31,6 @@ from tuning_db.queries import (
     upsert_sketch,
 )
 from tuning_db.records import (
-    Claim,
     Code,
     Environment,
     Host,
@@ -52,7 +46,7 @@ from tuning_db.records import (
     Workload,
 )
 from tuning_db.transactions import Transactions
-from tuning_db.values import Json, now
+from tuning_db.values import Json, as_several, now
 
 
 class SessionVerbs(Transactions):
@@ -257,7 +251,7 @@ class SessionVerbs(Transactions):
         self, kind: SessionKind | Collection[SessionKind] | None = None, machine: str | None = None
     ) -> tuple[Session, ...]:
         q = SESSIONS.order_by(m.Session.started, m.Session.id)
-        kinds = as_kinds(kind)
+        kinds = as_several(SessionKind, kind)
         if kinds is not None:
             q = q.where(m.Session.kind.in_([k.value for k in kinds]))
         return self._all(session_from, q if machine is None else q.where(m.Machine.fingerprint == machine))

@@ -18,17 +18,20 @@ from sqlalchemy import Connection, bindparam, func, or_, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from tuning_db import models as m
-from tuning_db.batches import store_trials
-from tuning_db.contract import (
-    TrialStore,
-    as_calibrations,
-    as_statuses,
-    closed,
+from tuning_db.answers import (
+    CheckReport,
+    FailureGroup,
+    ForeignTrial,
+    Leader,
+    Progress,
+    Pruned,
+    TaskCount,
     summarise,
-    unknown,
 )
+from tuning_db.batches import store_trials
+from tuning_db.contract import TrialStore
 from tuning_db.engine import IN_MEMORY, Opened
-from tuning_db.errors import StoreError
+from tuning_db.errors import StoreError, closed, unknown
 from tuning_db.histories import HistoryVerbs
 from tuning_db.keys import CHUNK, chunks
 from tuning_db.queries import (
@@ -47,26 +50,11 @@ from tuning_db.queries import (
     standings_from,
     trials_from,
 )
-from tuning_db.records import (
-    Application,
-    Calibration,
-    CheckReport,
-    FailureGroup,
-    ForeignTrial,
-    Leader,
-    Machine,
-    Progress,
-    Pruned,
-    SessionKind,
-    Standing,
-    Status,
-    TaskCount,
-    TrialRecord,
-)
+from tuning_db.records import Application, Calibration, Machine, SessionKind, Standing, Status, TrialRecord
 from tuning_db.schema import pragma, schema_version
 from tuning_db.sentences import FOREIGN_ERRORS, explain, misunderstood
 from tuning_db.session_verbs import SessionVerbs
-from tuning_db.values import now
+from tuning_db.values import as_several, now
 
 T = TypeVar("T")
 
@@ -123,7 +111,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
         trace_hash: str | None = None,
     ) -> tuple[TrialRecord, ...]:
         def work(c: Connection) -> tuple[TrialRecord, ...]:
-            restricted = (workload_key, target_key, machine, session, as_statuses(status))
+            restricted = (workload_key, target_key, machine, session, as_several(Status, status))
             where = conditions(c, self._keys, m.Trial, *restricted)
             if where is None:
                 return ()
@@ -209,7 +197,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
         def work(c: Connection) -> int:
             table = m.TaskCount if session is None else m.Trial
             total = func.coalesce(func.sum(m.TaskCount.count), 0) if session is None else func.count()
-            restricted = (workload_key, target_key, machine, session, as_statuses(status))
+            restricted = (workload_key, target_key, machine, session, as_several(Status, status))
             where = conditions(c, self._keys, table, *restricted)
             q = select(total).select_from(table)
             return 0 if where is None else int(c.execute(q.where(*where)).scalar_one())
@@ -319,7 +307,7 @@ class SqlStore(SessionVerbs, HistoryVerbs, TrialStore):
     # --- rates of a machine; trials in use ---
 
     def put_calibration(self, fingerprint: str, values: Mapping[str, float] | Sequence[Calibration]) -> None:
-        rates = as_calibrations(values)
+        rates = [Calibration(*v) for v in values.items()] if isinstance(values, Mapping) else [*values]
 
         def work(c: Connection) -> None:
             owner = self._keys.id(c, m.Machine, fingerprint)

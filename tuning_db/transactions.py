@@ -15,9 +15,8 @@ from weakref import finalize
 
 from sqlalchemy import Connection, Engine
 
-from tuning_db.contract import closed
 from tuning_db.engine import IN_MEMORY
-from tuning_db.errors import StoreError
+from tuning_db.errors import StoreError, closed
 from tuning_db.keys import Keys
 from tuning_db.outage import Outage, Patience, is_away
 from tuning_db.schema import open_log

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
 
 Json: TypeAlias = Any  # None, bool, int, float, str, tuple or Mapping[str, Json]; lists become tuples
+E = TypeVar("E", bound=StrEnum)
 
 
 def now() -> datetime:
@@ -79,3 +81,14 @@ def _json_key(key: object) -> str:
     if not isinstance(key, str):
         raise ValueError(f"{key!r} cannot be a JSON key: keys are strings")
     return key
+
+
+def as_several(kind: type[E], asked: E | Collection[E] | None) -> tuple[E, ...] | None:
+    """The members of an enumeration that an argument names: one, several, or None for any."""
+    match asked:
+        case None:
+            return None
+        case str():
+            return (kind(asked),)
+        case _:
+            return tuple(kind(x) for x in asked)

@@ -22,12 +22,10 @@ from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
+from tuning_db.answers import By, Chapter, FailureGroup, TaskCount
 from tuning_db.exchange.frames import TABLES, Frame, Where, frame
 from tuning_db.records import (
-    By,
-    Chapter,
     Code,
-    FailureGroup,
     Host,
     Machine,
     Opening,
@@ -37,7 +35,6 @@ from tuning_db.records import (
     Standing,
     Status,
     TargetRecord,
-    TaskCount,
     TrialRecord,
     Workload,
 )

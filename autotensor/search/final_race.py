@@ -25,7 +25,8 @@ from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.races import contestants
 from autotensor.search.task import Task
 from tuning_db import RACES, TrialStore
-from tuning_db.records import TrialRecord, distinct_traces
+from tuning_db.answers import distinct_traces
+from tuning_db.records import TrialRecord
 
 # contestants besides the default: of 200 trials, about a dozen are as fast as the best within the noise
 CHALLENGERS = 5

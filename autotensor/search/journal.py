@@ -34,8 +34,8 @@ from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
 from schedules.prior.rates import Rates
 from tuning_db import TrialStore
+from tuning_db.answers import Claim
 from tuning_db.records import (
-    Claim,
     Intent,
     Round,
     Run,

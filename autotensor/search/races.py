@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from autotensor.search.machine.machine_entry import session_here
 from tuning_db import SessionKind, TrialStore
-from tuning_db.records import Session, TrialRecord, distinct_traces
+from tuning_db.answers import distinct_traces
+from tuning_db.records import Session, TrialRecord
 from tuning_db.values import now
 
 

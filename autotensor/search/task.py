@@ -13,8 +13,8 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace, hash_of
 from autotensor.te.workload import Workload
+from tuning_db.columns.traces import fill
 from tuning_db.records import Parent
-from tuning_db.templates import fill
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,8 +29,9 @@ from tuning_db import (
     Verification,
     connect,
 )
+from tuning_db.answers import By
 from tuning_db.exchange.transfer import export_jsonl, import_jsonl, merge
-from tuning_db.records import RACES, By
+from tuning_db.records import RACES
 from tuning_db.upkeep import pruning
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -27,7 +27,7 @@ from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.schedule.trace import Trace
 from tuning_db import SessionKind, StoreError, connect
-from tuning_db.records import distinct_traces
+from tuning_db.answers import distinct_traces
 
 TRIALS = 8
 # one thread: on a busy machine two wait for each other's time slices; prior: XGBoost takes seconds to import

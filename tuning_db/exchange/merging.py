@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from tuning_db import models as m
-from tuning_db.contract import other_text
+from tuning_db.columns.traces import fill
 from tuning_db.engine import TURN_S, Opened
-from tuning_db.errors import StoreError
+from tuning_db.errors import StoreError, other_text
 from tuning_db.exchange.two_logs import (
     Merging,
     analyze,
@@ -36,7 +36,6 @@ from tuning_db.exchange.two_logs import (
 )
 from tuning_db.outage import Patience
 from tuning_db.sentences import is_busy
-from tuning_db.templates import fill
 from tuning_db.values import now
 
 RANGE = 10_000  # trials in one transaction, which takes half a second; other writers wait for it

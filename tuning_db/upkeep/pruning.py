@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, text
 from sqlalchemy.exc import DBAPIError
 
+from tuning_db.answers import Pruned
 from tuning_db.engine import TURN_S, Opened
 from tuning_db.models import VERIFIED, UtcTime
-from tuning_db.records import Pruned
 
 RANGE = 10_000  # trials in one transaction
 

@@ -11,7 +11,7 @@ from autotensor.cli.options import AsJson, Db, example, new_app
 from autotensor.cli.questions.answers import AsCsv, minute, put_answer, short, whole
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import micros
-from tuning_db.records import By
+from tuning_db.answers import By
 
 app = new_app()
 

@@ -24,7 +24,8 @@ from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.step import to_json
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload, greatest_in
-from tuning_db.records import Parent, TrialRecord, distinct_traces
+from tuning_db.answers import distinct_traces
+from tuning_db.records import Parent, TrialRecord
 
 MOST = 4  # most candidates from the log: half of a first batch
 OF_ONE = 2  # best trials of one workload; the second one often differs in one decision only
