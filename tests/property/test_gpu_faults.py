@@ -25,7 +25,7 @@ from autotensor.ir.stmt import NOTHING, Alloc, Barrier, For, If, Stmt, Store
 from autotensor.ir.visit import collect
 from autotensor.lowering.gpu import unify
 from autotensor.lowering.gpu.barrier_proof import check
-from autotensor.lowering.nest import nest
+from autotensor.lowering.nest import nest, stage_loops
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule import extents
 from autotensor.te.reference import random_inputs
@@ -199,7 +199,7 @@ def stored_by_all_threads(patch: pytest.MonkeyPatch) -> None:
 
 @fault("matmul_with_tails")
 def condition_of_short_loops_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "domain_guards", lambda *args: [])
+    patch.setattr(stage_loops, "domain_guards", lambda *args: [])
 
 
 @fault("row_sums")

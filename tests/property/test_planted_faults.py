@@ -21,7 +21,7 @@ from autotensor.ir.expr import Const, Expr, Load, Var, const
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, For, ForKind, If, Store, seq
 from autotensor.lowering import pipeline
-from autotensor.lowering.nest import boxes, nest
+from autotensor.lowering.nest import boxes, nest, stage_loops
 from autotensor.lowering.passes import flatten, partition, unroll, vectorize
 from autotensor.schedule import extents, index_regions
 from autotensor.schedule.primitives import compute_at, layout, rfactor
@@ -60,7 +60,7 @@ def reduction_initialised_too_far_inside(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def fused_parts_exchanged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "fused_parts", lambda value, cols: (value % cols, value // cols))
+    patch.setattr(stage_loops, "fused_parts", lambda value, cols: (value % cols, value // cols))
 
 
 @fault
@@ -97,12 +97,12 @@ def second_reader_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def domain_guard_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "domain_guards", lambda *args: [])
+    patch.setattr(stage_loops, "domain_guards", lambda *args: [])
 
 
 @fault
 def box_guard_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "box_conditions", lambda *args: [])
+    patch.setattr(stage_loops, "box_conditions", lambda *args: [])
 
 
 @fault

@@ -1,14 +1,41 @@
-"""Checks the marks of loops: parallel outermost, one vectorized, no stage inside it, none along a ring."""
+"""Marks of loops: the kind of loop that each becomes, and checks.
+
+A parallel loop is outermost, only one is vectorized, no stage is inside it, and none runs along a ring.
+"""
 
 from __future__ import annotations
 
+from math import prod
+
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.stmt import ForKind
 from autotensor.lowering.nest.reduction.by_threads import is_private
-from autotensor.schedule.axis import Mark
+from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.carried import vector_along
 from autotensor.schedule.extents import Extents
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.te.tensor import AxisKind
+
+KINDS = {
+    Mark.SERIAL: ForKind.SERIAL,
+    Mark.PARALLEL: ForKind.PARALLEL,
+    Mark.VECTORIZED: ForKind.VECTORIZED,
+    Mark.UNROLLED: ForKind.UNROLLED,
+    Mark.BOUND: ForKind.THREAD,
+}
+ENDING = (ForKind.SERIAL, ForKind.PARALLEL)  # loops that end at their run-time extents; others have guards
+
+
+def kind_of(stage: Stage, leaf: Axis, extents: Extents) -> ForKind:
+    """The kind of loop for a mark; a pragma further out unrolls loops of few iterations."""
+    at = stage.leaves.index(leaf)
+    steps = prod(int(extents[stage.name, a.name]) for a in stage.leaves[at:])
+    if leaf.mark is Mark.SERIAL and any(
+        key == "auto_unroll_max_step" and stage.position(axis) <= at and steps <= int(value)
+        for axis, key, value in stage.pragmas
+    ):
+        return ForKind.UNROLLED
+    return KINDS[leaf.mark]
 
 
 def check_marks(state: State, stage: Stage) -> None:
@@ -57,4 +84,4 @@ def check_ring(stage: Stage, extents: Extents) -> None:
         )
 
 
-__all__ = ["check_marks", "check_ring"]
+__all__ = ["ENDING", "check_marks", "check_ring", "kind_of"]

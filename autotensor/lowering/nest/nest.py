@@ -10,7 +10,8 @@ There is one kernel for each root stage. Inside a nest:
 A vectorized reduction loop gets an accumulator for each lane (`by_lanes.py`). A reduction loop that is bound
 to threads gets an accumulator for each thread (`by_threads.py`).
 
-A guard is placed as far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
+`stage_loops.py` gives the indices of a stage in terms of its loops, with their guards. A guard is placed as
+far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
 only its box (`boxes.py`); `guards.py` decides which points of the box are guarded.
 """
 
@@ -18,48 +19,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import Cmp, Expr, Load, Var, compare, const
+from autotensor.ir.expr import Expr, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
-from autotensor.ir.rewrite import substitute
-from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
-from autotensor.ir.visit import collect, free_vars
+from autotensor.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
+from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
-from autotensor.lowering.nest.boxes import Body, Boxes, base_of
+from autotensor.lowering.nest.boxes import Body, Boxes
 from autotensor.lowering.nest.extents_argument import with_extents
-from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.loops import Loops, bound_vars, settled, some_need, some_point
-from autotensor.lowering.nest.marks import check_marks, check_ring
+from autotensor.lowering.nest.marks import ENDING, check_marks, check_ring, kind_of
 from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
-from autotensor.lowering.nest.runtime_extents import RuntimeExtents, overhangs, refuse_open, runtime_extents
-from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
+from autotensor.lowering.nest.runtime_extents import RuntimeExtents, refuse_open, runtime_extents
+from autotensor.lowering.nest.solved_loops import check_passes, from_before, known
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
+from autotensor.lowering.nest.stage_loops import stage_loops
 from autotensor.lowering.nest.update import guard, store_all, update
 from autotensor.lowering.nest.when.inside_borders import inside_borders
 from autotensor.lowering.nest.when.overhanging_lanes import guard_loads, rows_of_vectors
 from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check_ahead, is_ahead, within
-from autotensor.lowering.nest.when.skipped_terms import skipping
-from autotensor.lowering.nest.when.unread_points import needed, wanted_at_all
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.carried import check_scans, of_given_steps, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
-from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
+from autotensor.schedule.state import At, Fuse, Root, Stage, State
 from autotensor.te.tensor import AxisKind
-
-KINDS = {
-    Mark.SERIAL: ForKind.SERIAL,
-    Mark.PARALLEL: ForKind.PARALLEL,
-    Mark.VECTORIZED: ForKind.VECTORIZED,
-    Mark.UNROLLED: ForKind.UNROLLED,
-    Mark.BOUND: ForKind.THREAD,
-}
 
 
 def build_program(state: State, device: Device = PLAIN) -> Program:
@@ -127,7 +115,7 @@ class _Nest:
         check_passes(self.state, stage)
         self.runtime[stage.name] = runtime_extents(stage, self.extents)
         ranges = {**ranges, **self._leaf_ranges(stage)}
-        loops = self._loops(stage, ranges)
+        loops = stage_loops(self.state, stage, self.extents, self.runtime[stage.name], self.boxes, ranges)
         self.by_thread |= thread_vars(loops)
         outside = self.threads
         body = self._level(loops, 0, frozenset(), ranges)
@@ -151,78 +139,9 @@ class _Nest:
     def _extent(self, stage: Stage, axis: str) -> int:
         return int(self.extents[stage.name, axis])
 
-    def _size(self, stage: Stage, axis: str) -> Expr:
-        """The extent of an axis or loop at run time."""
-        return self.runtime[stage.name].of.get(axis, const(self._extent(stage, axis)))
-
     def _sizes(self, stage: Stage, axes: list[Axis]) -> tuple[tuple[Var, int], ...]:
         """Variables of loops, with their extents."""
         return tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in axes)
-
-    def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
-        name, runtime = stage.name, self.runtime[stage.name]
-        values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
-        # variable → the loop inside which it is known
-        owner = {a.name: a.name for a in stage.leaves}
-        # variables without parts: no loop inside needs the parts
-        vectors = {a.name for a in stage.leaves if a.mark is Mark.VECTORIZED}
-        lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
-        guards: list[Expr] = []
-        for relation in reversed(stage.relations):
-            match relation:
-                case Split(parent, children, _, _):
-                    sizes = [self._extent(stage, c) for c in children]
-                    total: Expr = const(0)
-                    for n, c in enumerate(children):
-                        total = total + values[c] * prod(sizes[n + 1 :])
-                    values[parent] = total
-                    size = runtime.guards(parent)
-                    if prod(sizes) > self._extent(stage, parent) or overhangs(size, prod(sizes[1:])):
-                        size = const(self._extent(stage, parent)) if size is None else size
-                        guards.append(compare(Cmp.LT, total, size))
-                case Fuse(a, b, fused):
-                    outer, inner = fused_parts(values[fused], self._size(stage, b))
-                    if fused in owner and owner[fused] not in vectors:
-                        # the parts of a variable are variables, too, so that expressions over them are linear
-                        leaf = owner[fused]
-                        pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
-                        lets[leaf] = (*lets.get(leaf, ()), *pair)
-                        values[a], values[b] = pair[0][0], pair[1][0]
-                        owner[a] = owner[b] = leaf
-                    else:
-                        values[a], values[b] = outer, inner
-        for x in stage.leaves:
-            size = runtime.guards(x.name)
-            if size is not None and not self._to_its_end(stage, x):
-                guards.append(compare(Cmp.LT, leaf_var(name, x.name), size))
-        values = counted(stage, values)
-        local = {a.name: values[a.name] for a in stage.op.all_axes}
-        if isinstance(stage.place, At):
-            for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
-                values[axis.name] = simplify(base_of(span) + local[axis.name], ranges)
-            guards.extend(self._attached_guards(stage, values, ranges))
-        passing = replace(stage, op=op_in_one_pass(stage)) if stage.solved or stage.scanned else stage
-        skips, bodies = skipping(passing, values, ranges)
-        points = {a.var: values[a.name] for a in stage.op.axes}
-        needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
-        wanted = wanted_at_all(self.state, stage)
-        self.boxes.touched.extend(load.buffer for c in wanted for load in collect(c, Load))
-        return Loops(
-            stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs, wanted=wanted
-        )
-
-    def _attached_guards(
-        self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
-    ) -> list[Expr]:
-        """The conditions for computing the points of an attached stage's box (see guards.py)."""
-        near = {b for s in self.state.live() if isinstance(s.place, At) for b in s.op.buffers}
-        out = domain_guards(stage.op, values, ranges, near)
-        mapping = {a.var: values[a.name] for a in stage.op.all_axes}
-        for read in reads(stage.op):
-            if read.load.buffer in near and not read.conditions:
-                index = self.boxes.relative(read.load, mapping)
-                out.extend(box_conditions(index, self.boxes.shape(read.load.buffer), ranges))
-        return list(dict.fromkeys(out))
 
     # -- nesting -------------------------------------------------------------------------------------------
 
@@ -381,7 +300,8 @@ class _Nest:
         inside = _spatial(stage, depth)
         axes = (*inside, stage.leaves[depth])
         own = [
-            (leaf_var(stage.name, a.name), self._extent(stage, a.name), self._kind(stage, a)) for a in axes
+            (leaf_var(stage.name, a.name), self._extent(stage, a.name), kind_of(stage, a, self.extents))
+            for a in axes
         ]
         lanes = LaneAccumulators(stage.op, tuple(own))
         main = self._loop(replace(loops, targets=lanes.targets), depth, placed, ranges)
@@ -427,28 +347,11 @@ class _Nest:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
-        whole = self._to_its_end(stage, leaf)
-        extent = (self._size(stage, leaf.name) if whole else const(self._extent(stage, leaf.name))) + early
-        kind = self._kind(stage, leaf)
+        kind, extent = kind_of(stage, leaf, self.extents), const(self._extent(stage, leaf.name))
+        if kind in ENDING:
+            extent = self.runtime[stage.name].of.get(leaf.name, extent)
+        extent = extent + early
         return For(leaf_var(stage.name, leaf.name), const(-early), extent, kind, body, leaf.thread)
-
-    def _to_its_end(self, stage: Stage, leaf: Axis) -> bool:
-        """Whether a loop ends at its run-time extent; other loops have a constant extent, and guards."""
-        return self._kind(stage, leaf) in (ForKind.SERIAL, ForKind.PARALLEL)
-
-    def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
-        return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
-
-    def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
-        """Whether a pragma further out unrolls this loop: it has few iterations, with its inner loops."""
-        at = stage.leaves.index(leaf)
-        if leaf.mark is not Mark.SERIAL:
-            return False
-        steps = prod(self._extent(stage, a.name) for a in stage.leaves[at:])
-        return any(
-            key == "auto_unroll_max_step" and stage.position(axis) <= at and steps <= int(value)
-            for axis, key, value in stage.pragmas
-        )
 
     def _init(self, loops: Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
         """`C[…] = identity` over the spatial loops that lie inside the first reduction loop."""
@@ -527,11 +430,6 @@ class _Nest:
         if combiner is None:
             return guard(missing, store_all(targets, sources))
         return guard(missing, update(stage.name, combiner, targets, sources))
-
-
-def fused_parts(value: Expr, cols: Expr | int) -> tuple[Expr, Expr]:
-    """The two indices that a fused index represents."""
-    return value // cols, value % cols
 
 
 def _spatial(stage: Stage, depth: int) -> list[Axis]:
