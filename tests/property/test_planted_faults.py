@@ -22,7 +22,7 @@ from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, For, ForKind, If, Store, seq
 from autotensor.lowering import pipeline
 from autotensor.lowering.nest import boxes, nest, stage_loops
-from autotensor.lowering.passes import flatten, partition, unroll, vectorize
+from autotensor.lowering.passes import flatten, guarded_ranges, partition, unroll, vectorize
 from autotensor.schedule import extents, index_regions
 from autotensor.schedule.primitives import compute_at, layout, rfactor
 
@@ -200,13 +200,13 @@ def without_guards(node: Any) -> Any:
 
 @fault
 def loop_shortened_too_much(patch: pytest.MonkeyPatch) -> None:
-    original = partition.may_hold
+    original = guarded_ranges.may_hold
 
     def less(*args: Any) -> Interval:
         found = original(*args)
         return Interval(found.lo, None if found.hi is None else found.hi - 1)
 
-    patch.setattr(partition, "may_hold", less)
+    patch.setattr(guarded_ranges, "may_hold", less)
 
 
 @fault

@@ -233,6 +233,11 @@ def _is_long(s: Stmt) -> bool:
     return _turns(s) >= LONG
 
 
+def bound_inside(s: Stmt) -> frozenset[Var]:
+    """The variables of loops and Lets in a statement."""
+    return frozenset(x.var for x in collect(s, For)) | frozenset(x.var for x in collect(s, Let))
+
+
 def comparisons(cond: Expr) -> list[Compare]:
     """The comparisons among the conditions that a conjunction joins."""
     return [c for c in conjuncts(cond) if isinstance(c, Compare)]

@@ -43,7 +43,7 @@ from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import collect, contains, free_vars
 from autotensor.lowering.index_limits import extreme
-from autotensor.lowering.passes.loop_guards import comparisons
+from autotensor.lowering.passes.loop_guards import bound_inside, comparisons
 from autotensor.lowering.passes.protect_loads import in_bounds
 
 NARROW = 1 << 40  # sums of such data with indices do not wrap around in 64 bits
@@ -102,7 +102,7 @@ def _limits(loop: For, known: Bounds, lanes: Vars) -> list[_Limit]:
     """The limits of a loop's stores that read the same values in all iterations."""
     written = {s.buffer for s in collect(loop, Store)}
     turning = {x.var for x in collect(loop, For) if x.kind is ForKind.SERIAL}
-    bound = _bound(loop) | lanes
+    bound = bound_inside(loop) | lanes
     found: dict[Compare, _Limit] = {}
 
     def may_be_first(term: Expr) -> bool:
@@ -177,17 +177,12 @@ def _renamed(total: Affine, names: Mapping[Expr, Expr]) -> Affine:
     return Affine({names.get(t, t): k for t, k in total.terms.items()}, total.constant, total.dtype)
 
 
-def _bound(s: Stmt) -> Vars:
-    """The variables of loops and Lets in a statement."""
-    return frozenset(x.var for x in collect(s, For)) | frozenset(x.var for x in collect(s, Let))
-
-
 def _tests(loop: For, totals: list[Affine], known: Bounds, lanes: Vars) -> list[Expr]:
     """Conditions, the same for all iterations, under which the limits of indices change nothing.
 
     [] if there are none, or if some limit has no such condition.
     """
-    bound, ranges = _bound(loop) | lanes, _ranges(loop, known)
+    bound, ranges = bound_inside(loop) | lanes, _ranges(loop, known)
     found: dict[Expr, None] = {}
     for needed in _kept_inside(loop):
         if not any(v in t.terms for v in needed.terms if v not in bound for t in totals):

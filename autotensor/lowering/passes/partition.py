@@ -18,7 +18,7 @@ guarded iterations are cut first, if that at least halves the guarded iterations
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -41,12 +41,20 @@ from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
-from autotensor.ir.visit import any_node, collect, free_vars
-from autotensor.lowering.index_limits import end, holds, may_hold
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.lowering.index_limits import end
+from autotensor.lowering.passes.guarded_ranges import (
+    active_range,
+    count,
+    decided_one_by_one,
+    last_end,
+    limited,
+    main_range,
+)
 from autotensor.lowering.passes.loop_guards import (
     LONG,
     Unsafe,
-    comparisons,
+    bound_inside,
     guarded_turns,
     guards,
     guards_of_loads,
@@ -57,8 +65,6 @@ from autotensor.lowering.passes.open_rows import AROUND_TILES, open_rows, rows_l
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 ROWS = 30  # most copies for the numbers of rows that a tile leaves over; a tile of 14 rows has 10
-FEW = 8  # most iterations of a loop that may be written one by one
-MOST = 0.75  # a cut is worth it if a comparison holds for at least this share of a variable's values
 # share of all guarded iterations that a loop must have to get a copy, tried in this order
 SHARES = (1 / 16, 0.0)
 SHORT = 32  # most statements in a loop for which masks of loads are worth a copy of the loop
@@ -100,6 +106,10 @@ class _Budget:
 
     def spend(self, copies: int = 1) -> None:
         self.copies.left -= copies
+
+    def bound_for_all_lanes(self, body: Stmt) -> Set[Var]:
+        """The variables bound in a body, and those of lanes around it: it ends for all lanes together."""
+        return self.lanes | bound_inside(body)
 
     def of_loads(self, body: Stmt) -> Unsafe:
         """The guards of loads for which a loop around `body` may be cut; none if the body is long."""
@@ -149,7 +159,7 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
                 return Let(var, value, tested)
             whole = known.of(value) if value.dtype.is_int and not is_data(value) else Interval(None, None)
             if budget.allows(body, inside) and whole.lo is not None and whole.hi is not None:
-                main = _main_range(var, whole, body, inside, budget)
+                main = main_range(var, whole, body, inside, budget.of_loads(body), budget.inner)
                 if main is not None:
                     budget.spend()
                     return Let(var, value, _test(var, whole, main, body, inside, budget))
@@ -187,7 +197,7 @@ def _visit_open(loop: For, known: Bounds, budget: _Budget) -> Stmt:
         return For(var, begin, extent, kind, tested or _visit(body, inside, budget), thread)
     after = Simplifier(known).expr(begin + extent)
     free = _symbolic_end(var, body, inside, budget) if kind is ForKind.SERIAL else None
-    middle = begin if free is None else _within(free, begin, after, known)
+    middle = begin if free is None else limited(free, begin, after, known)
     if middle is begin:  # the whole loop is a tail
         return For(var, begin, extent, kind, _by_rows(var, body, inside, budget), thread)
     budget.spend()
@@ -236,19 +246,27 @@ def _symbolic_end(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> Expr 
     """
     if budget.copies.left <= 0:
         return None
-    loops, lets = collect(body, For), collect(body, Let)
-    inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
     ends = [
         stop
+        for _, stop in _ends(var, body, known, budget)
+        if free_vars(stop) and all(isinstance(v, Symbol) for v in free_vars(stop))
+    ]
+    return Simplifier(known).expr(_least(ends)) if ends else None
+
+
+def _ends(var: Var, body: Stmt, known: Bounds, budget: _Budget) -> list[tuple[Compare, Expr]]:
+    """The guards of `var` that are not decided, each with the end below which it holds."""
+    inside = budget.bound_for_all_lanes(body)
+    return [
+        (cond, stop)
         for cond, inner in guards(body, known, budget.of_loads(body))
         if var in free_vars(cond) and inner.decide(cond) is None
         and (stop := end(cond, var, inside, inner, always=True)) is not None
-        and free_vars(stop) and all(isinstance(v, Symbol) for v in free_vars(stop))
     ]  # fmt: skip
-    if not ends:
-        return None
-    least = reduce(lambda a, b: Binary(Op.MIN, a, b), dict.fromkeys(ends))
-    return Simplifier(known).expr(least)  # type: ignore[no-any-return]
+
+
+def _least(ends: Iterable[Expr]) -> Expr:
+    return reduce(lambda a, b: Binary(Op.MIN, a, b), dict.fromkeys(ends))
 
 
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
@@ -257,24 +275,25 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
     if loop.kind is ForKind.VECTORIZED:
         budget.lanes.add(loop.var)
     else:
-        some = _active(loop.body, loop.var, whole, inside)
+        some = active_range(loop.body, loop.var, whole, inside)
         if some is None:
             return NOTHING
         if some != whole:
             return _visit(_loop(loop, some), known, budget)
-    within = budget.within(_count(whole))
+    within = budget.within(count(whole))
     cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and within.allows(loop.body, inside)
     parts = _open_parts(loop, whole, inside, budget) if cuttable and loop.kind is ForKind.SERIAL else None
     if parts is not None:
         budget.spend(len(parts) - 1)
         return _visit_all(parts, budget)
-    main = _main_range(loop.var, whole, loop.body, inside, budget) if cuttable else None
+    unsafe = budget.of_loads(loop.body)
+    main = main_range(loop.var, whole, loop.body, inside, unsafe, budget.inner) if cuttable else None
     if main is None and loop.kind in AROUND_TILES and open_rows(loop.var, loop.body, inside) is not None:
         turns = _turns(loop, whole, known, inside)
         body = _by_rows(loop.var, loop.body, inside, within)
         return For(loop.var, loop.begin, turns, loop.kind, body, loop.thread)
     single = cuttable and main is None
-    if single and _worth_single_turns(loop, whole, inside, budget.of_loads(loop.body)):
+    if single and decided_one_by_one(loop, whole, inside, unsafe):
         budget.spend()
         assert whole.lo is not None
         assert whole.hi is not None
@@ -292,11 +311,10 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
 
 def _turns(loop: For, whole: Interval, known: Bounds, inside: Bounds) -> Expr:
     """The loop's extent without the last iterations that do nothing because of run-time extents."""
-    within = {s.var for s in collect(loop.body, For)} | {s.var for s in collect(loop.body, Let)}
-    last = _last(loop.body, loop.var, within, inside)
+    last = last_end(loop.body, loop.var, bound_inside(loop.body), inside)
     if last is None or whole.hi is None:
         return loop.extent
-    return _from(loop, loop.begin, _within(last, loop.begin, const(whole.hi + 1), known), known).extent
+    return _from(loop, loop.begin, limited(last, loop.begin, const(whole.hi + 1), known), known).extent
 
 
 def _visit_all(parts: Sequence[tuple[For, Bounds]], budget: _Budget) -> Stmt:
@@ -323,21 +341,13 @@ def _open_parts(
     turns = whole.hi - whole.lo + 1
     if turns < (2 if budget.data else LONG):
         return None
-    loops, lets = collect(loop.body, For), collect(loop.body, Let)
-    # lanes around the loop count, too, because it ends for all of them together
-    inside = budget.lanes.union((s.var for s in loops), (s.var for s in lets))
-    found = [
-        (cond, stop)
-        for cond, inner in guards(loop.body, known, budget.of_loads(loop.body))
-        if loop.var in free_vars(cond) and inner.decide(cond) is None
-        and (stop := end(cond, loop.var, inside, inner, always=True)) is not None
-    ]  # fmt: skip
-    last = _last(loop.body, loop.var, inside, known)
+    found = _ends(loop.var, loop.body, known, budget)
+    last = last_end(loop.body, loop.var, budget.bound_for_all_lanes(loop.body), known)
     begin, after = const(whole.lo), const(whole.hi + 1)
-    until = after if last is None else _within(last, begin, after, known)
-    ends = [e for e in dict.fromkeys(stop for _, stop in found) if e != last]
-    free = reduce(lambda a, b: Binary(Op.MIN, a, b), ends) if ends else until
-    middle = _within(free, begin, until, known)
+    until = after if last is None else limited(last, begin, after, known)
+    ends = [stop for _, stop in found if stop != last]
+    free = _least(ends) if ends else until
+    middle = limited(free, begin, until, known)
     outside = free_vars(middle) | free_vars(until)
     if not outside or outside & budget.lanes or (turns < LONG and not outside & budget.data):
         return None
@@ -353,109 +363,13 @@ def _open_parts(
     return parts
 
 
-def _within(e: Expr, begin: Expr, after: Expr, known: Bounds) -> Expr:
-    """The end of a range, limited to lie between two others."""
-    if e is after:
-        return e
-    e = Simplifier(known).expr(e)
-    if not _at_most(e, after, known):
-        e = Binary(Op.MIN, e, after)
-    if not _at_most(begin, e, known):
-        e = Binary(Op.MAX, e, begin)
-    return Simplifier(known).expr(e)  # type: ignore[no-any-return]
-
-
-def _at_most(a: Expr, b: Expr, known: Bounds) -> bool:
-    match a, b:
-        case Binary(Op.FLOORDIV, x, Const(c)), Binary(Op.FLOORDIV, y, Const(d)) if c == d > 0:
-            return known.decide(x <= y) is True
-    return known.decide(a <= b) is True
-
-
 def _from(loop: For, begin: Expr, after: Expr, known: Bounds) -> For:
     extent = Simplifier(known).expr(after - begin)
     return For(loop.var, begin, extent, loop.kind, loop.body, loop.thread)
 
 
-def _last(s: Stmt, var: Var, inside: Set[Var], known: Bounds) -> Expr | None:
-    """The end, as `var` grows, after which the statement does nothing; None if no outer variable gives it."""
-    match s:
-        case For(other, begin, extent, _, body):
-            return _last(body, var, inside, known.in_loop(other, begin, extent))
-        case Let(other, value, body):
-            return _last(body, var, inside, known.in_let(other, value))
-        case Alloc(_, body):
-            return _last(body, var, inside, known)
-        case If(cond, then, None):
-            ends = [end(c, var, inside, known, always=False) for c in comparisons(cond)]
-            here = next((e for e in ends if e is not None), None)
-            return _last(then, var, inside, known) if here is None else here
-        case Seq(stmts):
-            out = _last(stmts[0], var, inside, known)
-            for x in stmts[1:]:
-                one = _last(x, var, inside, known)
-                if out is None or one is None:
-                    return None
-                if known.decide(one <= out) is not True:
-                    out = one if known.decide(out <= one) is True else Binary(Op.MAX, out, one)
-            return out
-        case _:
-            return None
-
-
-def _worth_single_turns(loop: For, whole: Interval, known: Bounds, unsafe: Unsafe) -> bool:
-    """Whether each iteration of a short loop decides guards on unrolled loops inside, while no range does.
-
-    At an image's edge, for example, each column of a kernel leaves out different elements of a register tile.
-    """
-    turns = _count(whole)
-    if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
-        return False
-    loops = collect(loop.body, For)
-    tile = {x.var for x in loops if x.kind is ForKind.UNROLLED}
-    running = {x.var for x in loops if x.kind is ForKind.SERIAL}
-    return any(
-        loop.var in free_vars(cond)
-        and free_vars(cond) & tile
-        and not free_vars(cond) & running
-        and inner.decide(cond) is None
-        for cond, inner in guards(loop.body, known, unsafe)
-    )
-
-
 def _range(begin: Const, extent: Const) -> Interval:
     return Interval(int(begin.value), int(begin.value) + int(extent.value) - 1)
-
-
-def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | None:
-    """Values of `var` for which the statement may do something; None if it never does.
-
-    A factor larger than its axis leaves iterations whose guards never hold.
-    """
-    match s:
-        case For(other, begin, extent, _, body):
-            return _active(body, var, whole, known.in_loop(other, begin, extent))
-        case Let(other, value, body):
-            return _active(body, var, whole, known.in_let(other, value))
-        case Alloc(_, body):
-            return _active(body, var, whole, known)
-        case If(cond, then, None):
-            inner = _active(then, var, whole, known)
-            for c in comparisons(cond):
-                if var in free_vars(c) and inner is not None:
-                    may = may_hold(c, var, known)
-                    met = inner.meet(may)
-                    # `meet` of two disjoint intervals returns the first
-                    inner = met if met.within(may) else None
-            return inner
-        case Seq(stmts):
-            out: Interval | None = None
-            for x in stmts:
-                one = _active(x, var, whole, known)
-                out = one if out is None else out if one is None else out.hull(one)
-            return out
-        case _:
-            return whole
 
 
 def _parts(whole: Interval, main: Interval) -> list[Interval]:
@@ -479,7 +393,7 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
     parts = _parts(whole, main)
     longest_first = sorted(parts, key=lambda p: (p.lo or 0) - (p.hi or 0))  # as in _visit_all
     inside = {
-        p: _visit(body, known.with_range(var, p), budget.within(_count(p) / _count(whole)))
+        p: _visit(body, known.with_range(var, p), budget.within(count(p) / count(whole)))
         for p in longest_first
     }
     out: Stmt | None = None
@@ -489,34 +403,3 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
         out = inner if out is None else If(compare(Cmp.LE, var, const(part.hi)), inner, out)
     assert out is not None
     return out
-
-
-def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Interval | None:
-    """The values of `var` for which all its guards hold; None if these are all values, none, or unknown."""
-    main = whole
-    within = {x.var for x in collect(body, For) if x.kind is ForKind.SERIAL} if budget.inner else set()
-    for cond, inner in guards(body, known, budget.of_loads(body)):
-        if var not in free_vars(cond) or inner.decide(cond) is not None:
-            continue
-        if any(_mostly_holds(cond, w, inner) for w in free_vars(cond) & within):
-            continue
-        found = holds(cond, var, inner)
-        if found is not None:
-            met = main.meet(found)
-            if met.lo is not None and met.hi is not None and met.lo <= met.hi:
-                main = met
-    return None if main == whole else main
-
-
-def _mostly_holds(cond: Compare, var: Var, known: Bounds) -> bool:
-    """Whether the comparison holds for most values of `var`, whatever the other variables are."""
-    whole, found = known.of(var), holds(cond, var, known)
-    if found is None or whole.lo is None or whole.hi is None:
-        return False
-    met = whole.meet(found)
-    return met.within(found) and _count(met) >= MOST * _count(whole)
-
-
-def _count(part: Interval) -> int:
-    """The number of values; 0 if an end is not known."""
-    return 0 if part.lo is None or part.hi is None else part.hi - part.lo + 1
