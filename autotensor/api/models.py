@@ -26,7 +26,7 @@ from autotensor.graph.groups import Group, group_of
 from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Apply, Graph, GraphNode
 from autotensor.graph.joined_groups import joined
-from autotensor.graph.link_groups import link
+from autotensor.graph.linking.link_groups import link
 from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, OPEN_PASSES, PASSES, Pass, optimize_for

@@ -18,8 +18,9 @@ import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import GraphError, InputError, TensorError
+from autotensor.graph.constant_data import Data
 from autotensor.graph.function import TeFunction
-from autotensor.graph.ir import Apply, Constant, Data, GraphNode, Input, Parameter, apply, as_node, constant
+from autotensor.graph.ir import Apply, Constant, GraphNode, Input, Parameter, apply, as_node, constant
 from autotensor.operators import OPERATORS, Kind, TensorType
 from autotensor.te.tensor import Tensor, check_shape
 

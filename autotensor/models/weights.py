@@ -17,7 +17,8 @@ import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant
-from autotensor.graph.ir import Constant, Data, Graph, GraphNode, Input
+from autotensor.graph.constant_data import Data
+from autotensor.graph.ir import Constant, Graph, GraphNode, Input
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]

@@ -12,11 +12,12 @@ import random_dags
 from autotensor.api import models
 from autotensor.api.models import ModelPlan, default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
-from autotensor.graph import in_place_values, link_groups
-from autotensor.graph.aliasing import Place
+from autotensor.graph import in_place_values
 from autotensor.graph.build import input, ops
 from autotensor.graph.in_place_values import reads_in_place
 from autotensor.graph.ir import Graph
+from autotensor.graph.linking import link_groups
+from autotensor.graph.linking.aliasing import Place
 from autotensor.te import reference
 from autotensor.te.dag import ComputeDAG, StageOp
 

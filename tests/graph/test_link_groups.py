@@ -14,11 +14,11 @@ from autotensor.base.errors import GraphError
 from autotensor.base.target import parse
 from autotensor.codegen.llvm.backend import emit_plan
 from autotensor.compiler import compile_trace
-from autotensor.graph import link_groups
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph
-from autotensor.graph.link_groups import link
+from autotensor.graph.linking import link_groups
+from autotensor.graph.linking.link_groups import link
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.rules import optimize
 from autotensor.models import MODELS

@@ -7,10 +7,10 @@ import pytest
 
 from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
-from autotensor.graph import link_groups
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph
+from autotensor.graph.linking import step_places
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.storage import Window, place, storage, window
 from autotensor.models import language_model
@@ -105,7 +105,7 @@ def test_a_planted_fault_a_value_that_dies_before_its_windows(monkeypatch: pytes
     def only_whole(groups):
         return {x: n for n, g in enumerate(groups) for x in g.inputs}
 
-    monkeypatch.setattr(link_groups, "last_readers", only_whole)
+    monkeypatch.setattr(step_places, "last_readers", only_whole)
     with pytest.raises(GraphError, match=r"kernel 'softmax.*' writes t\d at workspace.arena\+\d+ over a0"):
         compiled(parts())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotensor.api.models import ModelPlan, compile_tasks, default_traces
 from autotensor.codegen import backend
-from autotensor.graph.link_groups import link
+from autotensor.graph.linking.link_groups import link
 from autotensor.ir.expr import Binary, Const, Expr, Op
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.node import Node, map_children
