@@ -6,7 +6,7 @@
     converted(x, int8)                     casts
     allowed_ulps("sin", float32)           how far a generated function may be from the exact value
 
-The code generators (`codegen/llvm/expr.py`, `codegen/llvm/intrinsics.py`, `codegen/c/expr.py`) write the same
+The code generators (`codegen/llvm/expr.py` and `arithmetic/`, `codegen/c/expr.py`) write the same
 in their languages. `tests/semantics` compares all of them, element by element, with NumPy and mpmath.
 docs/numerics.md explains it in words. NumPy's meaning holds wherever NumPy defines one. Otherwise:
 

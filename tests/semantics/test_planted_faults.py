@@ -12,7 +12,7 @@ from autotensor.base.dtype import int64
 from autotensor.codegen.c.opencl import OPENCL
 from autotensor.codegen.interp import interpreter, operations
 from autotensor.codegen.llvm import expr as llvm_expr
-from autotensor.codegen.llvm import intrinsics
+from autotensor.codegen.llvm.arithmetic import casts, intrinsics
 from autotensor.ir import expr
 from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import Compare, match_types
@@ -38,15 +38,15 @@ def _no_nan(m: pytest.MonkeyPatch) -> None:
 
 
 def _through_int64(m: pytest.MonkeyPatch) -> None:
-    m.setattr(llvm_expr, "stopover", lambda t: int64.with_lanes(t.lanes))
+    m.setattr(casts, "stopover", lambda t: int64.with_lanes(t.lanes))
 
 
 def _rounded_twice(m: pytest.MonkeyPatch) -> None:
-    m.setattr(llvm_expr.ValueWriter, "_round_to_odd", lambda self, x, old: self.op(_narrow(self, x, old)))
+    m.setattr(casts, "_round_to_odd", lambda w, x, old: w.op(_narrow(x, old)))
 
 
-def _narrow(w: Any, x: str, old: Any) -> str:
-    return f"fptrunc {llvm_expr.ty(old)} {x} to {llvm_expr.ty(llvm_expr.float32.with_lanes(old.lanes))}"
+def _narrow(x: str, old: Any) -> str:
+    return f"fptrunc {casts.ty(old)} {x} to {casts.ty(casts.float32.with_lanes(old.lanes))}"
 
 
 def _as_signed(m: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def _optimise(module: Any, tm: Any, lean: bool) -> None:
     builder = llvm.create_pass_builder(tm, options)
     if lean:
         manager = llvm.create_new_module_pass_manager()
-        manager.add_always_inliner_pass()  # for the functions of helpers.py
+        manager.add_always_inliner_pass()  # for the functions of arithmetic/helpers.py
         manager.add_sroa_pass()
         manager.add_instruction_combine_pass()
         manager.add_simplify_cfg_pass()

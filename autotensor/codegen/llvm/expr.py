@@ -7,9 +7,10 @@ written where they are used. Later uses share their value until a store to one o
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
 * min and max return NaN when either side is NaN: this is one vminps/vmaxps if a side is a constant, else see
-  `extremes.py`.
+  `arithmetic/extremes.py`.
 * where LLVM leaves a result undefined (division by zero, shifts too far, floats that no integer holds), code
-  is added that gives the result of `ir/semantics.py`. Constant divisors and amounts need no such code.
+  is added that gives the result of `ir/semantics.py` (`arithmetic/`). Constant divisors and amounts need no
+  such code.
 * bfloat16 computes in float32 and rounds after every operation.
 """
 
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
+from autotensor.base.dtype import DType, float32, int32, int64
 from autotensor.base.errors import CodegenError
 from autotensor.codegen import register_sums
 from autotensor.codegen.dot_instructions import takes_tiles
-from autotensor.codegen.llvm import dots, intrinsics, rounded_integers
-from autotensor.codegen.llvm.extremes import Extremes
-from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
+from autotensor.codegen.llvm import dots
+from autotensor.codegen.llvm.arithmetic import casts, integers, intrinsics, rounded_integers
+from autotensor.codegen.llvm.arithmetic.extremes import Extremes
+from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
 from autotensor.codegen.llvm.tiles import TileRegisters
 from autotensor.ir.bounds import Bounds, is_data
 from autotensor.ir.expr import (
@@ -49,11 +51,8 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Scope
 from autotensor.ir.node import children
-from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import contains, free_vars
 
-# bits of a vector: every processor has registers of this size, and sums over lanes pass through them
-FENCED_BITS = 128
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
     Op.ADD: "add",
@@ -257,35 +256,16 @@ class ValueWriter(FunctionWriter):
                 op, (a, b) = Op.ADD, apart
             x, y = self.value(a), self.value(b)
             if op is Op.ADD and _are_halves(a, b):
-                return self._sum_of_halves(t, x, y)
+                return integers.sum_of_halves(self, t, x, y)
             return self.op(f"{_INT_OPS[op]} {ty(t)} {x}, {y}")
         if op in (Op.SHL, Op.SHR):
-            return self._shift(op, t, self.value(a), b)
+            return integers.shift(self, op, t, self.value(a), self.value(b), self.bounds.below(b, t.bits))
         if op in (Op.MIN, Op.MAX):
             name = f"llvm.{'u' if t.kind == 'uint' else 's'}{op.value}.{suffix(t)}"
             return self.call(name, t, (t, self.value(a)), (t, self.value(b)))
         if op in (Op.FLOORDIV, Op.MOD):
             return self._divide(op, a, b)
         raise self.error(f"{op.value!r} is not defined for {t}.")
-
-    def _sum_of_halves(self, t: DType, x: str, y: str) -> str:
-        """Adds the integers of two halves of a vector in such a way that LLVM does not recognise a sum of all
-        lanes.
-
-        LLVM 22 treats sums of products of bytes, or of their distances, as if registers were whole, and
-        leaves out some lanes where the last vectors are narrow (`combineVPDPBUSDPattern`, and the pattern of
-        `psadbw`). LLVM also ends the process if it recognises late that the summed numbers are small. It
-        cannot look behind a fence. Behind a `freeze` it sees only that the numbers are small. Neither a fence
-        nor a `freeze` costs time.
-        """
-        if t.bits * t.lanes != FENCED_BITS:
-            x, y = (self.op(f"freeze {ty(t)} {v}") for v in (x, y))
-            return self.op(f"add {ty(t)} {x}, {y}")
-        kind, name = "<4 x float>", "llvm.arithmetic.fence.v4f32"
-        self.declared.setdefault(name, f"declare {kind} @{name}({kind})")
-        added = self.op(f"add {ty(t)} {x}, {y}")
-        fenced = self.op(f"call {kind} @{name}({kind} {self.op(f'bitcast {ty(t)} {added} to {kind}')})")
-        return self.op(f"bitcast {kind} {fenced} to {ty(t)}")
 
     def _fused(self, op: Op, a: Expr, b: Expr) -> str | None:
         """`x*y + z`, `x*y - z`, `z - x*y` in one operation."""
@@ -325,69 +305,14 @@ class ValueWriter(FunctionWriter):
             return y
         return self.extremes.beyond(op, t, y, x) if _is_number(b) else self.extremes.of(op, t, x, y)
 
-    def _shift(self, op: Op, t: DType, x: str, amount: Expr) -> str:
-        """A shift. If the amount is negative or too large, only the sign is left."""
-        word, y = ty(t), self.value(amount)
-        name = "shl" if op is Op.SHL else "lshr" if t.kind == "uint" else "ashr"
-        if self.bounds.below(amount, t.bits):
-            return self.op(f"{name} {word} {x}, {y}")
-        if name == "ashr":
-            most = self.call(f"llvm.umin.{suffix(t)}", t, (t, y), (t, literal(t.bits - 1, t)))
-            return self.op(f"ashr {word} {x}, {most}")
-        inside = self.op(f"icmp ult {word} {y}, {literal(t.bits, t)}")
-        shifted = self.op(
-            f"{name} {word} {x}, {y}"
-        )  # undefined if the amount is too large, but then not chosen
-        return self.op(f"select {cond_type(t)} {inside}, {word} {shifted}, {word} {literal(0, t)}")
-
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
         """Floor division and modulo."""
-        t, word = a.dtype, ty(a.dtype)
         x, y = self.value(a), self.value(b)
-        quotient = op is Op.FLOORDIV
         divisor, positive = self.bounds.of(b).value, self.bounds.at_least(b, 1)
         if positive and divisor is not None and divisor & (divisor - 1) == 0:
-            if quotient:
-                shift = "lshr" if t.kind == "uint" else "ashr"
-                return self.op(f"{shift} {word} {x}, {literal(divisor.bit_length() - 1, t)}")
-            return self.op(f"and {word} {x}, {literal(divisor - 1, t)}")
-        if positive and self.bounds.at_least(a, 0):
-            return self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {y}")
-        cond = cond_type(t)
-        zero, one = literal(0, t), literal(1, t)
-        odd = None
-        if not positive:
-            # divisors 0 and -1 would trap (-1 for the least number): divide by 1 and correct the result
-            odd = self.op(f"icmp eq {word} {y}, {zero}")
-            if t.kind == "int":
-                minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")
-                odd = self.op(f"or {cond} {odd}, {minus}")
-            safe = self.op(f"select {cond} {odd}, {word} {one}, {word} {y}")
-        else:
-            safe = y
-        if t.kind == "uint":
-            result = self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {safe}")
-        else:
-            rest = self.op(f"srem {word} {x}, {safe}")
-            # the remainder has the sign of x; if this differs from the divisor's sign, the quotient is one
-            # less
-            sign = rest if positive else self.op(f"xor {word} {rest}, {safe}")
-            down = self.op(f"icmp slt {word} {sign}, {zero}")
-            if not positive:
-                nonzero = self.op(f"icmp ne {word} {rest}, {zero}")
-                down = self.op(f"and {cond} {down}, {nonzero}")
-            if quotient:
-                towards_zero = self.op(f"sdiv {word} {x}, {safe}")
-                step = self.op(f"sext {cond} {down} to {word}")
-                result = self.op(f"add {word} {towards_zero}, {step}")
-            else:
-                step = self.op(f"select {cond} {down}, {word} {safe}, {word} {zero}")
-                result = self.op(f"add {word} {rest}, {step}")
-        if odd is None:
-            return result
-        # x // -1 is -x, x // 0 is 0, and both remainders are 0
-        instead = self.op(f"mul {word} {x}, {y}") if quotient else zero
-        return self.op(f"select {cond} {odd}, {word} {instead}, {word} {result}")
+            return integers.divide_by_power_of_two(self, op, a.dtype, x, divisor)
+        natural = positive and self.bounds.at_least(a, 0)
+        return integers.divide(self, op, a.dtype, x, y, positive, natural)
 
     def _compare(self, op: Cmp, t: DType, x: str, y: str) -> str:
         if t.kind == "bfloat":
@@ -457,12 +382,6 @@ class ValueWriter(FunctionWriter):
         values = [(z.dtype, v) for v in (*taken, self.value(z))]
         return self.call(f"llvm.fmuladd.{suffix(z.dtype)}", z.dtype, *values)
 
-    def fills_register(self, t: DType) -> bool:
-        """Whether vectors of 32-bit elements with these lanes fill one register, on a target where choices
-        between registers must use masks. LLVM ends the process for a wider choice."""
-        widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
-        return t.lanes > 1 and 32 * t.lanes in widths
-
     def _hidden(self, t: DType, value: str) -> str:
         """The same vector, with its value hidden from LLVM's optimiser."""
         return self.op(f'call {ty(t)} asm "", "={self.registers},0"({ty(t)} {value})')
@@ -484,114 +403,9 @@ class ValueWriter(FunctionWriter):
         result: str = fn(wide, *(self.cast(x, t, wide) for x in args))
         return result if name in ("isnan", "isinf") else self.cast(result, wide, t)
 
-    # -- casts -------------------------------------------------------------------------------------------
     def cast(self, x: str, old: DType, new: DType) -> str:
         """`x` of type `old` as type `new`, correctly rounded."""
-        if old == new:
-            return x
-        a, b = ty(old), ty(new)
-        if old.kind == "bfloat" or new.kind == "bfloat":
-            return self._cast_bfloat(x, old, new)
-        if new.is_bool:
-            return self.op(f"{'fcmp une' if old.is_float else 'icmp ne'} {a} {x}, {literal(0, old)}")
-        if old.is_float and new.is_float:
-            if old.bits == 64 and new.bits == 16:
-                wide = float32.with_lanes(old.lanes)
-                return self.op(f"fptrunc {ty(wide)} {self._round_to_odd(x, old)} to {b}")
-            return self.op(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {a} {x} to {b}")
-        if old.is_float:
-            return self._float_to_int(x, old, new)
-        if new.is_float:
-            return self.op(f"{'sitofp' if old.kind == 'int' else 'uitofp'} {a} {x} to {b}")
-        if old.bits == new.bits:
-            return x
-        extend = "sext" if old.kind == "int" else "zext"
-        return self.op(f"{extend if new.bits > old.bits else 'trunc'} {a} {x} to {b}")
-
-    def _float_to_int(self, x: str, old: DType, new: DType) -> str:
-        """Drops the fraction. If the intermediate integer type cannot hold the float, the result is its least
-        number."""
-        if old.bits == 16:
-            wide = float32.with_lanes(old.lanes)
-            return self._float_to_int(self.cast(x, old, wide), wide, new)
-        via, word, cond = stopover(new), ty(old), cond_type(old)
-        if via.bits == old.bits == 32 and self.fills_register(old):
-            return self.cast(rounded_integers.truncated(self, x, old), via, new)
-        end = 2.0 ** (via.bits - 1)
-        size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
-        inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
-        whole = self.op(
-            f"fptosi {word} {x} to {ty(via)}"
-        )  # undefined if x is not inside, but then not chosen
-        least = literal(-(1 << (via.bits - 1)), via)
-        result = self.op(f"select {cond} {inside}, {ty(via)} {whole}, {ty(via)} {least}")
-        if new.kind == "int" or new.bits < 64:
-            return self.cast(result, via, new)
-        high = self.op(f"fcmp oge {word} {x}, {literal(end, old)}")
-        below_end = self.op(f"fcmp olt {word} {x}, {literal(2 * end, old)}")
-        above = self.op(f"and {cond} {high}, {below_end}")
-        unsigned = self.op(f"fptoui {word} {x} to {ty(new)}")
-        return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
-
-    def _cast_bfloat(self, x: str, old: DType, new: DType) -> str:
-        n = old.lanes
-        single, word, half = float32.with_lanes(n), ty(uint32.with_lanes(n)), ty(uint16.with_lanes(n))
-        if old.kind == "bfloat":
-            bits = self.op(f"zext {half} {x} to {word}")
-            shifted = self.op(f"shl {word} {bits}, {literal(16, uint32.with_lanes(n))}")
-            return self.cast(self.op(f"bitcast {word} {shifted} to {ty(single)}"), single, new)
-        if old.is_float and old.bits == 64:
-            x = self._round_to_odd(x, old)
-        elif old.is_int and old.bits >= 32:
-            x = self._integer_to_odd(x, old)
-        elif old != single:  # every integer below 2**24 is exact
-            x = self.cast(x, old, single)
-        whole = uint32.with_lanes(n)
-        bits = self.op(f"bitcast {ty(single)} {x} to {word}")
-        top = self.op(f"lshr {word} {bits}, {literal(16, whole)}")
-        odd = self.op(f"and {word} {top}, {literal(1, whole)}")
-        bias = self.op(f"add {word} {odd}, {literal(0x7FFF, whole)}")
-        rounded = self.op(f"lshr {word} {self.op(f'add {word} {bits}, {bias}')}, {literal(16, whole)}")
-        nan = self.op(f"fcmp uno {ty(single)} {x}, {literal(0.0, single)}")
-        quiet = self.op(f"or {word} {top}, {literal(0x40, whole)}")
-        chosen = self.op(f"select {cond_type(old)} {nan}, {word} {quiet}, {word} {rounded}")
-        return self.op(f"trunc {word} {chosen} to {half}")
-
-    def _round_to_odd(self, x: str, old: DType) -> str:
-        """float64 as float32, such that a second rounding to 16 bits gives the same result as one direct
-        rounding.
-
-        Truncated towards zero, with the last bit set when anything was cut off (Boldo and Melquiond, 2008).
-        """
-        n = old.lanes
-        double, single = ty(old), ty(float32.with_lanes(n))
-        whole, cond = int32.with_lanes(n), cond_type(old)
-        near = self.op(f"fptrunc {double} {x} to {single}")
-        back = self.op(f"fpext {single} {near} to {double}")
-        fabs = f"llvm.fabs.{suffix(old)}"
-        over = self.op(
-            f"fcmp ogt {double} {self.call(fabs, old, (old, back))}, {self.call(fabs, old, (old, x))}"
-        )
-        cut = self.op(f"fcmp one {double} {back}, {x}")
-        bits = self.op(f"bitcast {single} {near} to {ty(whole)}")
-        lower = self.op(f"add {ty(whole)} {bits}, {self.op(f'sext {cond} {over} to {ty(whole)}')}")
-        sticky = self.op(f"or {ty(whole)} {lower}, {self.op(f'zext {cond} {cut} to {ty(whole)}')}")
-        return self.op(f"bitcast {ty(whole)} {sticky} to {single}")
-
-    def _integer_to_odd(self, x: str, old: DType) -> str:
-        """An integer of 32 or 64 bits as float32, such that a rounding to 16 bits gives the same result as
-        one direct rounding."""
-        double, word = float64.with_lanes(old.lanes), ty(old)
-        if old.bits == 64:  # of more than 53 bits, only whether the last 11 are all zero matters
-            rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
-            any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
-            sticky = self.op(f"zext {cond_type(old)} {any_} to {word}")
-            high = self.op(f"and {word} {x}, {literal(wrap_int(~0x7FF, old), old)}")
-            cut = self.op(f"or {word} {high}, {self.op(f'shl {word} {sticky}, {literal(11, old)}')}")
-            magnitude = x if old.kind == "uint" else intrinsics.emit(self, "abs", old, [x])
-            large = self.op(f"icmp ugt {word} {magnitude}, {literal((1 << 53) - 1, old)}")
-            x = self.op(f"select {cond_type(old)} {large}, {word} {cut}, {word} {x}")
-        return self._round_to_odd(self.cast(x, old, double), double)
+        return casts.cast(self, x, old, new)
 
     def index(self, e: Expr) -> str:
         """An integer expression as int64 operand."""

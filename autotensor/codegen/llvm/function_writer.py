@@ -103,11 +103,9 @@ class FunctionWriter:
         self.has_ldexp = False
         # whether one instruction takes bytes from anywhere in two registers of 64 bytes
         self.permutes_bytes = False
-        self.registers = (
-            # LLVM's constraint for vector registers, on targets where a choice by one bit between them would
-            # be a branch
-            ""
-        )
+        # LLVM's constraint for vector registers, on targets where a choice by one bit between them would be a
+        # branch
+        self.registers = ""
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
         self.count = 0
@@ -147,6 +145,12 @@ class FunctionWriter:
         if name not in self.declared:
             self.declared[name] = f"declare {ty(result)} @{name}({', '.join(ty(t) for t, _ in args)})"
         return self.op(f"call {ty(result)} @{name}({', '.join(f'{ty(t)} {v}' for t, v in args)})")
+
+    def fills_register(self, t: DType) -> bool:
+        """Whether vectors of 32-bit elements with these lanes fill one register, on a target where choices
+        between registers must use masks. LLVM ends the process for a wider choice."""
+        widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
+        return t.lanes > 1 and 32 * t.lanes in widths
 
     # -- scopes ------------------------------------------------------------------------------------------
     def open(self) -> Scope:

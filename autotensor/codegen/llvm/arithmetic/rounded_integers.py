@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotensor.base.dtype import DType, int16, int32
-from autotensor.codegen.llvm.extremes import Extremes
+from autotensor.codegen.llvm.arithmetic.extremes import Extremes
 from autotensor.codegen.llvm.function_writer import cond_type, literal, ty
 from autotensor.ir.expr import Binary, Broadcast, Call, Cast, Const, Expr, Op
 from autotensor.ir.semantics import stopover
@@ -34,7 +34,13 @@ _ROUND = {
 EXACT = 1 << 22  # whole numbers below it, and their sums, are exact in float32
 
 
-class Operands(Protocol):
+class Calls(Protocol):
+    """The part that a conversion alone uses."""
+
+    def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str: ...
+
+
+class Operands(Calls, Protocol):
     """The part of the writer of expressions (expr.py) that this module uses."""
 
     extremes: Extremes
@@ -43,7 +49,6 @@ class Operands(Protocol):
     def cast(self, x: str, old: DType, new: DType) -> str: ...
     def fills_register(self, t: DType) -> bool: ...
     def op(self, text: str) -> str: ...
-    def call(self, name: str, result: DType, *args: tuple[DType, str]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Rounded:
     high: int
 
 
-def truncated(w: Operands, x: str, old: DType) -> str:
+def truncated(w: Calls, x: str, old: DType) -> str:
     return _converted(w, _TRUNCATE, x, old)
 
 
@@ -119,7 +124,7 @@ def _whole(e: Expr) -> int | None:
     return int(e.value) if known and isinstance(e, Const) else None
 
 
-def _converted(w: Operands, by: dict[int, str], x: str, old: DType) -> str:
+def _converted(w: Calls, by: dict[int, str], x: str, old: DType) -> str:
     via = int32.with_lanes(old.lanes)
     unmasked = ((via, literal(0, via)), (int16, "-1"), (int32, "4"))  # 4: the current rounding mode
     return w.call(by[old.lanes], via, (old, x), *(unmasked if old.lanes == 16 else ()))

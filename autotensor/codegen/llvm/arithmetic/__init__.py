@@ -1,0 +1,1 @@
+"""How numbers are computed: casts, integers, extremes, mathematical functions; each result is defined."""
