@@ -1,4 +1,4 @@
-"""Fixtures of the trial store's tests: an author of trials, a log with a few trials, writers as processes."""
+"""Fixtures of the trial store's tests: an author of trials, logs, a server, writers as processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import Server, running
+from whole_logs import Open
 
-from tuning_db import connect
+from tuning_db import TrialStore, connect
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -77,3 +79,27 @@ def writers(python: Callable[..., subprocess.Popen[str]]) -> Iterator[Callable[.
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def open_log(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
+    opened = []
+
+    def open_(kind: str) -> TrialStore:
+        if kind == "server":
+            found: Server = request.getfixturevalue("server")
+            found.empty()
+            opened.append(connect(found.url))
+        else:
+            opened.append(connect(":memory:" if kind == "memory" else tmp_path / f"{len(opened)}.db"))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        store.close()
