@@ -1,4 +1,4 @@
-"""Where things lie: few files in a folder, one class of a name, functions that a screen shows, no circles.
+"""Where things lie: few files in a folder, short files and functions, one class of a name, no circles.
 
 Each exception is a row of a table here, with its reason. What the program does not need goes from the tables,
 too: only folders may be smaller than they are allowed to be.
@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("autotensor", "schedules", "tuning_db", "benchmarks")
 MOST_FILES = 22  # Python files in a folder
 MOST_LINES = 80  # of a function
+LONGEST = 500  # lines of a file; a longer one holds two ideas
+
+LARGE_FILES = {"schedules/cpu.py": "records of processors, each number with its measurement"}
 
 LARGE_FOLDERS = {  # that may grow: each file is an entry of a table
     "autotensor/api": "what users call, one subject in a file; the package's head lists them",
@@ -143,6 +146,12 @@ def large_folders(root: Path, packages: Iterable[str]) -> set[str]:
     return {folder for folder, count in counts.items() if count > MOST_FILES}
 
 
+def long_files(root: Path, packages: Iterable[str]) -> set[str]:
+    """Python files with more lines than LONGEST."""
+    files = (file for package in packages for file in (root / package).rglob("*.py"))
+    return {str(f.relative_to(root)) for f in files if f.read_text().count("\n") > LONGEST}
+
+
 def shared_names(found: Iterable[Module]) -> dict[tuple[str, str], list[str]]:
     """(package, class) → where, for names that several classes of a package have."""
     places = collections.defaultdict(list)
@@ -230,6 +239,10 @@ class TestOurs:
         found = large_folders(ROOT, (*SOURCES, "tests", "examples"))
         assert found <= {*LARGE_FOLDERS}, "give the files rooms, or the table a row with the reason"
 
+    def test_no_file_is_long(self) -> None:
+        found = long_files(ROOT, (*SOURCES, "tests", "examples"))
+        assert found <= {*LARGE_FILES}, "divide the file, or give the table a row with the reason"
+
     def test_no_class_name_is_used_twice_in_a_package(self) -> None:
         twice = shared_names(ours())
         records = {k for k, places in twice.items() if tuple(p.split(":")[0] for p in places) in RECORD_FILES}
@@ -276,6 +289,10 @@ class TestPlanted:
         assert large_folders(tmp_path, ["house"]) == set()
         self.plant(tmp_path, one_more="")
         assert large_folders(tmp_path, ["house"]) == {"house"}
+
+    def test_a_long_file(self, tmp_path: Path) -> None:
+        self.plant(tmp_path, a="#\n" * LONGEST, b="#\n" * (LONGEST + 1))
+        assert long_files(tmp_path, ["house"]) == {"house/b.py"}
 
     def test_two_classes_of_one_name(self, tmp_path: Path) -> None:
         found = self.plant(
