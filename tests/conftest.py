@@ -6,11 +6,15 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from postgres_server import Server
 
 HERE = Path(__file__).parent
 sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not in sys.path]
@@ -55,6 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             f"the tests of {hidden} are marked opencl elsewhere; .ci/run would miss them."
         )
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server; each test that uses it empties it first."""
+    from postgres_server import running
+
+    with running() as found:
+        yield found
 
 
 @pytest.fixture

@@ -6,15 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import Server, running
+from postgres_server import Server
 
 from tuning_db import TrialStore, connect
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

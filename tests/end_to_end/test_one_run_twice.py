@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import Server, running
+from postgres_server import Server
 
 from tuning_db import SessionKind, connect
 
@@ -41,12 +41,6 @@ TUNER = """if True:
         report = run([PRODUCT, SMALL_PRODUCT], int(sys.argv[2]), store, measurer, hear, patience=False)
     print("trials", report.trials, flush=True)
 """
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.postgres)])

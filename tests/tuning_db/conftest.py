@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import Server, running
+from postgres_server import Server
 from whole_logs import Open
 
 from tuning_db import TrialStore, connect
@@ -79,12 +79,6 @@ def writers(python: Callable[..., subprocess.Popen[str]]) -> Iterator[Callable[.
     for process in started:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
 
 
 @pytest.fixture

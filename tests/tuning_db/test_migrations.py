@@ -12,14 +12,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import Server, running
+from postgres_server import Server
 
 from tuning_db import SessionKind, StoreError, connect, migrations
 
@@ -67,12 +67,6 @@ def questions() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with running() as found:
-        yield found
 
 
 def upgrade_to(c: Any, version: str) -> None:
