@@ -39,4 +39,4 @@ def granule_of(kernel: Kernel) -> int:
         for i in kernel.code
         if i.op.startswith(("ld.shared", "st.shared", "ldmatrix"))
     )
-    return min(4, *sizes)
+    return min((4, *sizes))
