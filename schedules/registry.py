@@ -14,9 +14,10 @@ order of imports: two rules for the same position are an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from autotensor.base.doors import Door
 from autotensor.base.errors import ScheduleError
@@ -47,6 +48,21 @@ class Extension:
     onward: bool = False
     again: tuple[str, ...] = ()
     inside: tuple[ComputeAt, ...] = ()
+
+
+def in_turn(ways: Sequence[Expand], state: State, stage: Stage, target: Target) -> Iterator[Extension]:
+    """The extensions of the first way that has any, as if each way were a rule: `onward` alone stands for the
+    extensions of the ways after it, and then for those of the rules."""
+    for n, way in enumerate(ways, 1):
+        found = iter(way(state, stage, target))
+        first = next(found, None)
+        if first is None:
+            continue
+        for e in chain([first], found):
+            rest = in_turn(ways[n:], state, stage, target) if e.onward and not e.steps else iter(())
+            yield next(rest, e)
+            yield from rest
+        return
 
 
 CPU, GPU = ("llvm", "interp"), GPU_KINDS

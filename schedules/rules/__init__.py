@@ -25,14 +25,8 @@ from schedules.rules import (
 from schedules.rules.gpu import gpu_bind, gpu_reduce, gpu_tile, tensor_cores
 from schedules.rules.rewrites import (
     axis_last,
-    factored,
-    float_sums,
-    invariants,
-    late_choice,
-    masked_operand,
-    mirrored,
-    narrow_places,
-    narrow_sums,
+    fewer_operations,
+    other_types,
     shared_windows,
     siblings,
 )
@@ -57,26 +51,16 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("shared_windows", shared_windows.shared_windows),
     # before all others that make loops: loops over steps must stay in order
     SketchRule("recurrence", recurrence.recurrence, ANY),
-    # before all other reductions, which would test the condition for every term
-    SketchRule("late_choice", late_choice.late_choice, ANY),
-    # before all that make loops, and before inline, which would count the calls once for each reader
-    SketchRule("invariants", invariants.invariants),
-    # after late_choice, and before all reductions, which would compute all positions
-    SketchRule("mirrored", mirrored.mirrored),
-    # after mirrored, which recognises a symmetric sum by its terms, and before all other reductions
-    SketchRule("factored", factored.factored),
-    # before all other reductions, which would keep the condition for every term
-    SketchRule("masked_operand", masked_operand.masked_operand),
-    # before all other reductions, whose vectors have the lanes of the widest result
-    SketchRule("narrow_places", narrow_places.narrow_places),
+    # before all that make loops and would keep the operations, and before inline, which would count calls
+    # once for each reader
+    SketchRule("fewer_operations", fewer_operations.fewer_operations, ANY),
     # before all other reductions, which would read every term for every element
     SketchRule("one_pass", one_pass.one_pass),
     # before all other products with register tiles; they get the narrow types without a dot instruction
     SketchRule("dots", dots.dots),
-    # after dots, which are faster, and before windows, which does not change sums
-    SketchRule("float_sums", float_sums.float_sums),
-    # after dots and float_sums, which need products of bytes unchanged, and before all that make loops
-    SketchRule("narrow_sums", narrow_sums.narrow_sums),
+    # after dots, which are faster and need products of bytes unchanged, and before all that make loops, whose
+    # vectors have the lanes of the widest result
+    SketchRule("other_types", other_types.other_types),
     # before convolution, because it offers that rule's sketches among its own
     SketchRule("winograd", winograd.winograd),
     # before inline, epilogue and pointwise: it recognises the whole computation by all its stages

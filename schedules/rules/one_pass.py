@@ -18,7 +18,7 @@ are sorted in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from autotensor.base.target import Target
@@ -41,7 +41,7 @@ from schedules.algorithms.recurrence import recurrence as expand
 from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, read_by_choice, undecided
-from schedules.registry import Extension
+from schedules.registry import Extension, in_turn
 from schedules.rules.long_reduction import for_cores
 
 COUNTED = 32  # up to this number of elements, ranks are counted in vectors
@@ -49,12 +49,11 @@ FEWER = 4  # there must be this many times as many terms as results of all threa
 SHORT = 4  # up to this number of terms or elements, comparing is faster than ranking
 
 
-def one_pass(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+def one_pass(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """The answer of the first way that has one; the first two write the choice of terms for the others."""
-    if not undecided(state, stage):
-        return ()
-    ways = (_chosen_products, _neutral, _scatter, _running_reduction, _ranks)
-    return next((found for way in ways if (found := way(state, stage, target))), ())
+    if undecided(state, stage):
+        ways = (_chosen_products, _neutral, _scatter, _running_reduction, _ranks)
+        yield from in_turn(ways, state, stage, target)
 
 
 def _chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
