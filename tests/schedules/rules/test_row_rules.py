@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from comparison import check
@@ -186,3 +187,16 @@ def test_a_pointwise_stage_that_is_read_once_has_no_row_of_its_own() -> None:
     assert Inline("z") not in default_trace(both, TARGET).steps
     all_ways(alone)
     all_ways(both)
+
+
+@pytest.mark.parametrize(("n", "first"), [(128, "tile_cpu"), (600, "one_pass")])
+def test_few_elements_are_counted_rather_than_sorted(n: int, first: str) -> None:
+    x, k = te.placeholder((4, n), "int32", name="x"), te.reduce_axis(n, "k")
+
+    def is_before(b: Any, i: Any) -> Any:
+        return te.any(x[b, k] < x[b, i], te.all(x[b, k].equal(x[b, i]), k.var < i))
+
+    y = te.compute((4, n), lambda b, i: te.sum(te.cast("int32", is_before(b, i)), axis=k), name="y")
+    dag = ComputeDAG.of([x, y])
+    assert made_by(dag)[-1] == first
+    check(dag, default_trace(dag, TARGET))
