@@ -1,4 +1,4 @@
-"""The facts that make two runs the same run, and when a run that ended has nothing left to do."""
+"""The options by which two runs are the same run, and the reasons why an ended run has nothing left to do."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     b[i] = a[i] + a[i+1];  c[i] = b[i-1] + b[i] + b[i+1]       b inlined:  c reads a at {i-1, i, i+1, i+2}
 
 A point is expressed in the axes of the stored stage. So an element that several inlined stages read counts
-once; code generation shares it, too.
+once. Code generation also loads this element only once.
 """
 
 from __future__ import annotations

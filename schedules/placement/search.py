@@ -3,7 +3,7 @@
 For each tile, a descent finds the places. It starts once with all stages inlined and once with all stages
 kept, and moves one stage at a time as long as this is cheaper. Grouping by an estimated cost is from
 Mullapudi et al., "Automatically scheduling Halide image processing pipelines" (SIGGRAPH 2016), which merges
-greedily instead of the descent.
+stages greedily; here a descent finds the places.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """If a condition is the same in a whole loop, it is tested before the loop (`unswitch`).
 
-So a stage costs only one side at a time.
+So an iteration of a stage costs only one side of the condition.
 
 out[k, i, j] = select(k == 0, f(i, j), select(k == 1, g(i, j), h(i, j)))     k < 9: 1/9, 1/9 and 7/9
 out[i, j]    = select(i % 2 == 0, f(i, j), g(i, j))                          half of each

@@ -3,7 +3,7 @@
     C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     parallel over parts of i:
                                                       for k: if p[k] is in the part: C[p[k], j] += u[k, j]
 
-    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same; then -1 is joined if it is a term
+    C[i, j] = max_k select(p[k] == i, u[k, j], -1)  the same loops; then -1 is joined if it is a term
 
     C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
                                                       for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]

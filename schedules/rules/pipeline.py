@@ -14,7 +14,7 @@ In strips of whole rows, nothing is computed twice:
 
 `placement` chooses the tile, and whether a stage is inlined, kept in a tile, computed as such a term or
 computed whole. Its cheapest plan comes first, and plans that differ in one place follow. The result of the
-later rules, which inline all cheap stages, is one of the plans; its cost gives its position.
+later rules, which inline all cheap stages, is one of the plans; its position follows from its cost.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     softmax(where(allowed, q @ kᵀ * scale, hidden)) @ v    ──▶  attention(q, k, v, allowed, scale, hidden)
 
 The factor may be before or after the product, or on both sides. The mask may be added, chosen with `where`,
-or both. Views may lie between the operators. Hidden keys keep their score, so that a query whose keys are all
-hidden gets the same result. A constant mask that hides exactly the future becomes `causal` if no score can be
-as low as the number that hides. Scores or weights with another reader stay as they are.
+or both. Views may lie between the operators. Hidden keys keep the score that the mask gives them, so that a
+query whose keys are all hidden gets the same result. A constant mask that hides exactly the future becomes
+`causal` if no score can be as low as the number that the mask gives to hidden keys. Scores or weights with
+another reader stay as they are.
 """
 
 from __future__ import annotations

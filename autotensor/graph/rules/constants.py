@@ -1,8 +1,8 @@
 """Folds constants: values that depend only on constants are computed now, with the NumPy references.
 
 Large weights in few bits stay as they are where a product reads them. cast(int8[n, k]) takes four times their
-bytes, and a kernel converts a packed weight while it loads it (`graph/partition.py` writes the kernel so). A
-transpose of such weights moves below the conversion, and a product with them becomes a `dense`.
+bytes, and a kernel can convert a packed weight while it loads the weight (`graph/partition.py` makes such
+kernels). A transpose of such weights moves below the conversion, and a product with them becomes a `dense`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Boxes of attached stages: small buffers with only the elements needed where a stage is computed.
+"""Boxes of attached stages: small buffers that hold only the elements that one turn of the loop needs.
 
 boxes.keep(P)                         P[100, 64] at C's loop i ──▶ P[1, 64], which begins at P[i, 0]
                                       stored outside of i: a ring of the rows that one i reads, P[r] at r % 3

@@ -1,9 +1,9 @@
 """Guards of an attached stage: they decide which points of its box are computed.
 
 A stage that is computed inside a consumer's loop runs over a box. The box may extend beyond the stage's own
-domain (in the last tile of a consumer), or beyond the points with a reader (boxes are bounds). These points
-are never used. They are computed if that does no harm (packed and padded operands), and are otherwise
-guarded:
+domain (in the last tile of a consumer), or beyond the points that have a reader, because a box is only an
+upper bound. The points beyond are never used. If it does no harm to compute them (packed and padded
+operands), they are computed. Otherwise they are guarded:
 
     reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
     reads of private buffers   stay inside the producer's box; the load is masked if a Select decides

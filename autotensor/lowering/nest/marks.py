@@ -1,6 +1,7 @@
 """Marks of loops: the kind of loop that each becomes, and checks.
 
-A parallel loop is outermost, only one is vectorized, no stage is inside it, and none runs along a ring.
+A parallel loop must be the outermost one. At most one loop is vectorized. No stage is computed inside this
+loop, and it does not run along the rows of a ring.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@
     kernel.v64.6x4.L2        a step of a register tile (microkernels.py); only on request
 
 `probes.py` explains how other programs on the machine are tolerated. `disturbed` is the share of runs that
-they disturbed. If they disturbed a team's figure too much, it is left out and measured at a later time.
+they disturbed. If they disturbed the figure of a team (a number of threads) too much, this figure is left out
+and measured at a later time.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 
 In the near kernel, one panel is in L1, so its k-steps find B there. In the far kernels, the panels fill half
 of L2, or a part of L3, so every step loads its vectors from there. The near kernel runs with two lengths: the
-difference of their times is the time of the steps without the loop's beginning and end. Times are in fused
-multiply-adds at peak, so that they stay right when the clock changes: a tile of 6 rows and 4 vectors with
-24.0 is perfect.
+difference of their times is the time of the steps without the loop's beginning and end. The unit of times is
+a fused multiply-add at peak rate, so that times stay right when the clock changes: a tile of 6 rows and 4
+vectors is perfect if its step takes 24.0.
 """
 
 from __future__ import annotations

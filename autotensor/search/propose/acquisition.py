@@ -2,8 +2,9 @@
 
     prediction ──expected improvement × P(valid)──▶ order ──diverse──▶ batch
 
-The expected improvement is that of log(seconds) over the best so far. So a candidate with a slightly slower
-but very uncertain prediction may come before a candidate that is surely as fast as the best.
+The expected improvement is the decrease of log(seconds), compared with the best candidate so far. So a
+candidate with a slightly slower but very uncertain prediction may come before a candidate that is surely as
+fast as the best.
 Source: Jones, Schonlau, Welch: Efficient global optimization of expensive black-box functions, 1998.
 """
 

@@ -1,4 +1,4 @@
-"""Candidates as the model sees them. Each is described once; those of one sketch are described together.
+"""The model's inputs for candidates. Each candidate is described once; those of one sketch together.
 
     places ──▶ in the album since the last round? ──no──▶ Scoring, sketch by sketch
                      │ yes                                    │

@@ -5,8 +5,8 @@
 
 The distances between the fastest trials show how much faster another one may be. If nine trials are within
 one percent of each other, the task is at its end. If each of nine trials is one percent slower than the one
-before, it is not. A task is finished with confidence when its fastest trials are crowded, and the last
-QUIET_BATCHES batches together gained less than WORTHWHILE. A smaller gain counts as luck.
+before, the task is not at its end. A task is finished with confidence when its fastest trials are crowded,
+and the last QUIET_BATCHES batches together gained less than WORTHWHILE. A smaller gain counts as luck.
 
 docs/measured.md says how this rule was chosen, how often it is right and how much it saves. The cost model's
 expected gain is not used: it separated finished from unfinished tasks worse than the number of trials alone.

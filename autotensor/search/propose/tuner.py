@@ -9,8 +9,9 @@
     descend   best two so far ──single steps──▶ neighbours ──model──▶ batch           ┘ (`phases.py`)
 
 The prior chooses the drafts once, from the whole space, or from a sample and its children. Only these drafts
-get features. A small part of every batch is random. In wide spaces, half of each of the first batches are
-sketches that were not tried yet, with their rules' defaults; if these are too few, random candidates.
+get features. A small part of every batch is random. In wide spaces, half of each of the first batches goes to
+sketches that were not tried yet, with their rules' defaults. If there are too few of these sketches, random
+candidates fill this half.
 Some spaces are too large for good drafts: those of the general rules, and those of many stages. There,
 mutants and crossovers of the best candidates so far are added to the drafts. The structure changes, too: the
 decisions of the best candidates are carried to other sketches, as steps of the descent, and crossed with the

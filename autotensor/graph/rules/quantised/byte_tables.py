@@ -4,9 +4,9 @@
     quantize(dequantize(q) * dequantize(quantize(sigmoid(dequantize(q)))))       ──▶  byte_table(q, table)
 
 Any elementwise operators may lie between the two bytes, with numbers as other operands. The table holds the
-results of the operators' NumPy references for every byte. If every byte gives itself, nothing is left.
-Functions of a few instructions (a clip, another scale) stay: the kernel that makes the byte computes them at
-once.
+results of the operators' NumPy references for every byte. If the function maps every byte to itself, no
+operator is left. Functions of a few instructions (a clip, another scale) stay: the kernel that makes the byte
+computes them at once.
 """
 
 from __future__ import annotations

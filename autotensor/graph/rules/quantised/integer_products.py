@@ -1,4 +1,4 @@
-"""Which products of floats can be computed in integers, and how large their sums get.
+"""Finds the products of floats that can be computed in integers, and how large their sums get.
 
     why_no_product(conv2d(dequantize(x), dequantize(w)))  ──▶  ""                                  it can
     why_no_product(conv2d(x, dequantize(w)))              ──▶  "its data are not quantised"

@@ -3,8 +3,8 @@
     real(dequantize(q, s, z))  ──▶  Real(q, s, z)             the value (q - z) * s
     small(quantize(y, s, z))   ──▶  Small(y, s, z, dtype)     how y is rounded
 
-Scales must be constant and not extreme: the product of two scales, and a quotient, keep all their bits in
-float32.
+Scales must be constant and not extreme, so that the product and the quotient of two scales keep all their
+bits in float32.
 """
 
 from __future__ import annotations

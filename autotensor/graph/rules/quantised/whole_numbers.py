@@ -7,16 +7,17 @@ A byte that only one sum of bytes reads is not made: the value stays a whole num
     requantize(a - z, t, shift=requantize(x, s, zero=y), shift_scale=u)
         ──▶  requantize(requantize(x, s, zero=y, centred=True), u, shift=a, shift_scale=t)
 
-The value is clamped and its zero point is subtracted, so the number is the same, but a kernel need not narrow
-and widen it. In this way, the shortcuts of residual blocks are added in the convolution's kernel.
+The value is clamped and its zero point is subtracted. So the number is the same as with a byte, but a kernel
+need not narrow the value to a byte and widen it again. In this way, the shortcuts of residual blocks are
+added in the convolution's kernel.
 
 Rounded sums that fit into 32 bits are clamped as integers:
 
     requantize(x: int32, 0.002)  ──▶  requantize(x, 0.002, in_32_bits=True)          |x * 0.002| < 2**30
 
 A float that may be too large for an integer must be clamped before it becomes one. The scales alone show that
-most sums are far from this limit. Then a processor rounds and converts in one instruction. It narrows to
-bytes, with one limit of their range, in another.
+most sums are far from this limit. Then a processor rounds and converts in one instruction. Another
+instruction narrows the integers to bytes, and applies one limit of the bytes' range at the same time.
 """
 
 from __future__ import annotations

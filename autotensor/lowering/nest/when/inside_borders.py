@@ -3,9 +3,9 @@
     for v: P[v % 3] = select(1 <= v < n - 1, …)     ──▶     for v: if 1 <= v < n - 1: P[v % 3] = …
                                                                    else: P[v % 3] = select(1 <= v < n - 1, …)
 
-If a tile is computed as a whole, its rows lie inside when the tile does, and loops over tiles are cut. A loop
-that keeps the results of its iterations cannot be cut. Without this test, every vector of every row would be
-a select.
+If a whole tile is computed at once, its rows are inside the borders when the tile is, so loops over tiles are
+cut at the borders instead. A loop that keeps the results of its iterations cannot be cut. Without this test,
+every vector of every row would be a select.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 Zero padding that was inlined into a convolution has this form. Guards on kernel axes then cost one test for
 each row of the kernel, or nothing if loops are cut or written out. The multiplications by zero are saved. The
 terms `0 * w` are left out: if w is infinite or NaN, the sum differs, as in every library that skips padding.
-The pragma `skip_zeros` turns this on: with 1, for conditions that are the same for all lanes; with 2, for all
-conditions. With 1, a condition that differs between lanes is tested for the whole tile at once: terms that no
-lane adds are left out, and the choice between lanes stays.
+The pragma `skip_zeros` turns this on. With 2, it works for all conditions; with 1, only for conditions that
+are the same for all lanes. With 1, another condition is tested once for the whole tile: terms that no lane
+adds are left out, and the Select stays for the other terms.
 """
 
 from __future__ import annotations

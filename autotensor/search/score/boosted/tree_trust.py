@@ -5,8 +5,9 @@
 
 Does the prior's error in one computation predict its error in the next one? A log of a hundred workloads can
 show this, but a log of five hardly can. So trees predict the workloads that they were not fitted to. The
-weight is the one with the least squared error. The weight is computed once without each workload, and the
-smallest result counts, so no single workload can raise it.
+weight is the factor on these predictions that gives the least squared error. This factor is computed for all
+workloads but one, with each workload left out in turn. The smallest of these factors is the weight, so no
+single workload can raise it.
 """
 
 from __future__ import annotations
