@@ -122,9 +122,7 @@ class Cpu:
     # share of time that is lost if cores divide columns, because each reads rows of others (Zen 4, 2026-11)
     apart: float = 0.02
     scattered: float = 0.97  # speed if neither rows nor columns of tiles divide evenly (chosen, 2026-11)
-    # a masked operand is made first if each element is in so many terms: instructions with masks multiply,
-    # mask and add at once (128 terms 1.03 x as fast, 512 1.2 x, 40 and 96 0.3 to 1.06 x; Zen 4, 2026-11)
-    masked_terms: int = 128
+    masked_terms: int = 128  # so many repay masking an operand (40 to 96 0.9 x, 512 1.2 x; Zen 4, 2026-11)
     called: float = 8.0  # a call of a function such as tanh counts as these operations (chosen, 2026-11)
 
     # cycles to fetch a cache line that another core has written, while other lines are being fetched; fitted
@@ -396,8 +394,7 @@ ZEN3 = replace(
     name="zen3",  # for all processors with AVX2
     archs=("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3"),  # (Zen 3, 2026-11)
     vector_bytes=32,  # (Zen 3, 2026-11)
-    # 40 to 128 terms are 0.5 to 1.4 x as fast, 1.02 x in the mean, 512 1.65 x (AVX2 on Zen 4, 2026-11)
-    masked_terms=32,
+    masked_terms=32,  # 40 to 128 terms are 1.02 x as fast in the mean, 512 1.65 x (AVX2 on Zen 4, 2026-11)
     dots=(("vpdpb", 4.0), ("vpmaddwd", 1.3)),  # (chosen, 2026-11)
     vector_registers=16,  # (Zen 3, 2026-11)
     cache_bytes=(32 << 10, 512 << 10, 32 << 20),  # (Zen 3, 2026-11)
