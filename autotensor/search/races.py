@@ -30,7 +30,7 @@ def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tu
 
 @dataclass(slots=True)
 class Races:
-    """The races of one run, in one session. `of`: the session whose trials meet."""
+    """The races of one run, in one session. `of`: the session whose trials are raced."""
 
     store: TrialStore
     machine: str  # fingerprint

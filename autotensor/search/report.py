@@ -10,7 +10,8 @@ from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.resolve import gain
 from autotensor.search.task import Candidate, Task, merge
 
-# the time next to this is the race's: the trial was lucky, or others used the cores during the race
+# The time next to this reason is from the race, in which the candidate was slower: the trial was lucky, or
+# others used the cores during the race.
 RACED_SLOWER = "a trial came within 3 % of the machine's limit; the race was slower"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"

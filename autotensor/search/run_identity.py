@@ -20,7 +20,7 @@ def final_reasons(options: TuneOptions) -> frozenset[str]:
 
 
 def key_options(options: TuneOptions, target: Target, residency: str, code: str = "") -> dict[str, object]:
-    """The options that make another run; budgets do not. A run that begins with knowledge shipped for this
+    """The options that distinguish runs; budgets do not. A run that begins with knowledge shipped for this
     class of machines is not the same as a run without it. code: as in `TuningRun`."""
     key: dict[str, object] = {
         "model": name_of(options.model),

@@ -75,7 +75,7 @@ def long_reduction(state: State, stage: Stage, target: Target) -> Iterator[Exten
 
 
 def for_cores(op: StageOp, axis: IterDef, parts: int) -> tuple[Step, ...]:
-    """Partial results of about as many terms for each core."""
+    """The steps that give each core partial results of about the same number of terms."""
     return SplitStep(op.name, axis.name, (-(-axis.extent // parts),)), RFactor(op.name, f"{axis.name}.0")
 
 

@@ -52,14 +52,15 @@ SHORT = 4  # up to this number of terms or elements, comparing is faster than ra
 
 
 def one_pass(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
-    """The answer of the first way that has one; the first two write the choice of terms for the others."""
+    """The extensions of the first way that applies. The first two ways write the choice of terms in a form to
+    which the other ways apply."""
     if undecided(state, stage):
         ways = (_chosen_products, _neutral, _scatter, _running_reduction, _ranks)
         yield from in_turn(ways, state, stage, target)
 
 
 def _chosen_products(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    """Products with a comparison's 0 or 1: the terms where it is 1.
+    """Products with the 0 or 1 of a comparison: only terms for which the comparison holds are added.
 
     The sum as it is written is needed only for operands that are not finite. It is rarely computed, so it
     gets plain loops.

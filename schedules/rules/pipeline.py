@@ -63,7 +63,9 @@ SMALL = 2048  # bytes of an operand that is always in the nearest cache, for exa
 STEP_ROWS = (1, 2, 4, 8)  # numbers of rows in a step of a tile
 MOST_STAGES = 12  # most stages of one pipeline; with more, most of a tile would be computed twice
 SLIDING = 2  # plans with sliding stages that are offered
-TRIED = 24  # number of the cheapest such plans that are tried; possible ones are taken (chosen, 2026-11)
+# number of the cheapest plans with sliding stages that are tried; those that can be made are offered (chosen,
+# 2026-11)
+TRIED = 24
 PLANS = 6  # other plans that are offered
 MOST_PLACES = 48  # most places in all plans together; plans with many stages are fewer
 # a plan comes before the result of the later rules if it seems this many times as fast (chosen, 2026-11)

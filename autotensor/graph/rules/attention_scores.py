@@ -70,7 +70,8 @@ def attention(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _guarded(node: GraphNode, uses: Uses) -> tuple[GraphNode, int] | None:
-    """The softmax p, where queries without visible keys get weights 0, and the number of readers of s then.
+    """A softmax p after which queries without visible keys get the weights 0, and how many readers its scores
+    s have in this form.
 
     where(isnan(p), 0, p)                            as torch's exporter to ONNX writes it
     where(not any(s != -inf), 0, p = softmax(s))     as torch.export decomposes it

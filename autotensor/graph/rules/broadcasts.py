@@ -37,7 +37,7 @@ def behind(node: Apply, uses: Uses) -> GraphNode | None:
 
 @rule(Apply)
 def mask_as_it_is_made(node: Apply, uses: Uses) -> GraphNode | None:
-    """attention(q, k, v, broadcast_to(mask)) ──▶ attention(q, k, v, mask), or without it"""
+    """attention(q, k, v, broadcast_to(mask)) ──▶ attention(q, k, v, mask), or without the mask"""
     if not isinstance(node.op, str) or len(node.inputs) <= QUERIES.get(node.op, len(node.inputs)):
         return None
     *operands, mask = node.inputs

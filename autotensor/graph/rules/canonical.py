@@ -38,7 +38,7 @@ def reshape(x: GraphNode, shape: Iterable[int]) -> GraphNode:
 
 
 def transpose(x: GraphNode, axes: Sequence[int]) -> GraphNode:
-    """Axis n of the result is axis axes[n] of x; a reshape (or x itself) when only extents of 1 move."""
+    """x with its axis axes[n] as axis n. If only extents of 1 move, the result is a reshape, or x itself."""
     if tuple(axes) == tuple(range(len(axes))):
         return x
     long = [a for a in axes if x.shape[a] != 1]

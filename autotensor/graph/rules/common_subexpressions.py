@@ -14,7 +14,7 @@ from autotensor.graph.rules.canonical import COMMUTATIVE
 
 
 def common_subexpressions(graph: Graph) -> Graph:
-    """b + a becomes a + b where a + b is computed too."""
+    """b + a becomes a + b if a + b is computed, too."""
     made: dict[GraphNode, GraphNode] = {}
     kept: set[GraphNode] = set()
     for node in graph.nodes:

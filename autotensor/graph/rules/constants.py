@@ -50,7 +50,8 @@ def _folded(node: Apply) -> Constant:
 
 
 def _beside_weights(graph: Graph) -> Rules:
-    """Rules that also fold values which only a wider type makes larger, unless a product reads them."""
+    """Rules that also fold values that are larger than their inputs only because their type is wider. Values
+    that a product reads are not folded."""
     roots = {n for n in graph.applies if is_converted(n) and _is_large(n) and _is_for_products(graph, n)}
     kept = {x for n in roots for x in _parts(n)}
 

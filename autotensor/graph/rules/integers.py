@@ -52,7 +52,8 @@ from autotensor.operators.window import windows_of
 
 # operators whose results are elements of the first operand
 MOVING = ("slice", "take", "pad", "broadcast_to", "max_pool2d", "max")
-SAME = 1e-6  # relative: scales that differ by less are equal; files compute s * t in two ways
+# relative difference up to which scales count as equal, because files compute s * t in two ways
+SAME = 1e-6
 
 
 # -- operators that only move elements ---------------------------------------------------------------------
@@ -60,7 +61,7 @@ SAME = 1e-6  # relative: scales that differ by less are equal; files compute s *
 
 @rule(Apply)
 def scales(node: Apply, uses: Uses) -> GraphNode | None:
-    """Computes constants now that are scales, or weights whose elements only move."""
+    """Computes scales while compiling, and constant weights whose elements only move."""
     if (
         node.op == "dequantize"
         or not node.inputs

@@ -55,7 +55,7 @@ def _terms(node: Apply, uses: Uses) -> list[GraphNode]:
 
 
 def _sum(terms: list[GraphNode]) -> GraphNode:
-    """The sum of the terms, those of the full shape first: a term that broadcasts cannot come first."""
+    """The sum of the terms. Terms of the full shape come first; a term that broadcasts cannot come first."""
     terms.sort(key=lambda t: -prod(t.shape))
     total = terms[0]
     for t in terms[1:]:
@@ -64,7 +64,7 @@ def _sum(terms: list[GraphNode]) -> GraphNode:
 
 
 def _merged(a: GraphNode, b: GraphNode, uses: Uses) -> GraphNode | None:
-    """One operator for two of the same kind with the same input; None if they do not fit."""
+    """One operator for two of the same kind with the same input; None if the two cannot be merged."""
     match a, b:
         case (Apply(op, (x, Constant() as v)), Apply(other, (y, Constant() as w))):
             if op != other or x is not y or uses[a] != 1 or uses[b] != 1:

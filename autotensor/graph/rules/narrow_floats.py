@@ -56,7 +56,8 @@ def _wide(node: GraphNode) -> GraphNode:
 
 
 def _widened(node: Apply, inputs: Sequence[GraphNode]) -> GraphNode:
-    """The node on its new inputs, of which some became float32; its type is the old one, or float32."""
+    """The node with its new inputs. If some of these have become float32, the node's type may become float32,
+    too."""
     types = [x.dtype for x in node.inputs]
     if not any(t.is_half for t in types):
         return node.given(inputs)

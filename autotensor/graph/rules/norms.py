@@ -51,7 +51,8 @@ def norms(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _only_here(away: Apply, root: _Root, uses: Uses) -> bool:
-    """Whether only the square and the division read the differences; other readers need them anyway."""
+    """Whether only the square and the division read the differences. If there are other readers, the
+    differences are computed anyway."""
     return uses[away] <= 1 + sum(i is away for i in root.square.inputs)
 
 
@@ -69,7 +70,7 @@ def _divided(node: Apply, uses: Uses) -> _Root | None:
 
 
 def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
-    """v of 1 / sqrt(v), if that has one reader."""
+    """v, if the node is 1 / sqrt(v) and has one reader."""
     if uses[node] != 1:
         return None
     match node:
@@ -83,7 +84,8 @@ def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
 
 
 def _root(x: GraphNode, inner: GraphNode, node: Apply, uses: Uses) -> _Root | None:
-    """inner: mean(x²) + eps. With another reader, such as a backward pass, it would be computed twice."""
+    """inner: mean(x²) + eps. If it had another reader, such as a backward pass, the mean would be computed
+    twice."""
     moved = shifted(inner)
     if moved is None or moved[0] < 0 or x.shape != node.shape or uses[inner] != 1:
         return None

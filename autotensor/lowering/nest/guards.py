@@ -64,7 +64,7 @@ def domain_guards(
 ) -> list[Expr]:
     """The conditions that keep a stage inside its own domain.
 
-    Only conditions that reads of buffers which are not private need are included.
+    The result has only the conditions that are needed for reads of buffers that are not private.
 
     values: the op's axes over loop variables.
     """

@@ -22,7 +22,7 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import For, ForKind, Store
 from autotensor.ir.visit import collect
 
-# folding needs this many times as many steps as are kept; otherwise all steps stay (chosen, 2026-11)
+# a workspace is made smaller only if there are this many times as many steps as are kept (chosen, 2026-11)
 FEWER = 4
 
 
@@ -58,7 +58,7 @@ def _kept(program: Program, buffer: Buffer) -> int | None:
 
 
 def _furthest_back(func: PrimFunc, buffer: Buffer) -> int | None:
-    """The greatest number of steps back at which a step reads; None if the steps are not one loop's."""
+    """The greatest distance of a step from a step that it reads; None if the steps are not of one loop."""
     loops = [x for x in collect(func.body, For) if any(s.buffer is buffer for s in collect(x.body, Store))]
     written = {s.indices[0] for s in collect(func.body, Store) if s.buffer is buffer}
     (step,) = written if len(written) == 1 else (None,)

@@ -57,7 +57,7 @@ def settled(
 def some_point(
     loops: Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
 ) -> list[Expr]:
-    """The conditions for the loops inside to have any point.
+    """The conditions under which the loops inside have a point.
 
     If an outer loop overhangs, attached stages need not be computed beyond the extent.
 
@@ -80,7 +80,8 @@ def some_point(
 def some_need(
     loops: Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
 ) -> list[Expr]:
-    """Conditions for a point of the loops inside to have a reader; they may hold for other points, too."""
+    """Conditions that hold if a point of the loops inside has a reader. They may also hold without such a
+    point."""
     inside = bound_vars(loops, loops.stage.leaves) - bound_vars(loops, bound)
     found = (weakest(c, inside, ranges) for c in loops.needs)
     return [c for c in found if c is not None and c not in placed and prove(c, ranges) is not True]

@@ -60,10 +60,11 @@ BEYOND = 4  # an array of this many times the last cache's size fits only into m
 MOST_BYTES = 1 << 30
 # bytes of that array that one run reads, for all threads together; the next run continues behind them
 WINDOW = 8 << 20
-BUSY = 0.25  # mean number of cores used by others from which on a warning is printed
+BUSY = 0.25  # a warning is printed if others use at least this many cores on average
 CROWDED = 0.5  # if others use this share of the cores, a short look measures one core only
-RETRY_S = 900.0  # least time before a figure is tried again that a busy machine prevented
-SPOILT = 0.25  # from this share of disturbed runs on, rates are provisional: reported, and measured again
+RETRY_S = 900.0  # least time before a figure that a busy machine prevented is tried again
+# if at least this share of the runs was disturbed, rates are provisional: reported, and measured again later
+SPOILT = 0.25
 FMA_STEPS = 5_000
 BRIEF_ROUNDS = 4  # rounds of a short look; three undisturbed rounds are enough for a rate
 

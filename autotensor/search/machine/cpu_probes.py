@@ -78,7 +78,7 @@ def product_tiles(target: Target) -> tuple[MicroTile, ...]:
 
 
 def l1_ways(target: Target) -> int:
-    """Lines of a set of L1: as the system says, else the number of pages in L1."""
+    """Lines of a set of L1, from the system. If the system does not say, the number of pages in L1."""
     try:
         return int((INDEX / "ways_of_associativity").read_text())
     except (OSError, ValueError):

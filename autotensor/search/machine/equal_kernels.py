@@ -53,7 +53,7 @@ class AAPair:
 
     @property
     def resolution(self) -> float:
-        """The largest difference that the bounds do not exclude, though there is none."""
+        """The largest difference that the bounds do not exclude, although the true difference is 0."""
         return max(self.ratio.upper, 1 / max(self.ratio.lower, 1e-3)) - 1
 
 

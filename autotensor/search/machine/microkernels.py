@@ -70,7 +70,8 @@ def measure_microkernels(
     chosen: Sequence[MicroTile] | None = None,
     listener: Callable[[int, int], None] = lambda done, all_: None,
 ) -> MicroKernels:
-    """The steps of all tiles. This takes about twenty seconds. The caller holds the timing lock.
+    """Measures the time of a step for each tile. This takes about twenty seconds. The caller holds the timing
+    lock.
 
     listener: called with the number of finished tiles and the number of all tiles.
     """

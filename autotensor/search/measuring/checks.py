@@ -54,8 +54,8 @@ MISMATCHES = 1e-3  # share of results that may differ, for an argmax, a rounding
 def make_inputs(
     dag: ComputeDAG, kind: str, seed: int, known: Mapping[str, Array] = MappingProxyType({})
 ) -> dict[str, Array]:
-    """Inputs by name. For the kind "positive", they are |x| + 0.1 of the normal ones, for roots and
-    logarithms.
+    """Inputs by name. Inputs of the kind "positive" are |x| + 0.1, where x are the normal inputs; roots and
+    logarithms need such inputs.
 
     known: inputs that exist already.
     """

@@ -31,7 +31,8 @@ class Held:
     """Arrays by name; the caller fills them before `seal`."""
 
     def __init__(self, needs: Sequence[Need], shift: int = 0, changed: str = "it changed its input") -> None:
-        """shift: elements after an aligned address. changed: the complaint's text before an array's name."""
+        """shift: the number of elements from an aligned address to an array. changed: the complaint's text
+        before an array's name."""
         self._changed = changed
         self._pages: list[Array] = []  # pages of the large arrays, each with its fences
         self._copies: dict[str, Array] = {}

@@ -72,7 +72,7 @@ class MeasureOptions:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The host and versions of another process than the caller, which made a measurement."""
+    """The host and versions of the process that made a measurement, if the caller did not make it."""
 
     host: HostHere
     code: CodeHere

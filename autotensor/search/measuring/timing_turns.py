@@ -31,7 +31,8 @@ class Turns:
     """The waits of one run, and the waiting time that is left."""
 
     def __init__(self, left_s: Callable[[], float] = lambda: float("inf")) -> None:
-        """left_s: returns the seconds until the run's deadline. Its value now counts as the whole time."""
+        """left_s: returns the seconds until the run's deadline. The value at this moment counts as the whole
+        time."""
         self._left_s = left_s
         self._budget_s = WAIT_SHARE * max(0.0, left_s())
         self.waited_s = 0.0

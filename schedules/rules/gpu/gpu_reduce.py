@@ -23,7 +23,8 @@ from schedules.kit.stage_analysis import contiguous_reduction, undecided
 from schedules.registry import Extension
 
 LEAST_TERMS = 64  # with fewer terms, joining the parts takes longer than a loop
-MANY = 2048  # threads of a multiprocessor; with so many results for each one, every thread has its own
+# threads of a multiprocessor; with so many results for each multiprocessor, every thread has its own result
+MANY = 2048
 
 
 def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

@@ -55,8 +55,8 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
 
 
 def _widened(state: State, stage: Stage) -> Iterator[Extension]:
-    """The sketch in which 16-bit floats become float32 beforehand, for when no instruction for them is
-    faster."""
+    """The sketch in which 16-bit floats become float32 beforehand. It is for the case that no instruction for
+    16-bit floats is faster."""
     if (found := _by(WIDENED, state, stage)) is not None:
         step, _, made = found
         yield Extension((step,), stays=made, again=(stage.name,))

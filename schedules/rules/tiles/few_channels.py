@@ -39,9 +39,9 @@ from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, u
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-# steps of a register tile that take as long as joining the lanes of one sum: 1000 rows of 64 terms to 7
-# results are 1.8 x as fast in a tile, 2708 of 128 as fast, 1024 of 512 to 4 are 1.9 x as fast here (Zen 4,
-# 2026-11)
+# steps of a register tile that take as long as joining the lanes of one sum. 1000 rows of 64 terms to 7
+# results are 1.8 x as fast in a tile as by this rule; 2708 rows of 128 terms take the same time in both; 1024
+# rows of 512 terms to 4 results are 1.9 x as fast by this rule (Zen 4, 2026-11)
 JOINED = 11
 MAX_WRITTEN = 9  # most unrolled kernel elements
 

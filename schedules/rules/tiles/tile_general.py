@@ -25,7 +25,8 @@ from schedules.kit.stage_analysis import lanes_of, undecided
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-ACCUMULATORS = 4  # a part of the registers; the others hold the values of a term (chosen, 2026-11)
+# accumulators take one of this many registers; the others hold the values of a term (chosen, 2026-11)
+ACCUMULATORS = 4
 BLOCKS = 4  # least blocks of tiles for each core
 
 

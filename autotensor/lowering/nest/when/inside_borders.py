@@ -24,8 +24,8 @@ from autotensor.lowering.nest.loops import Loops
 def inside_borders(loops: Loops, var: Var, own: Set[Var], ranges: dict[Var, Interval], body: Stmt) -> Stmt:
     """The computation of the stage in an iteration of the loop over `var`.
 
-    It is written twice if the iteration decides conditions of its Selects, for all values of the variables
-    `own`.
+    The computation is written twice if a test in the iteration decides conditions of its Selects for all
+    values of the variables `own`.
     """
     values = {a.var: loops.values[a.name] for a in loops.stage.op.all_axes}
     found: dict[Expr, None] = {}

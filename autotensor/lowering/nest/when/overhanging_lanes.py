@@ -35,7 +35,8 @@ def rows_of_vectors(stage: Stage, leaf: str) -> bool:
 def guard_loads(
     stage: Stage, lane: Var, conditions: Sequence[Expr], body: Stmt, own: Collection[Buffer]
 ) -> Stmt | None:
-    """The body of a vectorized loop with the conditions on its loads; None if they must be outside.
+    """The body of a vectorized loop with the conditions on its loads; None if the conditions must stay
+    outside of the loop.
 
     own: the buffers that the stage writes.
     """

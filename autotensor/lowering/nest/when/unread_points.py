@@ -26,7 +26,8 @@ Exprs = tuple[Expr, ...]
 
 
 def needed(state: State, stage: Stage) -> Exprs:
-    """Conditions over a stage's axes; its values are used only where they hold. () without the pragma."""
+    """Conditions over a stage's axes. The stage's values are used only where the conditions hold. The result
+    is () without the pragma."""
     return tuple(c for c in _common(state, stage) if not is_data(c)) if _asked(stage) else ()
 
 

@@ -84,7 +84,8 @@ class Ensemble:
         if self.start is not None and before is None:
             before = self.start.residuals(x)
         own = np.asarray([b.inplace_predict(x) for b in self.boosters], dtype=np.float64)
-        # added here, because as the margin of a booster it would take as long as the trees
+        # The residuals of `start` are added here. As the margins of boosters, they would take as long as the
+        # trees.
         if before is not None:
             own += self.share * before[np.arange(len(own)) % len(before)]
         return self.weight * own
