@@ -11,8 +11,8 @@ A vectorized reduction loop gets an accumulator for each lane (`by_lanes.py`). A
 to threads gets an accumulator for each thread (`by_threads.py`).
 
 `stage_loops.py` gives the indices of a stage in terms of its loops, with their guards. A guard is placed as
-far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
-only its box (`boxes.py`); `guards.py` decides which points of the box are guarded.
+far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds only its box
+(`boxes.py`); `guards.py` decides which points of the box are guarded.
 """
 
 from __future__ import annotations

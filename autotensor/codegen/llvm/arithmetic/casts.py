@@ -1,11 +1,11 @@
-"""Casts between number types, correctly rounded, with the results of `ir/semantics.py` where LLVM leaves them
-undefined: floats that no integer holds.
+"""Casts between number types, correctly rounded.
 
     float64 → float16      through float32, rounded to odd so that two roundings give the result of one
     int64 → bfloat16       through float64 and float32, in the same way
     float → integer        through a signed integer that holds more; its least number if that cannot hold x
 
-bfloat16 values are integers of 16 bits here.
+LLVM leaves a float undefined that no integer holds; the result is then that of `ir/semantics.py`. bfloat16
+values are integers of 16 bits here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Shifts, quotients and remainders of integers, with the results of `ir/semantics.py` where LLVM leaves them
-undefined, and sums of the halves of a vector.
+"""Shifts, quotients and remainders of integers, and sums of the halves of a vector.
+
+LLVM leaves shifts that are too far and divisions by zero undefined; results are then those of
+`ir/semantics.py`.
 """
 
 from __future__ import annotations
