@@ -20,6 +20,7 @@ from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
 from autotensor.te.clamped_choices import unclamped
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.indices import clamped
 from autotensor.te.scan import hosts, steps_of
 
 
@@ -237,12 +238,15 @@ class State:
 
 
 def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> StageOp:
-    """The op, reading `new` wherever it read `old`. `index` maps the old indices to new ones."""
+    """The op, reading `new` wherever it read `old`. `index` maps the old indices to new ones: an index from
+    memory is held inside `old` first, because lowering sees only `new`."""
 
     def swap(node: object) -> Expr | None:
-        if isinstance(node, Load) and node.buffer is old:
-            return Load(new, index(node.indices) if callable(index) else node.indices, node.mask)
-        return None
+        if not isinstance(node, Load) or node.buffer is not old:
+            return None
+        if not callable(index):
+            return Load(new, node.indices, node.mask)
+        return Load(new, index(tuple(map(clamped, node.indices, old.dims))), node.mask)
 
     return replace(op, bodies=tuple(transform(b, swap) for b in op.bodies))
 

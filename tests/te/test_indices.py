@@ -89,6 +89,14 @@ def test_they_are_held_inside_what_is_inlined(inlined: tuple[str, ...]) -> None:
         np.testing.assert_array_equal(f(xs, ys), want)
 
 
+def test_they_are_held_inside_what_has_another_layout() -> None:
+    c = te.compute((5, 3), lambda i, j: A[N[i] * 2, j], name="C")
+    s = te.create_schedule(c)
+    s.layout(A, [(0, 4)], "1 0.0 0.1")
+    a, n = np.arange(21, dtype=np.float32).reshape(7, 3), np.array([0, 7, -4, 3, -1])
+    np.testing.assert_array_equal(at.build(s, [A, N, c])(a, n), a[np.clip(n * 2, 0, 6)])
+
+
 def test_in_models() -> None:
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
     ids = at.input((2,), "int64", name="ids")
