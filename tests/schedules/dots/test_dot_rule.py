@@ -162,6 +162,19 @@ def test_sums_of_constant_weights_are_prepared() -> None:
     assert not any("sums" in f.name for f in program.run)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_both_operands_may_be_one_tensor(constant: bool) -> None:
+    x, r = te.placeholder((32, 32), "bfloat16", name="x", constant=constant), te.reduce_axis(32, name="r")
+    y = te.compute(
+        (32, 32),
+        lambda i, j: te.sum(x[i, r].astype("float32") * x[r, j].astype("float32"), axis=r),
+        name="y",
+    )
+    dag = ComputeDAG.of([x, y])
+    for sketch in generate(dag, AMX):
+        lower(sketch.fill({h.name: h.default for h in sketch.holes}).replay(dag))
+
+
 def test_bfloat16_takes_what_its_processor_does_faster() -> None:
     A, W = te.placeholder((64, 64), "bfloat16"), te.placeholder((64, 64), "bfloat16", constant=True)
     r = te.reduce_axis(64)
