@@ -298,7 +298,8 @@ class Bounds:
         first, turns = self.of(begin), self.of(extent)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
         inside = self.with_range(var, Interval(first.lo, last))
-        if not isinstance(extent, Const) and not is_data(extent):  # the range alone says little then
+        numbers = isinstance(extent, Const) and not is_symbolic(begin)
+        if not numbers and not is_data(extent) and not is_data(begin):  # the range alone says little then
             inside = inside.assuming(Compare(Cmp.LT, var, Binary(Op.ADD, begin, extent)))
             count = self.if_positive(extent)  # the loop has iterations
             if count is not extent:

@@ -132,6 +132,13 @@ def test_a_fact_is_used_again_when_later_ones_make_a_factor_a_number():
     assert known.settled().decide(i < n * 5 - 1) is None
 
 
+def test_a_loop_of_a_few_turns_from_a_run_time_extent_on_ends_after_them():
+    n, i = Symbol("n", int64, 1, 40), Var("i")
+    known = bounds({}).in_loop(i, n + 1, const(2))
+    assert known.decide(i < n + 3) is True
+    assert known.decide(i < n + 2) is None
+
+
 def test_a_loop_that_has_turns_has_a_positive_number_of_them():
     n, i, known = Symbol("n", int64, 1, 64), Var("i"), bounds({})
     for turns in (maximum(n - 39, 0), maximum(-3, maximum(n - 39, 0)), maximum(minimum(n - 39, n * 2), 0)):

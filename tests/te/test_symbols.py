@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import autotensor as at
@@ -89,3 +90,13 @@ def test_a_gpu_takes_numbers() -> None:
     a = te.placeholder((n,), name="A")
     with pytest.raises(at.AutotensorError, match="takes shapes that are numbers; 'n' is known at run time"):
         at.build([a, te.compute((n,), lambda i: a[i] + 1.0, name="C")], target="opencl")
+
+
+def test_a_product_of_extents_may_have_a_factor_of_one_value() -> None:
+    n, m = te.var("n", range=(4, 36), multiple_of=4), te.var("m", range=(2, 2), multiple_of=2)
+    X, Y = te.placeholder((n,), name="X"), te.placeholder((m,), name="Y")
+    C = te.compute((n * m,), lambda i: X[i // 2] + Y[i % 2], name="C")
+    x, y = np.arange(8, dtype=np.float32), np.array([0.25, 0.5], np.float32)
+    want = (x[:, None] + y).ravel()
+    for f in (at.build([X, Y, C]), at.build(te.create_schedule(C), [X, Y, C])):
+        np.testing.assert_array_equal(f(x, y), want)

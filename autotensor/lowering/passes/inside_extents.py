@@ -23,7 +23,7 @@ from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, Var, all_of, 
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
-from autotensor.ir.simplify import simplify
+from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import collect, free_vars
 
@@ -55,6 +55,7 @@ class _Scope:
 
     def below(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is certainly less than an extent."""
+        extent = Simplifier(self.known).expr(extent)  # as those of loops are
         inside = compare(Cmp.LT, index, extent)
         if self.known.decide(inside) is True or self._settled.decide(inside) is True:
             return True
