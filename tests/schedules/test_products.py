@@ -11,6 +11,7 @@ import pytest
 from autotensor import te
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
+from autotensor.lowering.pipeline import lower
 from autotensor.runtime.module import Module
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.layout import Layout
@@ -364,3 +365,16 @@ def test_an_operand_that_is_read_twice_along_the_columns_is_not_copied() -> None
     y = te.compute((64, 64), lambda i, c: te.sum(w[i, j] * (p[j, c] - p[i, c]), axis=j), name="y")
     sketches = generate(ComputeDAG.of([p, w, y]), parse(AVX2))  # a rule that fails raises in tests
     assert not any(isinstance(s, CacheRead) for k in sketches for s in k.fill(k.defaults()).steps)
+
+
+def test_an_operand_that_is_read_twice_is_copied_once() -> None:
+    A, B = te.placeholder((1, 8, 2), name="A"), te.placeholder((1, 8, 63), name="B")
+    k = te.reduce_axis(8, name="k")
+    C = te.compute(
+        (1, 2, 63),
+        lambda b, i, j: te.sum(te.select(A[0, k, i] <= 0, A[b, k, i] * B[b, k, j], 0.0), axis=k),
+        name="C",
+    )
+    dag = ComputeDAG.of([A, B, C])
+    for sketch in generate(dag, parse("llvm -mcpu=x86-64-v4 -threads=2")):
+        lower(sketch.fill(sketch.defaults()).replay(dag))

@@ -59,6 +59,7 @@ from schedules.kit.partial_sums import ROW_PART, Parts, at_once, in_parts
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import (
+    Read,
     epilogue,
     read_by_choice,
     second_cache,
@@ -218,19 +219,29 @@ class _TileSketch(SketchWriter):
     def _copies(
         self, form: _Form, inner: str, host: str, block: str, column: str
     ) -> Iterator[tuple[str, list[Step]]]:
-        """The names and steps of copies inside the host's loops."""
+        """The names and steps of copies inside the host's loops, one for each tensor: where a tensor is both
+        operands, all its reads go to the copy."""
+        copied = set()
+        for r, copy in self._copies_of_operands(form, inner, host, block, column):
+            if r.load.buffer not in copied:
+                copied.add(r.load.buffer)
+                yield copy
+
+    def _copies_of_operands(
+        self, form: _Form, inner: str, host: str, block: str, column: str
+    ) -> Iterator[tuple[Read, tuple[str, list[Step]]]]:
         roles, op = self.roles, self.stage.op
         if form.turned:
             depth = op.reduce_axes[0]
             for r in crosswise(op, roles):
                 row = ceil(depth.extent / roles.lanes) * roles.lanes * r.load.buffer.dtype.bytes
                 pad = roles.lanes if row % PAGE == 0 else 0
-                yield turn_steps(r, depth.name, roles.rows[-1].name, roles, inner, host, block, pad)
+                yield r, turn_steps(r, depth.name, roles.rows[-1].name, roles, inner, host, block, pad)
         for r in roles.turned:
-            yield turn_steps(r, roles.vector.name, op.reduce_axes[0].name, roles, inner, host, column)
+            yield r, turn_steps(r, roles.vector.name, op.reduce_axes[0].name, roles, inner, host, column)
         if form.copied:
             for r in roles.direct:
-                yield copy_steps(r, roles, inner, host, column)
+                yield r, copy_steps(r, roles, inner, host, column)
 
     def _pack(self, tile: str) -> None:
         """Packs operands into panels of one tile's width. Inside a panel, dimensions are in the order of the
