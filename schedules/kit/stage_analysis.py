@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from autotensor.base.target import Target
@@ -340,6 +341,7 @@ def read_by_choice(state: State, stage: Stage) -> bool:
     one without data, or one that is the same for all points."""
     mine = set(stage.op.buffers)
 
+    @cache  # a value that is used twice at each of n levels is met 2^n times
     def always(e: Expr) -> frozenset[Load]:
         """The loads of the stage's values that are read whatever the condition is."""
         match e:

@@ -14,6 +14,7 @@ import pytest
 
 import autotensor as at
 from autotensor import te
+from autotensor.base.target import parse
 from autotensor.compiler import te_text
 from autotensor.ir.expr import Var, const, select
 from autotensor.ir.printer import to_text
@@ -28,6 +29,7 @@ from autotensor.te.indices import index_ranges
 from autotensor.te.reference import evaluate
 from autotensor.te.stage import operations
 from autotensor.te.workload import Workload, expr_from_json, expr_to_json
+from schedules.generate import default_trace
 
 A = te.placeholder((40,), name="A")
 LEVELS = 60
@@ -122,3 +124,17 @@ def test_gathers_are_found_in_time() -> None:
         return x
 
     assert index_ranges(ComputeDAG.of(te.compute((40,), body, name="C"))) == {"k": (0, 39)}
+
+
+def test_a_chain_behind_a_stage_has_a_default_schedule() -> None:
+    """Rules ask which values of the stage are read whatever is chosen."""
+    B = te.compute((40,), lambda i: A[i] * 2.0, name="B")
+
+    def body(i: Any) -> Any:
+        x = B[i]
+        for _ in range(LEVELS):
+            x = x + x
+        return x
+
+    dag = Workload.of(ComputeDAG.of([A, te.compute((40,), body, name="C")])).dag
+    assert default_trace(dag, parse("llvm -mcpu=x86-64-v4 -threads=1")).replay(dag)
