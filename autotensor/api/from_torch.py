@@ -5,13 +5,12 @@ graph = from_torch(module, (example,))      then compile_model, plan_model, tune
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base import log
 from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import InputError
 from autotensor.graph.ir import Graph
@@ -21,24 +20,13 @@ if TYPE_CHECKING:
     import torch
 
 
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Silences a logger: torch 2.14 writes a traceback before it raises the same error."""
-    logger = logging.getLogger(name)
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
 def load_exported(path: str | Path) -> torch.export.ExportedProgram:
     """The program in a file of torch.export.save. Raises InputError for another file."""
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}.")
     torch = _torch()
     try:
-        with warnings.catch_warnings(), _silent("torch.export"):
+        with warnings.catch_warnings(), log.silent("torch.export"):
             warnings.simplefilter("ignore")  # torch warns about its own internals
             return torch.export.load(path)
     except Exception as error:  # torch raises many kinds

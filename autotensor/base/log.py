@@ -63,3 +63,14 @@ def shown_by(writer: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _writers.remove(writer)
+
+
+@contextmanager
+def silent(name: str) -> Iterator[None]:
+    """Silences a logger of another package, which writes a traceback before it raises the same error."""
+    other = logging.getLogger(name)
+    before, other.disabled = other.disabled, True
+    try:
+        yield
+    finally:
+        other.disabled = before

@@ -15,6 +15,7 @@ import autotensor as at  # noqa: E402
 from autotensor.api import open_models  # noqa: E402
 from autotensor.base.errors import ArgumentError, GraphError, InputError  # noqa: E402
 from autotensor.frontends.torch import Unsupported  # noqa: E402
+from autotensor.frontends.torch.sized_graphs import sized, symbols_of_sizes  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 
 
@@ -298,3 +299,18 @@ def test_who_writes_is_told_what_to_do_instead():
         Unsupported, match=r"writes into its input 'x_0'\. Write to a clone of it; torch\.comp"
     ):
         at.from_torch(Lambda(lambda x: x.add_(1) * 2), torch.ones(3))
+
+
+def test_sizes_that_torch_refuses_leave_no_traceback(caplog):
+    """Outside the range of its `Dim` an exported program need not mean anything: to ask it is no fault."""
+
+    class Table(nn.Module):
+        def forward(self, x):
+            return x + torch.arange(8.0)[: x.shape[0]]
+
+    program = torch.export.export(Table(), (torch.zeros(4),), dynamic_shapes=({0: Dim("n", max=8)},))
+    symbols = symbols_of_sizes(n.meta.get("val") for n in program.graph.nodes)
+    assert sized(program.graph, dict.fromkeys(symbols, 8))
+    with pytest.raises(Unsupported, match=r"aten\.add\.Tensor"):
+        sized(program.graph, dict.fromkeys(symbols, 9))
+    assert not [r for r in caplog.records if r.levelname == "ERROR"]

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
+from autotensor.base import log
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.refused_operators import first_line
 
@@ -105,7 +106,8 @@ def _run(node: torch.fx.Node, fakes: Mapping[torch.fx.Node, Any]) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), fakes.__getitem__)
     assert callable(node.target)
     try:
-        made = node.target(*args, **kwargs)
+        with log.silent("torch._subclasses.fake_tensor"):
+            made = node.target(*args, **kwargs)
     except Exception as error:  # torch raises many kinds
         raise Unsupported(f"{node.target}: {first_line(error)}") from error
     if any(isinstance(v, (torch.SymInt, torch.SymFloat, torch.SymBool)) for v in tree_leaves(made)):
