@@ -24,6 +24,10 @@ def check_call(call: Call, domain: str) -> None:
         if not a.ref_attr_name and a.type != rules.attributes[a.name]:
             given, wanted = (kind_name(k) for k in (a.type, rules.attributes[a.name]))
             raise call.malformed(f"its attribute {a.name!r} is {given}; the standard says {wanted}.")
+    if missing := [name for name in rules.required if name not in call.attrs]:
+        raise call.malformed(f"attribute {missing[0]!r} is missing.")
+    if len(call.inputs) < rules.fewest_inputs:
+        raise call.malformed(f"operand {len(call.inputs)} is missing.")
     if len(call.inputs) > rules.most_inputs or call.outputs > rules.most_outputs:
         raise call.malformed(
             f"it has {len(call.inputs)} operands and {call.outputs} results; "

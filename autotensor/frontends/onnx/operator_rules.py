@@ -23,6 +23,8 @@ class Rules:
     """The rules of one operator in one opset."""
 
     attributes: Mapping[str, int]  # name → kind, an AttributeType
+    required: tuple[str, ...]  # attributes without a default
+    fewest_inputs: int
     most_inputs: int
     most_outputs: int
     types: tuple[str, ...]  # names of the operands' types in the standard; equal names mean equal types
@@ -50,10 +52,12 @@ def rules_of(op: str, opset: int, domain: str) -> Rules | None:
     since = max((v for v in map(int, versions) if v <= opset), default=None)
     if since is None or versions[str(since)] is None:  # deprecated
         return None
-    attributes, inputs, outputs, types, allowed, repeats, is_defined = versions[str(since)]
+    attributes, required, fewest, inputs, outputs, types, allowed, repeats, is_defined = versions[str(since)]
     kinds = _table()["types"]
     return Rules(
         attributes,
+        tuple(required),
+        fewest,
         inputs,
         outputs,
         tuple(types),

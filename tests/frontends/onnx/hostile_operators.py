@@ -28,6 +28,7 @@ def op(
 
 
 ONE = np.float32(1)
+op("Concat along no axis", "Concat", ["x", "x"])
 op("Expand to 1e12", "Expand", ["x", [HUGE, 2, 3]])
 op("Expand to 2^64", "Expand", ["x", [1 << 32, 1 << 32, 2, 3]])
 op("Expand to less than nothing", "Expand", ["x", [-5, 2, 3]])
@@ -64,6 +65,7 @@ op("Resize to 1e12", "Resize", ["x", "", "", [HUGE, 3]])
 op("Resize by nothing", "Resize", ["x"])
 op("Upsample by 1e9", "Upsample", ["x", np.float32([1e9, 1])], opset=9)
 op("OneHot of 1e12", "OneHot", ["x", np.int64(HUGE), np.float32([0, 1])])
+op("OneHot of 2^30", "OneHot", ["x", np.int64(1 << 30), np.float32([0, 1])])
 op("OneHot of -3", "OneHot", ["x", np.int64(-3), np.float32([0, 1])])
 op("Transpose by a wrong order", "Transpose", ["x"], perm=[0, 0])
 op("Transpose of an axis too many", "Transpose", ["x"], perm=[0, 1, 2])

@@ -87,6 +87,8 @@ SAID = {
     "LSTM in no direction": "direction 'up' and hidden_size 4; the weights r (1, 16, 4) have 4 states",
     "ScatterND outside": "some places lie outside of x (2, 3)",
     "OneHot of -3": "-3 classes are wanted",
+    "OneHot of 2^30": "1073741824 classes are wanted",
+    "Concat along no axis": "attribute 'axis' is missing",
     "Col2Im to 1e12": "an image (1000000000000, 5), more than 16777216 elements",
     "AffineGrid to 1e12": "images of size (1, 3, 1000000000000, 4), more than 16777216 points",
     "Col2Im by strides of 0": "strides (0, 1), dilations (1, 1), pads (0, 0, 0, 0)",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.onnx.element_types import Array
-from autotensor.frontends.onnx.families.shape import line_shape
+from autotensor.frontends.onnx.families.shape import MOST_NUMBERS, line_shape
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.values import as_type, row
@@ -99,7 +99,7 @@ def tensor_scatter(c: Call) -> Value:
 @converts("OneHot")
 def one_hot(c: Call) -> Value:
     depth = int(c.scalar(1))
-    if depth < 0:
+    if not 0 <= depth <= MOST_NUMBERS:
         raise c.malformed(f"{depth} classes are wanted.")
     index, values = as_type(c[0], "int64"), c[2]
     rank = index.ndim + 1

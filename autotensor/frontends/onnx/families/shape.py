@@ -13,6 +13,8 @@ from autotensor.frontends.values import as_type, pieces
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
+MOST_NUMBERS = 1 << 27  # numbers of a line 0, 1, 2, … that a file can ask for
+
 
 @converts("Shape")
 def shape(c: Call) -> Value:
@@ -195,7 +197,7 @@ def range_(c: Call) -> Value:
     if delta == 0:
         raise c.malformed("the step is 0.")
     count = max(0, math.ceil((float(limit) - float(start)) / float(delta)))
-    if count > 1 << 27:
+    if count > MOST_NUMBERS:
         raise c.malformed(f"a range of {count} numbers is too large.")
     return constant((start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype))
 

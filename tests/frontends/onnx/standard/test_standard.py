@@ -179,8 +179,10 @@ def rules(schema: onnx.defs.OpSchema, types: dict[tuple[str, ...], int]) -> list
         names, repeats = names[:-1], False
     allowed = [types.setdefault(tuple(sorted(i.types)), len(types)) for i in operands]
     kinds = {name: int(a.type.value) for name, a in sorted(schema.attributes.items())}
+    required = [name for name, a in sorted(schema.attributes.items()) if a.required]
     defined = schema.has_function or schema.has_context_dependent_function
-    return [kinds, schema.max_input, schema.max_output, names, allowed, repeats, defined]
+    counts = (schema.min_input, schema.max_input, schema.max_output)
+    return [kinds, required, *counts, names, allowed, repeats, defined]
 
 
 def test_the_table_is_the_packages(request: pytest.FixtureRequest) -> None:
@@ -206,5 +208,7 @@ def test_rules_of_every_opset() -> None:
             assert known is not None
             assert known.since == schema.since_version, (name, opset)
             assert set(known.attributes) == set(schema.attributes)
-            assert (known.most_inputs, known.most_outputs) == (schema.max_input, schema.max_output)
+            assert set(known.required) == {a.name for a in schema.attributes.values() if a.required}
+            assert (known.fewest_inputs, known.most_inputs) == (schema.min_input, schema.max_input)
+            assert known.most_outputs == schema.max_output
             assert known.allowed == tuple(frozenset(i.types) for i in schema.inputs)
