@@ -125,6 +125,16 @@ def test_several_inputs_and_results_are_files_of_names():
     np.testing.assert_array_equal(out["file"], x - n)
 
 
+def test_rows_without_a_largest_number_are_no_classes():
+    x = at.input((1, 3), name="x")
+    at.compile_model(at.Graph((x,), (x * 2.0,), "double", ("y",)), db=":memory:").save("double.atm")
+    assert "class 2" in cli("run", "double.atm", "--input", "x=-inf,1,2").out
+    for value in ("nan", "inf"):
+        said = cli("run", "double.atm", "--input", f"x=0,1,{value}")
+        assert (said.code, said.err) == (0, "")
+        assert said.out == f"y: float32[1, 3], from {'0' if value == 'inf' else 'nan'} to {value}, mean {value}\n"
+
+
 def test_files_that_hold_too_little_are_refused():
     pair()
     x = np.zeros((2, 3), np.float32)

@@ -134,10 +134,11 @@ def _write(path: Path, named: Mapping[str, Array]) -> None:
 
 
 def _is_scores(answer: Array) -> bool:
-    """Whether the model's only result looks like a classifier's logits."""
-    return (
-        answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1 and answer.dtype.kind == "f"
-    )
+    """Whether the model's only result looks like a classifier's logits. NaN and inf have no shares."""
+    import numpy as np
+
+    rows = answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1
+    return rows and answer.dtype.kind == "f" and bool(np.isfinite(answer.max(axis=1)).all())
 
 
 def best_classes(row: Array) -> list[dict[str, Any]]:
