@@ -120,3 +120,30 @@ def test_a_network_that_torchao_quantised_multiplies_bytes():
     assert [str(n.inputs[0].dtype) for n in products] == ["uint8"] * 4
     mine, theirs = at.compile_model(graph)(x.numpy()), converted(x).detach().numpy()
     assert np.abs(mine - theirs).max() < 0.02 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("low", [-128, 0])
+def test_scale_and_zero_point_of_what_comes(decomposed, low):
+    dtype = torch.int8 if low else torch.uint8
+
+    def there_and_back(x):
+        scale, zero = decomposed.choose_qparams.tensor(x, low, low + 255, 2.0**-12, dtype)
+        q = decomposed.quantize_per_tensor.tensor(x, scale, zero, low, low + 255, dtype)
+        y = decomposed.dequantize_per_tensor.tensor(q, scale, zero, low, low + 255, dtype)
+        return torch.cat([y.sum().reshape(1), scale.float(), zero.float()]), q.float()
+
+    module = Function(there_and_back).eval()
+    x = torch.randn(5, 7)
+    f = at.compile_model(at.from_torch(torch.export.export(module, (x,))))
+    for x in (torch.randn(5, 7), torch.rand(5, 7) + 3.0, -torch.rand(5, 7) * 50.0, torch.zeros(5, 7)):
+        (mine, q), (theirs, wanted) = f(x.numpy()), module(x)
+        np.testing.assert_allclose(mine[1:], theirs[1:].numpy(), rtol=1e-6)
+        assert np.abs(q - wanted.numpy()).max() <= 1  # torch multiplies by 1 / scale
+        np.testing.assert_allclose(mine[0], theirs[0].numpy(), atol=2.0 * mine[1] + 1e-4 * abs(mine[0]))
+
+
+def test_a_product_of_bytes_has_32_bits():
+    a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((17, 300), (300, 24)))
+    _, mine, theirs = both(lambda a, b: torch._int_mm(a, b), a, b)
+    assert mine.dtype == np.int32
+    assert np.array_equal(mine, theirs)

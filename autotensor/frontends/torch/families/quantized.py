@@ -93,3 +93,19 @@ def dequantize_per_channel(
     out_dtype: str | None = None,
 ) -> Any:
     return _dequantized(q, scales, zeros, out_dtype, _line(q, axis))
+
+
+@converts(f"{SPACE}.choose_qparams.tensor")
+def choose_qparams(x: GraphNode, low: int, high: int, eps: float, dtype: str) -> Any:
+    """The scale and the zero point of the range of x, which includes 0."""
+    least, most = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
+    scale = ops.maximum((most - least) / float(high - low), eps)
+    zero = ops.clip(float(low) - ops.round(least / scale), min=float(low), max=float(high))
+    one = ops.reshape(scale, shape=(1,)), ops.reshape(zero, shape=(1,))
+    return ops.cast(one[0], dtype="float64"), ops.cast(one[1], dtype="int64")
+
+
+@converts("aten._int_mm.default")
+def int_mm(a: GraphNode, b: GraphNode) -> Any:
+    """The product of two matrices of bytes, in 32 bits."""
+    return ops.matmul(a, b, zeros=(0, 0))
