@@ -132,7 +132,8 @@ def test_rows_without_a_largest_number_are_no_classes():
     for value in ("nan", "inf"):
         said = cli("run", "double.atm", "--input", f"x=0,1,{value}")
         assert (said.code, said.err) == (0, "")
-        assert said.out == f"y: float32[1, 3], from {'0' if value == 'inf' else 'nan'} to {value}, mean {value}\n"
+        least = "0" if value == "inf" else "nan"
+        assert said.out == f"y: float32[1, 3], from {least} to {value}, mean {value}\n"
 
 
 def test_files_that_hold_too_little_are_refused():
