@@ -41,7 +41,7 @@ from schedules.cpu import EXTREME
 NAME = "shared_windows"
 IDEMPOTENT = (Op.MAX, Op.MIN, Op.AND, Op.OR)
 LOAD, STORE = 0.5, 1.0  # cost in operations (chosen, 2026-11)
-ALONE = 1.0  # more operations of a float step without a second step with which it shares the NaN handling
+ALONE = 1.0  # operations that a float step takes in addition if no second step shares its NaN handling
 ROWS = 4  # rows of sums that are computed together and share terms
 PARTS = (2, 3, 4)  # numbers of parts from which a window is joined
 MOST = 128  # terms along an axis: longer windows are left as they are

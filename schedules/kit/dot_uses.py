@@ -79,7 +79,7 @@ def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotU
     if standing.load.buffer.dtype != dot.a.dtype or panel.load.buffer.dtype != dot.b.dtype:
         return None
     if standing.load.buffer is panel.load.buffer:
-        return None  # a packed layout is one of both operands, and the instruction takes it for one
+        return None  # packing would change both operands, and the instruction needs it for one only
     axis = next((a for a in op.reduce_axes if standing.strides.get(a.name) == 1), None)
     if axis is None or axis.extent < dot.group or not _can_pack(state, panel, roles, axis.name):
         return None

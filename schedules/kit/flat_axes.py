@@ -1,4 +1,4 @@
-"""Contiguous axes as one loop; axes of one element at the end of a result."""
+"""Makes one loop of contiguous axes. Axes of one element at the end of a result get no loop of their own."""
 
 from __future__ import annotations
 

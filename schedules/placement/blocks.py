@@ -35,9 +35,9 @@ from schedules.kit.stage_analysis import (
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
 from schedules.placement.cost import FILLED, GATHER, Group, Tiling, vectors, weight
 
-# WAIT: for several cores that wait for each other between stages, a factor for the waiting time. SURE: for
-# one core, the ratio below which blocks must seem faster (150 products of nine networks, one and two cores of
-# a Xeon, 2026-11).
+# With several cores, the time without blocks is multiplied by WAIT, because the cores wait for each other
+# between stages. With one core, the time with blocks must be less than SURE times the time without blocks
+# (150 products of nine networks, one and two cores of a Xeon, 2026-11).
 WAIT, SURE = 1.05, 0.995
 # smaller blocks are taken if they take at most this many times as long as the fastest, because they leave
 # more of the caches to other data (Xeon, 2026-11)
@@ -76,8 +76,8 @@ class Front:
     def line(self) -> Roles:
         """The roles of the product for the unit of a block: a line of pixels, or any rows.
 
-        Any rows are the unit if they are not pixels, if cores cannot divide the lines evenly, or if no
-        register tile divides a line.
+        A line is the unit if the rows are pixels, if cores can divide the lines evenly, and if a register
+        tile divides a line. Otherwise any rows are the unit.
         """
         rows, extent, cores = self.roles.rows, self._extent, self._cores
         lines = {d.div for r in self.roles.standing for d in r.dims if d is not None and 1 < d.div < extent}

@@ -1,1 +1,1 @@
-"""The prior: a schedule's time, estimated from its loops and a machine's rates alone; its terms, rates."""
+"""The prior estimates a schedule's time from its loops and a machine's rates alone."""

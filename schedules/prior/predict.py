@@ -3,8 +3,8 @@
 For each stage, the time is the larger one of computing and moving:
 
     computing   steps × max(FMA issue, load issue, latency of the accumulators)
-    moving      for each cache: bytes that loops outside of the level that fits into it bring in, divided by
-                the bandwidth; see `traffic.py`
+    moving      for each cache: the bytes that are brought into the cache, divided by the bandwidth; the
+                loops outside of the level that fits into the cache bring them in (`traffic.py`)
 
 The times of stages are added. The time of a parallel loop is divided by the cores, rounded up to whole
 chunks. The prior ranks candidates without any measurements; a learned model
