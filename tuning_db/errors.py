@@ -1,7 +1,8 @@
 """The one exception that this package raises, and the sentences that several verbs say.
 
-For every failure below it (SQLite, a driver, the disk, a damaged row), a caller gets a `StoreError`: one
-sentence that names the file and the failure, and one sentence with advice. `__cause__` is the original error.
+For every failure in the layers below this package (SQLite, a driver, the disk, a damaged row), a caller gets
+a `StoreError`: one sentence that names the file and the failure, and one sentence with advice. `__cause__` is
+the original error.
 """
 
 from __future__ import annotations

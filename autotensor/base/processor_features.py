@@ -30,7 +30,7 @@ class Family:
     triple: str  # the triple for Linux
     plain: str  # LLVM's name of the processor with the fewest features
     asked: tuple[str, ...]  # the features to look for, in LLVM's names
-    without: str = ""  # features that LLVM gives the plain processor, though others lack them
+    without: str = ""  # features of LLVM's plain processor that other processors may lack
     names: str = "$^"  # a regular expression for names of its processors; all other names are x86-64
     known: tuple[str, ...] = ()  # names for which LLVM does not end the process
 

@@ -23,7 +23,7 @@ MANY = 16  # if there are more names than this, they are not listed after a gues
 
 
 class Registry(Generic[T]):
-    """Name → object, in sorted order of names. A name is given once."""
+    """Name → object, in sorted order of names. Each name may be registered only once."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # the kind of the objects, for messages
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
 
 
 def suggest(name: str, known: tuple[str, ...]) -> str:
-    """Advice after a wrong name: the nearest name, then all names, unless they are so many that they hide it.
+    """Advice after a wrong name: the nearest name, then all names if there are not too many.
 
     >>> suggest("rleu", ("gelu", "relu"))
     "Did you mean 'relu'? Known: gelu, relu."

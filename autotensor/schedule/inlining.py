@@ -1,7 +1,7 @@
 """Inlining: an op with a producer's expressions in place of its reads.
 
-Lowering holds an index that comes from memory inside its tensor. An index is held here where lowering would
-see no read of memory any more, or not the tensor:
+Lowering clamps an index that comes from memory to its tensor. After inlining, lowering may no longer see that
+an index comes from memory, or which tensor it belongs to. Such an index is clamped here:
 
     P[i] = i - 4;  C[j] = T[P[j]]            ──P inlined──▶     C[j] = T[max(j - 4, 0)]
     T[i] = i + Y[i];  C[j] = T[X[j]]         ──T inlined──▶     C[j] = p + Y[p],  p = min(max(X[j], 0), 9)
@@ -28,7 +28,7 @@ def inline_into(op: StageOp, producer: StageOp) -> StageOp:
 
 
 class _Inliner:
-    """Expressions of an op with a producer's in place of its reads."""
+    """Replaces the reads of a producer in an op's expressions by the producer's expressions."""
 
     def __init__(self, op: StageOp, producer: StageOp) -> None:
         self.op = op
@@ -66,7 +66,8 @@ class _Inliner:
 
     @cached_property
     def _values(self) -> frozenset[int]:
-        """The axes that the producer uses otherwise than as a place along a dimension of their extent."""
+        """The positions of the producer's axes that it does not only use as indices along dimensions of the
+        same extent."""
         producer = self.producer
         places = {a.var: k for k, a in enumerate(producer.axes)}
         extents = dict(zip(places, producer.buffers[0].dims, strict=True))

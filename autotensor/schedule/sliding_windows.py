@@ -59,7 +59,8 @@ class Window:
 
     @property
     def early(self) -> Number:
-        """Number of extra iterations before the first. They compute the rows that the first finds kept."""
+        """Number of extra iterations before the first one. They compute the kept rows that the first one
+        reads."""
         return ceil_div(self.kept, self.new)
 
     def computed(self) -> tuple[Span, ...]:

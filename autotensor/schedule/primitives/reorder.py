@@ -11,7 +11,8 @@ from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 @step
 class Reorder:
-    """Puts the named loops into the given order, at the positions that they occupy together. Others stay.
+    """Puts the named loops into the given order, at the positions that they occupy. Other loops stay in
+    place.
 
         for i: for j: for k: S      ──Reorder("C", ("k", "i"))──▶     for k: for j: for i: S
 

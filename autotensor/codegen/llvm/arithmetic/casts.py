@@ -4,8 +4,8 @@
     int64 → bfloat16       through float64 and float32, in the same way
     float → integer        through a signed integer that holds more; its least number if that cannot hold x
 
-LLVM leaves a float undefined that no integer holds; the result is then that of `ir/semantics.py`. bfloat16
-values are integers of 16 bits here.
+If no integer holds a float, LLVM leaves the result undefined; here it is the result that `ir/semantics.py`
+defines. bfloat16 values are integers of 16 bits here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shifts, quotients and remainders of integers, and sums of the halves of a vector.
 
-LLVM leaves shifts that are too far and divisions by zero undefined; results are then those of
-`ir/semantics.py`.
+If a shift is too far or a divisor is zero, LLVM leaves the result undefined; here it is the result that
+`ir/semantics.py` defines.
 """
 
 from __future__ import annotations
