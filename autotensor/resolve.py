@@ -39,7 +39,7 @@ IN_MODEL = "model"  # residency of a race in a model: the caches hold what its o
 
 
 DEFAULT = "default"  # `made_by` of the trace that rules make without measuring
-FIRST_TRIALS = 32  # so many first trials of a task include its default, which is proposed first
+FIRST_TRIALS = 32  # this many first trials of a task include its default, which is proposed first
 
 Metric = Callable[[TrialRecord], float]  # gives the figure of a working trial that is minimised; above zero
 

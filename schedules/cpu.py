@@ -122,7 +122,8 @@ class Cpu:
     # share of time that is lost if cores divide columns, because each reads rows of others (Zen 4, 2026-11)
     apart: float = 0.02
     scattered: float = 0.97  # speed if neither rows nor columns of tiles divide evenly (chosen, 2026-11)
-    masked_terms: int = 128  # so many repay masking an operand (40 to 96 0.9 x, 512 1.2 x; Zen 4, 2026-11)
+    # masking an operand pays with at least this many terms (40 to 96: 0.9 x, 512: 1.2 x; Zen 4, 2026-11)
+    masked_terms: int = 128
     called: float = 8.0  # a call of a function such as tanh counts as these operations (chosen, 2026-11)
 
     # cycles to fetch a cache line that another core has written, while other lines are being fetched; fitted
@@ -155,7 +156,7 @@ class Cpu:
     spill: float = 0.05
     # packing a row of an operand in every call is worth it if the row is used so often (chosen, 2026-11)
     least_reuse: int = 8
-    # copying a panel is worth it if so many rows use it (24 us for 1 MB from L3; Zen 4, 2026-11)
+    # copying a panel is worth it if this many rows use it (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96
     # If a panel's lines compete for one set of a cache, or lie on many pages, a copy is worth it for more
     # tiles of rows than these. With copies, 64 x 64 x 8192 is 1.2 x as fast (Zen 5, 2026-11), 80 x 1024 x
@@ -202,9 +203,9 @@ class Cpu:
     short_cut: int = 0
     # cost in FMAs of a vector from L2, besides its own FMAs (none observed, Zen 4, 2026-11)
     panel_wait: float = 0.0
-    # Up to so many steps of a reduction, large results should be written in wide tiles: a row of a tile then
-    # costs `run` FMAs besides its own. In wider tiles, fewer runs of lines are written at the same time. For
-    # 2048 x 2048 results of 16 steps, 6 x 4 tiles with copied panels are 1.05 to 1.3 x as fast as 14 x 2
+    # Up to this many steps of a reduction, wide tiles should write large results: a row of a tile then costs
+    # `run` FMAs besides its own. In wider tiles, fewer runs of lines are written at the same time. For 2048 x
+    # 2048 results of 16 steps, 6 x 4 tiles with copied panels are 1.05 to 1.3 x as fast as 14 x 2
     # tiles; the gain depends on the addresses of the arrays. For 3136 x 256 results of 64 steps they are
     # 1.01 x as fast (Zen 5, 2026-11)
     writes: int = 32
@@ -236,7 +237,7 @@ class Cpu:
     #     ms                         1.31    1.45     1.79     2.49
     # 13 rows take 0.27 ms with tiles of at most 8 rows, and 0.49 ms with one tile of 13 rows.
     nested_rows: int = 8
-    # From so many bytes of a panel of one vector's columns, several such panels are read faster at the same
+    # From this many bytes of a panel of one vector's columns, several such panels are read faster at the same
     # time than one panel of a tile's width. GB/s of one row (Zen 4, 2026-11):
     #     weights                         one panel of four vectors   several panels
     #     4 bits, 1024 x 5632 (8 KiB)          23.4                        19.7
@@ -290,13 +291,13 @@ class Cpu:
     # star of radius 4 is 1.3 x as fast (Zen 5, 2026-11)
     stencil_rows: int = 4
     # If rows do not begin at a cache line, writing several rows at once costs more. It is done if they save
-    # so many loads for each row. On Zen 4, no saving is needed: 5 points of 700 or 1300 columns are 1.25 x as
-    # fast with four rows as with one (Zen 4, 2026-11)
+    # this many loads for each row. On Zen 4, no saving is necessary: 5 points of 700 or 1300 columns are 1.25
+    # x as fast with four rows as with one (Zen 4, 2026-11)
     stencil_ragged: float = 0.0
     # the same if rows are also nearly whole pages apart: 5 points of 1020 columns in a tile are 0.91 x as
     # fast with two rows as with one, and 0.8 x with four (Zen 4, 2026-11)
     stencil_paged: float = 3.0
-    # rows share loads only up to so many common values for each register: with 27 points, four rows have 36
+    # rows share loads only up to this many common values for each register: with 27 points, four rows have 36
     # common values and are 0.9 x as fast as two rows, which have 18 (Zen 4, 2026-11)
     stencil_held: float = 1.0
     # Rows that are whole pages apart may have this many times as many lines in one set of L1 as the set has

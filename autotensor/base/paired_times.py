@@ -26,9 +26,9 @@ from statistics import median
 # The risk that the true ratio is beyond one bound. With five challengers this happens in one of twenty races.
 RISK = 0.01
 # With fewer than seven pairs, no bound among the ratios has so little risk. Then the bound lies beyond the
-# outermost ratio, by so many times the range of the ratios. For normal noise, Student's t gives the same.
+# outermost ratio, by this many times the range of the ratios. For normal noise, Student's t gives the same.
 _BEYOND = {2: 19.4, 3: 1.88, 4: 0.6, 5: 0.22, 6: 0.04}
-_EXACT = 40  # up to so many pairs the test's distribution is counted; with more, it is almost normal
+_EXACT = 40  # up to this many pairs the test's distribution is counted; with more, it is almost normal
 _NORMAL = 2.326  # standard deviations for RISK
 _LEAST = 1e-12  # seconds; no clock measures less
 

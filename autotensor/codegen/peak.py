@@ -23,7 +23,7 @@ from autotensor.ir.stmt import Alloc, ForKind, Let, Stmt, Store, for_range, seq
 # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
 _CHAINS = {16: 12, 32: 24}
 _TILES = 4  # accumulators that are tiles; there are eight tile registers
-_TURNS = 8  # the operands are the same again after so many turns
+_TURNS = 8  # the operands are the same again after this many turns
 _UNROLL = 4  # so that the loop itself costs nothing
 
 

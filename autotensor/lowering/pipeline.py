@@ -128,7 +128,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: later passes would see all copies
 )
 
-VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG from which on a verifier runs
+VERIFY_AT = 5  # a verifier runs from this level of AUTOTENSOR_DEBUG on
 
 Hook = Callable[[Pass, PrimFunc], None]
 

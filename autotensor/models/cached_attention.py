@@ -4,7 +4,7 @@
     entry: float32[layers, 2, batch, groups, tokens, depth]        of the new words, from `position` on
 
 The model reads the cache in place and copies nothing of it; the caller writes each entry at its position
-(`remember`). Places of the cache from `position` on are not read, whatever they hold.
+(`remember`). The model does not read the cache from `position` on, so these elements may hold anything.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def _is_apart(state: State, host: Stage, inside: tuple[StageOp, ...]) -> bool:
 
 
 def steps_given(state: State, stage: Stage, axis: str) -> int:
-    """In a scan's loop over steps, the number of turns that differ from the others: steps that init gives,
-    and groups that would read steps before those. 0 for other loops."""
+    """In a scan's loop over steps, the number of first turns that differ from the others. These are the steps
+    that init gives, and groups that would read steps before those. The result is 0 for other loops."""
     carries = any(after in stage.op.buffers for _, after in state.dag.carried)
     if not carries or steps_loop(stage) != axis:
         return 0
@@ -96,7 +96,8 @@ def steps_given(state: State, stage: Stage, axis: str) -> int:
 
 
 def of_given_steps(state: State, stage: Stage, axis: str) -> frozenset[str]:
-    """The stages of which the steps that init gives are made; none for a loop that is not over such steps."""
+    """The stages from which the given first steps are computed; none if the loop is not a loop over the
+    steps."""
     if not steps_given(state, stage, axis):
         return frozenset()
     bodies = (b for b in stage.op.bodies if isinstance(b, Select))  # select(t < given, init[t], update[t])

@@ -55,7 +55,7 @@ from peers.peer_spec import Array, Skip, cache_folder
 LIBRARIES = os.path.join(os.path.dirname(hl.__file__), "lib64")
 ALIGNED = 128  # alignment, in bytes
 TRY_S = 0.15  # seconds to run each form
-FEW = 4  # most channels: an axis of at most so many elements becomes the outermost dimension
+FEW = 4  # most channels: an axis of at most this many elements becomes the outermost dimension
 WRITTEN_OUT, WINDOW = 32, 100  # most terms of a sum, and of a window, that are written out
 TYPES = {"float32": hl.Float(32), "int32": hl.Int(32), "int64": hl.Int(32), "bool": hl.Bool()}
 OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {

@@ -20,9 +20,9 @@ Floats = npt.NDArray[np.float64]
 
 EQUAL = 0.02  # relative difference of times below which the order does not count: a trial's noise
 TOP = 0.01  # the share of a pool that counts as its top
-LOOKED_AT = 16  # the top should be among the first so many predicted candidates
+LOOKED_AT = 16  # the top should be among this many first candidates, ordered by prediction
 LARGE = 32  # least size of a pool for this score
-INTERVAL = 1.645  # the interval of 90 % has so many standard deviations on either side
+INTERVAL = 1.645  # the interval of 90 % has this many standard deviations on either side
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from autotensor.te.stage import IterDef
 from autotensor.te.tensor import AxisKind
 
 NAMES = ("factored", "factored_second", "factored_third")  # in the order of the count
-MOVED = 4.0  # writing or reading an element takes the time of so many multiply-additions (chosen, 2026-11)
+MOVED = 4.0  # writing or reading an element takes the time of this many multiply-additions (chosen, 2026-11)
 MOST_FACTORS = 7  # 3^7 pairs of subsets
 
 Names = frozenset[str]  # names of axes

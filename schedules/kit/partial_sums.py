@@ -20,9 +20,8 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.kit.stage_analysis import divisors
 
-# terms of a part. With 256, parts cost less than 1 % of a full register tile's time; with 128, 1 to 3 %
-# (Xeon, two FMAs a cycle).
-PART = 256
+# terms of a part. With 256, parts cost less than 1 % of a full register tile's time; with 128, 1 to 3 %.
+PART = 256  # (Xeon, two FMAs a cycle)
 ROW_PART = 64  # the same for a tile of one row, which waits for its operands anyway (2048 x 1000: no cost)
 WHOLE = 4  # a sum of up to 4 parts stays whole: 3x3 windows of 64 channels lost 2 % and gained little
 

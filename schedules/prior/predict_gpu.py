@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
 OTHER_REGISTERS = 32.0  # registers of a thread besides accumulators and operands
-ENOUGH_THREADS = 512.0  # with so many threads on a multiprocessor, latencies are hidden
+ENOUGH_THREADS = 512.0  # with this many threads on a multiprocessor, latencies are hidden
 SM_LANES, SM_SHARED = 128.0, 128.0  # FMAs of a multiprocessor per cycle; its bytes from shared memory
 LOAD = 1.5  # cost in FMAs of an element from shared memory: 32 a cycle, not 128; a warp shares some
 

@@ -41,7 +41,7 @@ from schedules.registry import Extension
 from schedules.rules.pipeline import group_of
 
 HOPELESS = 8.0  # an alternative that seems this many times as slow is not offered (chosen, 2026-11)
-# A stage with several readers may be inlined although this seems up to so many times as slow, because the
+# A stage with several readers may be inlined although this seems up to this many times as slow, because the
 # count does not see that rows of the readers share work. 13 of 140 drawn programs are 1.04 to 5.8 times as
 # fast with 2 as with 8, two 0.86 and 0.99 times; with 1, five are slower (Zen 3, 2026-11).
 SURE = 2.0

@@ -35,7 +35,7 @@ from schedules.registry import Extension
 from schedules.rules.row_chain import chain_of_rows
 
 WRITTEN = 128  # most unrolled terms and elements of a row, in all stages
-# so many saved operations repay shuffling a vector into lanes and back (5: 0.93 times as fast, 8: 1.4;
+# this many saved operations repay shuffling a vector into lanes and back (5: 0.93 times as fast, 8: 1.4;
 # Zen 4, 2026-11)
 TURNED = 6.0
 BLOCKS = 2  # least blocks of rows

@@ -4,9 +4,10 @@
                          └─another value────▶ …
 
 A model that can be imported without values is one point. Otherwise the importer stops where it needs a
-number. The part so far is compiled and run, and the importer goes on with the number, the answer. Next time,
-the same answer leads to the same compiled parts, and nothing is imported. For each set of input types, points
-form a tree. After a new answer the importer starts again at the beginning and uses the points that exist.
+number. The part so far is compiled and run. Then the importer continues with the number, which is called the
+answer. Next time, the same answer leads to the same compiled parts, and nothing is imported. For each set of
+input types, points form a tree. After a new answer the importer starts again at the beginning and uses the
+points that exist.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Compile = Callable[[Graph], Callable[..., Any]]
 # most answers remembered at one point, such as the rounds of a decoder; the oldest is dropped first
 KEPT = 512
 SMALL = 4096  # elements: values of inputs of at most this size are computed in NumPy, not compiled
-FEW = 256  # nodes: the same for values of at most so many nodes
+FEW = 256  # nodes: the same for values of at most this many nodes
 
 
 @dataclass(eq=False)

@@ -30,7 +30,7 @@ TYPES = (bfloat16, float16)  # the type that widens faster comes first
 # 32 rows 0.99; 4096 x 4096 with 1 row 2.5, 4 rows 3.0, 8 rows 1.4, 16 rows 1.3, 32 rows 0.97 (minima; Zen 4,
 # 2026-11)
 ROWS, FAR_ROWS = 2, 16
-# bytes of all such weights together: with so many, no L2 still holds a weight when it is read again
+# bytes of all such weights together: with this many, no L2 still holds a weight when it is read again
 FAR_BYTES = 16 << 20
 LEAST_BYTES = 1 << 18  # bytes of weights in float32; smaller weights take no time (chosen, 2026-11)
 SAMPLE = 1 << 12  # number of elements that show, for most weights, that they need more bits

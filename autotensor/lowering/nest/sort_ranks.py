@@ -20,7 +20,7 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.te.terms import Ranking, places_told, ranking
 
-# The greatest length of the list. An element that enters the list is moved past up to so many elements. If
+# The greatest length of the list. An element that enters the list is moved past up to this many elements. If
 # each element comes before all earlier ones in the order, every element enters.
 FEW = 64
 

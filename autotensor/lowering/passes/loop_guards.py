@@ -31,7 +31,7 @@ from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt
 from autotensor.ir.visit import collect, free_vars
 from autotensor.lowering.passes.protect_loads import in_bounds
 
-LONG = 64  # statements after a guard from which on a copy of them costs more than the guard
+LONG = 64  # with this many statements after a guard, a copy of them costs more than the guard
 
 # statement → the comparisons in its Selects that guard its loads
 Unsafe = Mapping[Stmt, Sequence[Compare]]

@@ -23,7 +23,7 @@ from schedules.kit.stage_analysis import contiguous_reduction, undecided
 from schedules.registry import Extension
 
 LEAST_TERMS = 64  # with fewer terms, joining the parts takes longer than a loop
-# threads of a multiprocessor; with so many results for each multiprocessor, every thread has its own result
+# threads of a multiprocessor; with this many results for each multiprocessor, every thread has its own result
 MANY = 2048
 
 

@@ -32,10 +32,10 @@ from schedules.registry import Extension, in_turn
 from schedules.rules.tiles.tile_cpu import tile_cpu
 
 HALF = 64  # least extent of symmetric axes, so that whole tiles can be left out (chosen, 2026-11)
-MANY = 32  # with so many terms, one half comes first (chosen, 2026-11)
+MANY = 32  # with this many terms, one half comes first (chosen, 2026-11)
 SURE = 1.15  # an order comes first if the written sum costs this many times as much (chosen, 2026-11)
 HOPELESS = 2.0  # an order that costs this many times as much as the cheapest one is not offered
-MASKED = 8  # masking is offered if each element of an operand is in so many terms
+MASKED = 8  # masking is offered if each element of an operand is in this many terms
 
 
 def fewer_operations(state: State, stage: Stage, target: Target) -> Iterator[Extension]:

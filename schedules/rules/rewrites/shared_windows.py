@@ -17,7 +17,7 @@ from schedules.algorithms.written_windows import as_reductions
 from schedules.kit.stage_analysis import is_constant, undecided
 from schedules.registry import Extension
 
-SURE = 1.2  # parts come first if separate windows take so many times as many operations (chosen, 2026-11)
+SURE = 1.2  # parts come first if separate windows take this many times as many operations (chosen, 2026-11)
 # The same for sums, whose joins are single operations. Stored parts cost more than the count says: 3x3
 # squares are 0.85 times as fast at a count of 1.8; 5x5 1.6 to 1.8, 7x7 3.1, 13x13 4.3 times (Zen 4, 2026-11).
 SURE_OF_SUMS = 2.0
