@@ -33,7 +33,7 @@ from tuning_db import RACES, TrialStore
 from tuning_db.answers import distinct_traces
 from tuning_db.records import Standing, TrialRecord
 
-LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by so much
+LEAST_GAIN = 0.005  # share of the default's time, in a race; two timings of the same code differ by this much
 LEAST_GAIN_APART = 0.03  # the same share for times that were not measured side by side
 IN_MODEL = "model"  # residency of a race in a model: the caches hold what its other kernels left
 

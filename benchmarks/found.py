@@ -6,7 +6,7 @@ best known.
     python benchmarks/found.py --only gemm,layer2 --budget 600
 
 Each task is searched from nothing: an empty log, no shipped schedules, a fixed seed, no early end. After 8,
-16, 32 … trials a final race gives the winner of a search of so many trials, and then the search goes on. All
+16, 32 … trials a final race gives the winner of a search of this length, and then the search goes on. All
 these winners are in one process and are timed in turns with torch, onnxruntime, OpenVINO and the results of
 metaschedule.py. The best known is the fastest of all. The least of many noisy times is partly luck, which
 makes autotensor's shares smaller. All contestants are timed with their data in the caches.

@@ -154,7 +154,7 @@ class Cpu:
     rows_of_l2: float = 2.0  # `near_rows_of_l2` holds if all rows take at most this many L2s (Zen 4, 2026-11)
     # share of time that is lost if a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
     spill: float = 0.05
-    # packing a row of an operand in every call is worth it if the row is used so often (chosen, 2026-11)
+    # packing a row of an operand in every call is worth it if the row is used this often (chosen, 2026-11)
     least_reuse: int = 8
     # copying a panel is worth it if this many rows use it (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96

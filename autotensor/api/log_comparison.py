@@ -20,7 +20,7 @@ from autotensor.base.paired_times import Paired, apart
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
-AT_LEAST = 0.005  # share of a time; two timings of the same code differ by so much
+AT_LEAST = 0.005  # share of a time; two timings of the same code differ by this much
 
 
 class Verdict(StrEnum):

@@ -20,7 +20,7 @@ from schedules.registry import BROUGHT
 KERNELS_WORTH = 256
 KERNELS_WORTH_S = 300.0  # with less time until the deadline, the micro-kernels are not timed
 LEAST_SEARCH_S = 4.0  # least time for a search: children start, sketches are made, one batch is measured
-LEAST_BUILD_S = 5.0  # every candidate may compile for so long, however near the deadline is
+LEAST_BUILD_S = 5.0  # every candidate may compile for this long, however near the deadline is
 WAIT_SHARE = 0.2  # share of the deadline for which calibration waits while other processes time something
 CALIBRATION_WORTH_S = 120.0  # with less time until the deadline the calibration is brief
 

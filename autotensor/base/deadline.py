@@ -24,11 +24,11 @@ class Deadline:
 
     @staticmethod
     def after(seconds: float | None) -> Deadline:
-        """The deadline so many seconds from now; None: no deadline."""
+        """The deadline this many seconds from now; None: no deadline."""
         return NEVER if seconds is None else Deadline(time.monotonic() + seconds, seconds)
 
     def less(self, seconds: float) -> Deadline:
-        """The deadline so many seconds earlier."""
+        """The deadline this many seconds earlier."""
         return replace(self, until=self.until - seconds)
 
     def share(self, part: float) -> Deadline:

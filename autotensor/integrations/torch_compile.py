@@ -43,8 +43,8 @@ KEPT = frozenset(
     {*WHOLE, "aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_rms_norm.default"}
 )
 KEPT_SHAPES = 64  # most sets of sizes for which code of one part is kept
-# a buffer that has changed so often is not a constant any more. Weights stay constants, because they run more
-# often than they change
+# a buffer that has changed this often is not a constant any more. Weights stay constants, because calls are
+# more frequent than changes of weights
 MOST_CHANGES = 3
 
 
