@@ -196,7 +196,7 @@ class Bounds:
                     return self.of(then).hull(self.of(otherwise))
                 return self.of(then if decided else otherwise)
             case Cast(_, a) if e.dtype.is_int and not a.dtype.is_float:
-                return wrapped(self.of(a), e.dtype)
+                return _wrapped(self.of(a), e)
             case Broadcast(a, _):
                 return self.of(a)
             case Ramp(base, step, lanes):

@@ -164,6 +164,14 @@ def test_scatters_agree(rows, terms, columns, join):
     check(s.dag, s.trace)
 
 
+def test_places_beyond_int64_are_outside():
+    p, k = te.placeholder((7,), "uint64", name="p"), te.reduce_axis(7, "k")
+    hit = lambda i: te.cast("uint64", i).equal(p[k])  # noqa: E731
+    out = te.compute((7,), lambda i: te.sum(te.select(hit(i), 1, 0), axis=k), name="out")
+    places = np.array([0, 1, 2**63, 2**64 - 1, 5, 5, 2**64 - 3], np.uint64)
+    assert at.build([p, out])(places).tolist() == [1, 1, 0, 0, 0, 2, 0]
+
+
 @pytest.mark.parametrize("place", [-3, 0, 5])
 def test_of_two_equations_of_one_axis_one_stays_a_condition(place):
     p, k = te.placeholder((16,), "int64", name="p"), te.reduce_axis(16, "k")
