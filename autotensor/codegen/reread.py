@@ -24,9 +24,9 @@ MUCH = 1 << 20  # bytes read in all; below this, checking the address costs more
 
 
 def reread(program: Program) -> list[str]:
-    """The names of inputs whose elements vectors read at least MANY times in the mean, with at least MUCH
-    bytes read in all.
+    """The names of the inputs for which a copy pays.
 
+    Vectors read each element of such an input at least MANY times on average, and at least MUCH bytes in all.
     A vector counts only if it lies in one line whenever the input begins at a line.
     """
     read: Counter[Buffer] = Counter()
@@ -37,7 +37,9 @@ def reread(program: Program) -> list[str]:
 
 
 class _Reader:
-    """Remembers what each part of an expression reads: an unrolled tile uses a vector in all of its rows."""
+    """Remembers the vectors that each part of an expression reads, because the same part occurs many times:
+    in an unrolled tile, every row uses the same vector.
+    """
 
     def __init__(self) -> None:
         self._vectors: dict[Expr, tuple[Load, ...]] = {}

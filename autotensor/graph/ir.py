@@ -61,7 +61,7 @@ class GraphNode(Node):
     def _typed(self, type_: TensorType) -> None:
         object.__setattr__(self, "type", type_)
 
-    # -- arithmetic: nodes of the operators of the same meaning ------------------------------------------
+    # -- arithmetic: each Python operator makes a node of the graph operator with the same meaning -------
     def __add__(self, other: Any) -> GraphNode:
         return _binary("add", self, other)
 

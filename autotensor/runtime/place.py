@@ -2,7 +2,8 @@
 
     here(target) ──▶ Place ──▶ task(workload key) ──▶ the key of trials in the tuning log
 
-Code that searches, resolves, races or prints gets a place, or the task's key that the place makes.
+The code that searches for schedules, chooses one from the log, races candidates or prints results uses a
+place, or the task key that the place makes.
 """
 
 from __future__ import annotations

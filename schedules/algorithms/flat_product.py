@@ -7,10 +7,11 @@
               C.flat[m, o]     = Σ_k f32(C.rows[m, k]) * f32(C.columns[k, o])
               C[n, y, x, o]    = C.flat[m, o]
 
-An axis that only one operand has is one of its rows or columns; an axis that both have is a batch axis. So
-convolutions, batched products and transposed products all have this form. No stage needs extra memory: the
-first two are a block's copies, and the last is the array that the block writes. The terms stay the same. Sums
-of 16-bit floats are computed in float32 and rounded once.
+An axis of the result that only one operand has becomes part of m or o. An axis of the result that both
+operands have is a batch axis. So convolutions, batched products and transposed products all have this form.
+No stage needs extra memory: `C.rows` and `C.columns` are the copies that a block makes anyway, the block
+keeps `C.flat` in registers, and `C` is the array that the block writes. The terms stay the same. Sums of
+16-bit floats are computed in float32 and rounded once.
 Source: implicit GEMM (Chetlur et al., "cuDNN", 2014).
 """
 
@@ -48,7 +49,7 @@ class Operands:
     batches: tuple[IterDef, ...]  # axes that both operands have
     m: tuple[IterDef, ...]
     n: tuple[IterDef, ...]
-    k: tuple[IterDef, ...]  # the last one moves along the rows' memory, if any axis does
+    k: tuple[IterDef, ...]  # last: the axis along which `rows` is contiguous, if there is one
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -76,7 +77,7 @@ def roles(op: StageOp) -> Operands | None:
 
 
 def _operands(op: StageOp) -> tuple[Load, Load] | None:
-    """The factors of a sum in float32, or in the operands' own type."""
+    """The two loads that are multiplied, if their products are summed in float32 or in their own type."""
     if op.combiner is None or op.combiner.name != "sum" or len(op.bodies) != 1:
         return None
     match op.bodies[0]:

@@ -2,10 +2,10 @@
 
     old = control register;  register = old | flush;  …;  register = old
 
-Denormal numbers are nearer to zero than the exponent reaches. A processor takes a hundred cycles or more for
-an operation on them. With the flush bits of its control register set, it reads such numbers as zeros and
-writes zeros instead of them. The thread's register is restored afterwards, so that the results of other code
-do not change.
+A denormal number is closer to zero than the smallest normal number of its type. A processor takes a hundred
+cycles or more for an operation on denormal numbers. With the flush bits of its control register set, it reads
+such numbers as zeros and writes zeros instead of them. The thread's register is restored afterwards, so that
+the results of other code do not change.
 """
 
 from __future__ import annotations

@@ -45,13 +45,17 @@ VALID_PARAMETERS: Mapping[str, Any] = {
 }
 LEAST_WEIGHT = 0.1  # least weight of a row, however slow it is
 APART = 1.5  # factor on the standard deviation between the boosters, for the spread
-TOLD = 16  # an ensemble's agreement with its own rows counts as this many rows: two batches (chosen, 2026-11)
+# `holds` judges an older ensemble by new rows. It adds this many imagined rows for which the ensemble is
+# exactly right: two batches (chosen, 2026-11)
+TOLD = 16
 NOISE = 0.08  # spread that no booster explains; it is added to the other spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """Fitted boosters. The prediction of one is the sum of its trees and of the same booster in `start`."""
+    """Fitted boosters. Each booster predicts the sum of its trees. If there is a `start`, the prediction of
+    the booster at the same position in `start` is added.
+    """
 
     boosters: tuple[Any, ...]
     levels: Mapping[str, float]  # workload → error of the prior, as a logarithm; "": for an unknown workload
@@ -84,8 +88,8 @@ class Ensemble:
         if self.start is not None and before is None:
             before = self.start.residuals(x)
         own = np.asarray([b.inplace_predict(x) for b in self.boosters], dtype=np.float64)
-        # The residuals of `start` are added here. As the margins of boosters, they would take as long as the
-        # trees.
+        # The residuals of `start` are added here. Giving them to the boosters as base margins would take as
+        # long as computing the trees.
         if before is not None:
             own += self.share * before[np.arange(len(own)) % len(before)]
         return self.weight * own
