@@ -22,7 +22,7 @@ from math import ceil
 from autotensor.base.target import Target
 from autotensor.ir.expr import Var
 from autotensor.schedule.primitives.cache import CacheWrite
-from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
@@ -38,6 +38,7 @@ from schedules.kit.tiles import singles
 from schedules.registry import Extension
 
 BLOCKS = (1, 2, 3, 4)  # numbers of vectors of queries in a block
+MOST_INLINED = 4  # pointwise stages that may stand between the attention and the output
 CORES = 4  # blocks for every core, so that a slow core does not delay the others
 
 
@@ -73,16 +74,41 @@ class Chain:
 def attention(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not state.is_output(stage) or stage.op.is_reduction or not untouched(stage):
         return ()
-    chain = find_chain(state, stage)
+    steps, joined = _with_epilogue(state, stage)
+    chain = find_chain(joined, joined.stage(stage.name))
     if chain is None:
         return ()
     lanes = lanes_of(stage.op, target)
     if chain.turned.op.axes[-1].extent < lanes or stage.op.axes[-1].extent < lanes:
         return ()
-    return (_AttentionSketch(chain, target, lanes).build(),)
+    sketch = _AttentionSketch(chain, target, lanes)
+    sketch.write(*steps)
+    return (sketch.build(),)
 
 
 # -- recognising ---------------------------------------------------------------------------------------------
+
+
+def _with_epilogue(state: State, stage: Stage) -> tuple[tuple[Inline, ...], State]:
+    """The steps that inline pointwise stages into the last one until this is the end of an attention, and the
+    state after them. No steps if it never is.
+
+        out = mixed / total;  y = select(seen, out, 0)     ──▶     y = select(seen, mixed / total, 0)
+    """
+    steps: tuple[Inline, ...] = ()
+    joined = state
+    while find_chain(joined, joined.stage(stage.name)) is None:
+        inner = [
+            s for s in _producers(joined, joined.stage(stage.name))
+            if not s.op.is_reduction and untouched(s) and not joined.is_output(s)
+            and [c.name for c in joined.consumers(s)] == [stage.name]
+        ]  # fmt: skip
+        if not inner or len(steps) >= MOST_INLINED:
+            return (), state
+        for s in inner:
+            steps = (*steps, Inline(s.name))
+            joined = steps[-1].apply(joined)
+    return steps, joined
 
 
 def find_chain(state: State, out: Stage) -> Chain | None:

@@ -41,7 +41,18 @@ def cross(queries, keys, depth, width, layout="BHND"):
     return ComputeDAG.of([q, k, v, OPERATORS.get("attention").compute(q, k, v, layout=layout)])
 
 
+def with_epilogue():
+    """Two stages behind an attention, one of them with a condition that is another stage's."""
+    q, k, v = (te.placeholder((2, 3, n, 24), name=name) for name, n in (("q", 21), ("k", 37), ("v", 37)))
+    seen = te.placeholder((2, 21), name="seen")
+    y = OPERATORS.get("attention").compute(q, k, v)
+    known = te.compute((2, 21), lambda b, i: seen[b, i] > 0.0, name="known")
+    z = te.compute(y.shape, lambda b, h, i, d: te.select(known[b, i], y[b, h, i, d], 0.0), name="z")
+    return ComputeDAG.of([q, k, v, seen, te.compute(y.shape, lambda *p: z[p] * 2.0, name="twice")])
+
+
 CASES = {
+    "an epilogue": with_epilogue,
     "one head": lambda: own(32, 1, 16),
     "several": lambda: own(48, 2, 32, batch=2),
     "odd tokens": lambda: own(37, 2, 16, causal=True),
