@@ -452,8 +452,9 @@ def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> C
     """
     made = MODELS.get(model)(seed, target)
     if not isinstance(made, CostModel):
+        lacking = [name for name in ("predict", "learn", "learns") if not hasattr(made, name)]
         raise InputError(
-            f"cost model {name_of(model)!r} gives {made!r}, which lacks predict, learn or learns.",
+            f"cost model {name_of(model)!r} gives {made!r}, which lacks {' and '.join(lacking)}.",
             fix="docs/extend.md shows one.",
         )
     return made

@@ -211,6 +211,14 @@ def unknown_pragma() -> None:
     schedule()["C"].pragma("i", "unroll", 4)
 
 
+@CASES.says(
+    "pragma: key 'unroll_explicit' is unknown. "
+    "Leave it out: loops are always unrolled in the code that LLVM gets."
+)
+def pragma_of_tvm() -> None:
+    schedule()["C"].pragma("i", "unroll_explicit", True)
+
+
 @CASES.says("pragma: auto_unroll_max_step is 'many'; it must be a whole number.")
 def odd_pragma() -> None:
     schedule()["C"].pragma("i", "auto_unroll_max_step", "many")
@@ -313,7 +321,10 @@ def root_of_inlined() -> None:
     s["P"].compute_root()
 
 
-@CASES.says("compute_inline: stage 'D' is an output; it must be computed. Inline its producers into it.")
+@CASES.says(
+    "compute_inline: stage 'D' is an output; it must be computed. "
+    "Leave it out of the arguments, or inline its producers into it."
+)
 def inlined_output() -> None:
     schedule()["D"].compute_inline()
 

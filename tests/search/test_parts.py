@@ -124,7 +124,7 @@ class Dumb:
 def test_what_is_no_model() -> None:
     with pytest.raises(
         InputError,
-        match=r"cost model '[\w.]*test_parts:Dumb' gives <.*>, which lacks predict, learn or learns",
+        match=r"cost model '[\w.]*test_parts:Dumb' gives <.*>, which lacks learn and learns\.",
     ):
         run([PRODUCT], 8, model=Dumb)
     with pytest.raises(InputError, match=r"<.*Recorder object at .*> is not a cost model"):

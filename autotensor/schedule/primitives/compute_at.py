@@ -126,7 +126,7 @@ class Inline:
         if state.is_output(stage):
             raise ScheduleError(
                 f"compute_inline: stage {stage.name!r} is an output; it must be computed.",
-                fix="Inline its producers into it.",
+                fix="Leave it out of the arguments, or inline its producers into it.",
             )
         if stage.carries:
             raise ScheduleError(

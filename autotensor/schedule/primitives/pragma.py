@@ -15,6 +15,8 @@ PRAGMAS = {  # key → the request to the code generator
     "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
     "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }
+# keys of TVM's schedules that are not needed here
+NEEDLESS = {"unroll_explicit": "Leave it out: loops are always unrolled in the code that LLVM gets."}
 # other pragmas take any value
 VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}
 
@@ -36,7 +38,8 @@ class Pragma:
         stage = state.stage(self.stage)
         axis = stage.leaf(self.axis)
         if self.key not in PRAGMAS:
-            raise ScheduleError(f"pragma: key {self.key!r} is unknown.", fix=f"Known: {', '.join(PRAGMAS)}.")
+            fix = NEEDLESS.get(self.key, f"Known: {', '.join(PRAGMAS)}.")
+            raise ScheduleError(f"pragma: key {self.key!r} is unknown.", fix=fix)
         if not self.value.isdigit():
             raise ScheduleError(f"pragma: {self.key} is {self.value!r}; it must be a whole number.")
         if self.value not in (known := VALUES.get(self.key, (self.value,))):
