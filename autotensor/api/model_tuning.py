@@ -282,7 +282,8 @@ class _TunedModel:
 
     def _update(self) -> None:
         """Writes the file with the schedules that `resolve` takes from the log now."""
-        changed = {t.workload.key: t.workload for t in self.plan.tasks if t.workload.key in self.changed}
+        tasks = [t.workload for t in self.plan.tasks]
+        changed = {w.key: w for w in tasks if w.at_greatest.key in self.changed}  # those are what is searched
         new = {key: resolve(w, self.plan.target, self.store, self.metric) for key, w in changed.items()}
         self.changed.clear()
         self.saved = time.monotonic()
@@ -427,7 +428,8 @@ class _TunedModel:
             write_lock(self.lock, self.plan.tasks, self.plan.target, self.traces)
         weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
         timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
-        times = task_times(weights, timed, outcome.inside)
+        searched = {t.workload.key: t.workload.at_greatest.key for t in self.plan.tasks}
+        times = tuple(replace(t, key=searched[t.key]) for t in task_times(weights, timed, outcome.inside))
         return ModelReport(tuning, module, default_s, tuned_s, self.path, notes, times)
 
 

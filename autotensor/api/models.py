@@ -63,10 +63,13 @@ class ModelPlan:
     opened: OpenLayout | None = None  # for a model whose extents are known only at run time
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
-        """The tasks to search; `inside`: seconds of all runs of each workload in one inference."""
+        """The tasks to search, at the greatest values of run-time extents.
+
+        inside: seconds of all runs of each workload in one inference.
+        """
         known = inside or {}
         return [
-            Task(t.workload, self.target, float(t.weight), t.name, known.get(t.workload.key))
+            Task(t.workload.at_greatest, self.target, float(t.weight), t.name, known.get(t.workload.key))
             for t in self.tasks
         ]
 

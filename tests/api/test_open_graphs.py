@@ -155,6 +155,20 @@ def test_kernels_are_timed_at_the_greatest_extents(two: Any) -> None:
     assert len(times) == len(two.artifact.meta["kernels"]) >= 2
 
 
+def test_an_open_model_is_tuned_and_its_file_uses_the_log(tmp_path: Path) -> None:
+    plan = at.plan_model(at.open_graph(perceptron, n), "llvm -threads=1")
+    place = tmp_path / "a.atm"
+    report = at.tune_model(
+        plan, at.TuneOptions(trials=8), db=str(tmp_path / "log.db"), path=place, progress=False
+    )
+    assert sum(t.trials for t in report.tuning.tasks) == 8
+    assert {t.key for t in report.times} == {t.task.workload.key for t in report.tuning.tasks}
+    assert all(t.inside_s > 0.0 for t in report.times)
+    tuned = at.load(place)
+    for rows in (1, 7, 20):
+        check(tuned, perceptron, rows)
+
+
 def test_trials_measure_the_greatest_extents() -> None:
     plan = at.plan_model(at.open_graph(perceptron, n), "llvm -threads=1")
     assert {t.workload.at_greatest.dag.symbols() for t in plan.tasks} == {()}
