@@ -34,7 +34,10 @@ Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, metavar="N", help="Threads of a kernel. Default: OMP_NUM_THREADS, else all cores."
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Threads of a kernel. Default: AUTOTENSOR_NUM_THREADS, else OMP_NUM_THREADS, else all cores.",
     ),
 ]
 TargetText = Annotated[
