@@ -164,7 +164,7 @@ class Field:
                     cell["refused"] = f"differs from {judge} by {error:.1e} of the largest element"
 
     def _time(self, name: str) -> dict[str, Any]:
-        """Times one block. Of several tries, the least disturbed counts."""
+        """Times one block several times. The least disturbed try counts."""
         best: dict[str, Any] | None = None
         for _ in range(self.timing.tries):
             time.sleep(REST_S)

@@ -179,8 +179,8 @@ def _default_s(space: Space, measurer: Measurer) -> float:
 def _batch(
     space: Space, measurer: Measurer, wanted: Sequence[Candidate], residency: str, repeat: int | None = None
 ) -> dict[str, float | str]:
-    """The results of some candidates, measured together with the default. Of several takes, the least
-    disturbed counts."""
+    """The results of some candidates, measured together with the default. The least disturbed take
+    counts."""
     default_s = space.outcome(space.default, residency)
     assert isinstance(default_s, float)
     batch = [space.default, *wanted]

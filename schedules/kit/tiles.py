@@ -54,8 +54,8 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def best_tile(roles: Roles, target: Target, most_rows: int = MAX_ROWS) -> Option:
-    """The tile that a rule takes without measuring. Of equal tiles, it is the widest one whose panel stays in
-    L2.
+    """The tile that a rule takes without measuring. If several seem equally good, the widest one whose panel
+    stays in L2 is taken.
 
     most_rows: only tiles with at most this many rows, if there are any.
     """

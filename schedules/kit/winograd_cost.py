@@ -13,9 +13,10 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
-from schedules.cpu import LINE, Cpu, Winograd, cpu_of
+from schedules.cpu import LINE, Cpu, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.stage_analysis import second_cache
+from schedules.method_costs import Winograd
 
 
 @dataclass(frozen=True, slots=True)
