@@ -18,6 +18,8 @@ LEAST_TEXT = 12  # least width, in characters, of a column of folded text
 MOST_LINES = 4  # most lines of a folded cell; a table that needs more is printed row by row
 NUMBER = re.compile(r"[\d.,]+ [A-Za-z]{1,2}")  # a number with a unit
 GLUE = "\u00a0"  # a space at which no line is folded
+# below tables with a column "us in use"
+IN_USE = "us in use: the time in the last race beside the default; without a race, in the search."
 PAGE = 100  # columns of running text where there is no terminal
 
 

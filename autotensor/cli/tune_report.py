@@ -10,6 +10,7 @@ from typing import Any
 from autotensor.api.log import log_name
 from autotensor.api.model_prediction import disagreement
 from autotensor.api.model_tuning import ModelReport
+from autotensor.base.counted import counted
 from autotensor.base.doors import name_of
 from autotensor.cli.output import code, say, table
 from autotensor.cli.rates import measured_peak
@@ -95,11 +96,13 @@ def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dic
         "failures": t.failures,
         "rejected": t.rejected,
         "reason": t.reason,
+        "raced": t.raced,
     }
 
 
 def print_report(d: Mapping[str, Any]) -> None:
     table(HEADS, [_row(t) for t in d["tasks"]])
+    say(times(d["tasks"]))
     say()
     for line in _reasons(d["tasks"]):
         say(line)
@@ -141,6 +144,17 @@ def _comparability(d: Mapping[str, Any]) -> str:
             "equally so. Measure again when nothing else runs"
         )
     return str(d["disagreement"])
+
+
+def times(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Says where the times of the table come from."""
+    apart = sum(not t["raced"] for t in tasks)
+    raced = "timed side by side in the task's final race" if apart < len(tasks) else "of the search"
+    search = f" (without a race, of the search: {counted(apart, 'task')})" if 0 < apart < len(tasks) else ""
+    return (
+        f"before, after: the default and the winner, {raced}{search}. The fastest trials, which progress "
+        "lines show, were partly lucky."
+    )
 
 
 def _reasons(tasks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,9 +2,9 @@
 
 resnet18: 412 trials, 12 failed, 3 rejected
 running, 4:12, 2.1 trials/s
-all kernels together: 105 ms with the defaults, 81.2 ms now (1.29 times as fast)
+all kernels together: 105 ms with the defaults, 81.2 ms with the fastest trials (1.29 times as fast)
 
-task                                     trials  default  best     last gain
+task                                     trials  default  fastest  last gain
 ───────────────────────────────────────  ──────  ───────  ───────  ──────────
 ▸ conv2d 3x3 56x56x64->64 +add+relu          31  5.7 ms   4.22 ms  12 descent      ▸: measured now
 """
@@ -25,7 +25,7 @@ from autotensor.insight.watched_run import WatchedRun, WatchedTask
 from autotensor.resolve import gain
 from tuning_db.records import Status
 
-HEADS = ("task", "trials", "default", "best", "last gain")
+HEADS = ("task", "trials", "default", "fastest", "last gain")
 AROUND = 9  # lines of the picture that are not tasks
 
 
@@ -62,7 +62,7 @@ def _model(w: WatchedRun) -> str:
         timed = sum(t.best_s is not None for t in w.tasks.values())
         return f"{timed} of {len(w.tasks)} tasks have a time"
     default_s, now_s = known
-    times = f"{seconds_text(default_s)} with the defaults, {seconds_text(now_s)} now"
+    times = f"{seconds_text(default_s)} with the defaults, {seconds_text(now_s)} with the fastest trials"
     return f"all kernels together: {times} ({gain(default_s, now_s)})"
 
 

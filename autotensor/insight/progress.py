@@ -72,16 +72,19 @@ class Progress:
     def _show(self, e: RoundDone) -> None:
         best = e.best_s if e.best_s < float("inf") else None
         rate = gflops(e.task.workload.dag.flops(), best)
-        speed = f"{rate} GFLOP/s" if rate != "-" else f"{best * 1e6:.1f} us" if best else "no time yet"
+        speed = f"{rate} GFLOP/s" if rate != "-" else f"{best * 1e6:.1f} us" if best else ""
+        fastest = f"fastest trial {speed}" if speed else "no time yet"
         failed = f"{e.failures} failed"
         left = f"{clock(self._left_s(e))} left"
         if self._bar is not None:
             # the name comes last, so that a narrow terminal cuts it and not the time left
-            self._bar.set_description_str(f"{left}  {failed}  {speed}  {e.task.label}", refresh=False)
+            self._bar.set_description_str(
+                f"{left}  {failed}  {speed or fastest}  {e.task.label}", refresh=False
+            )
             self._advance(e.trials)
             self._bar.refresh()
         else:
-            self._line(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
+            self._line(f"{e.trials}/{e.budget} trials  {e.task.label}  {fastest}  {failed}  {left}")
 
     def _left_s(self, e: RoundDone) -> float:
         """Seconds until the budget is spent at the speed so far, at most until the deadline."""

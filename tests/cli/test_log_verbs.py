@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 from cli_tools import add_two_machines, cli, mlp_plan
 
+from autotensor.cli.output import IN_USE
 from tuning_db import StoreError, connect
 
 
@@ -37,8 +38,19 @@ def test_tasks(log, plan):
     assert [f["best_s"] for f in found] == [1e-5, None, None]
     assert [f["trials"] for f in found] == [3, 0, 0]
     assert found[0]["key"] == plan.tasks[0].workload.key
-    cells = cli("tasks", "mlp").out.splitlines()[2].split()
-    assert cells[-5:] == ["0.80", "10.0", "80.4", "3", found[0]["key"][:12]]
+    head, _, first, *_, note = cli("tasks", "mlp").out.splitlines()
+    assert first.split()[-5:] == ["0.80", "10.0", "80.4", "3", found[0]["key"][:12]]
+    assert "us in use" in head
+    assert note == IN_USE
+
+
+def test_each_time_says_what_it_is(log):
+    """A trial is faster than the schedule in use, which has the time of its race."""
+    assert "us, fastest trial" in cli("db", "list").out.splitlines()[0]
+    assert "`autotensor db best` has the schedules in use here" in cli("db", "list").out
+    said = cli("db", "best").out.splitlines()
+    assert "us in use" in said[0]
+    assert said[-1] == IN_USE
 
 
 @pytest.mark.parametrize(

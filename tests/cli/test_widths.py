@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from autotensor.base import log
 from autotensor.cli.main import VERBS
 from autotensor.cli.output import layout
-from autotensor.cli.tune_report import print_report
+from autotensor.cli.tune_report import print_report, times
 from autotensor.insight.progress import Progress
 from autotensor.insight.text_width import fold
 
@@ -125,7 +125,7 @@ def test_different_convolutions_never_look_alike() -> None:
 
 def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFixture[str]) -> None:
     task = {"name": "dense", "weight": 1, "share": 1.0, "default_s": 2e-5, "best_s": 1e-5, "flops": 1e6,
-            "share_of_peak": 0.5, "trials": 8, "reason": "its space is exhausted"}  # fmt: skip
+            "share_of_peak": 0.5, "trials": 8, "reason": "its space is exhausted", "raced": True}  # fmt: skip
     report = {
         "tasks": [task], "statuses": {}, "trials": 8, "reused": 0, "elapsed_s": 3.0, "seconds": {},
         "failures": 0, "rejected": 0, "reason": "all trials are spent", "notes": [], "model": "mlp",
@@ -140,6 +140,13 @@ def test_the_report_of_a_busy_machine_compares_no_times(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "the tasks add up to less" not in said
     assert "Note: other programs used 1.6 cores meanwhile," in said
+
+
+def test_times_of_a_race_are_not_taken_for_those_of_the_search() -> None:
+    raced, alone = {"raced": True}, {"raced": False}
+    assert "the winner, timed side by side in the task's final race. The fastest trials" in times((raced,))
+    assert "(without a race, of the search: 2 tasks)" in times((raced, alone, alone))
+    assert "the winner, of the search. The fastest trials" in times((alone,))
 
 
 def on_a_terminal(program: str, folder: Path, **environment: str) -> str:

@@ -51,8 +51,8 @@ def test_a_line_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.err.splitlines() == [
         "mlp.atm can be run.",
         "Continuing: 2 trials of this run are in the log.",
-        "4/8 trials  addition  best 1.00 GFLOP/s  1 failed  0:20 left",
-        "6/8 trials  addition  best no time yet  0 failed  0:05 left",
+        "4/8 trials  addition  fastest trial 1.00 GFLOP/s  1 failed  0:20 left",
+        "6/8 trials  addition  no time yet  0 failed  0:05 left",
         "mlp.atm holds this model already.",
         "done: addition: its next batch promises too little",
     ]
@@ -82,6 +82,7 @@ def test_tune_says_how_it_goes(
     assert re.fullmatch(rf"y: [\d,.]+ us, {pace}, 2 trials \(.*\)", line)
     assert re.fullmatch(rf"2 trials \(0 from the log\) in \d+ s: .*; log: {re.escape(str(db))}", run)
     if progress:
-        assert re.search(r"^2/2 trials  y  best [\d.]+ GFLOP/s  0 failed  0:00 left$", said.err, re.M)
+        line = r"^2/2 trials  y  fastest trial [\d.]+ GFLOP/s  0 failed  0:00 left$"
+        assert re.search(line, said.err, re.M)
     else:
         assert said.err == ""

@@ -12,11 +12,16 @@ import typer
 from autotensor.base.counted import counted
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
-from autotensor.cli.output import put_json, say, table
+from autotensor.cli.output import IN_USE, put_json, say, table
 from autotensor.cli.questions import comparing, history, lineage, runs, schema, sql, upkeep
 from autotensor.cli.questions.answers import AsCsv, put_answer
 from autotensor.cli.questions.reading import reading
 from autotensor.insight.units import gflops, micros
+
+FASTEST = (
+    "us, fastest trial: of all searches and races on any machine, so partly luck. `autotensor db best` has "
+    "the schedules in use here, and their times in the last race."
+)
 
 app = new_app("Look into a tuning log; export, import, merge, check it.")
 app.add_typer(runs.app)
@@ -75,8 +80,9 @@ def list_(db: Db = None, json: AsJson = False) -> None:
          _failed(w["statuses"]), micros(w["best_s"]))
         for w in found
     ]  # fmt: skip
-    table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_)
+    table(("key", "workload", "MFLOP", "trials", "failed", "us, fastest trial"), rows_)
     say()
+    say(FASTEST)
     for h in hosts:
         say(f"{counted(h['trials'], 'trial')} on {h['cpu']} ({h['fingerprint'][:12]})")
     say(f"{sessions} sessions")
@@ -110,7 +116,8 @@ def machines(db: Db = None, json: AsJson = False, csv: AsCsv = False) -> None:
 def best(db: Db = None, json: AsJson = False) -> None:
     """Print the schedule that is used here for each workload: the winner of its last race.
 
-    A workload without a race uses the fastest trial that surely beats the default.
+    A workload without a race uses the fastest trial that surely beats the default. A whole model whose
+    winners together were slower than its defaults keeps the defaults.
     """
     from autotensor.base.target import Target
     from autotensor.resolve import all_in_use
@@ -141,7 +148,9 @@ def best(db: Db = None, json: AsJson = False) -> None:
          f["target"])
         for f in found
     ]  # fmt: skip
-    table(("trial", "workload", "us", "GFLOP/s", "made by", "target"), rows)
+    table(("trial", "workload", "us in use", "GFLOP/s", "made by", "target"), rows)
+    if rows:
+        say(IN_USE)
 
 
 @app.command("failures", epilog=example("autotensor db failures", "autotensor show 17 --as trace"))

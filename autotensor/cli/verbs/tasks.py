@@ -17,7 +17,7 @@ from autotensor.cli.options import (
     grouped,
     new_app,
 )
-from autotensor.cli.output import put_json, table, tell
+from autotensor.cli.output import IN_USE, put_json, say, table, tell
 from autotensor.insight.units import gflops, micros
 
 app = new_app()
@@ -65,7 +65,7 @@ def tasks(
     if json:
         put_json(found)
         return
-    heads = ("task", "what", "weight", "MFLOP", "best us", "GFLOP/s", "trials", "key")
+    heads = ("task", "what", "weight", "MFLOP", "us in use", "GFLOP/s", "trials", "key")
     table(
         heads,
         [
@@ -74,5 +74,7 @@ def tasks(
             for f in found
         ],
     )  # fmt: skip
-    if not any(f["trials"] for f in found):
+    if any(f["trial"] for f in found):
+        say(IN_USE)
+    else:
         tell(f"None of these was tuned here yet: `autotensor tune {model}`.")
