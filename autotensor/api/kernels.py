@@ -46,6 +46,9 @@ _LOG = "Write db=PATH: all trials are kept in one log."
 _BUILD_ELSEWHERE = {  # arguments of TVM's build → the advice for this project
     "binds": "Leave it out: buffers are chosen by the schedule.",
     "config": "Leave it out: there are no passes to configure.",
+    "inputs": "Write what=, or give it first: at.build(s, [A, B, C]).",
+    "runtime": "Leave it out: f.save writes the function to a file; at.write_c writes a C library.",
+    "executor": "Leave it out: f.save writes the function to a file; at.write_c writes a C library.",
     "target_host": _HOST,
 }
 _TUNE_ELSEWHERE = {  # arguments of TVM's searches → the advice for this project

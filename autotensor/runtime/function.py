@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from autotensor.base.absent_names import absent
+from autotensor.base.absent_names import absent, methods_take_their_names
 from autotensor.base.errors import ArgumentError
 from autotensor.base.registry import suggest
 from autotensor.runtime.arguments import Slot
@@ -41,6 +41,13 @@ _ELSEWHERE = {  # attribute of TVM's modules → advice
 }
 
 
+_SAMPLES = "Write repeat=N for N samples; each sample lasts at least min_seconds=."
+_takes_its_names = methods_take_their_names(
+    "f", {"number": _SAMPLES, "min_repeat_ms": _SAMPLES, "fmt": "Leave it out: the file is an .atm file."}
+)
+
+
+@_takes_its_names
 class CompiledFunction(ABC):
     """An artifact and the values of its constants; see the module's docstring."""
 
@@ -51,6 +58,9 @@ class CompiledFunction(ABC):
     _prepare_each_call: bool
     _inputs: tuple[Slot, ...]  # arguments of a call: the inputs and the free constants
     _outputs: tuple[Slot, ...]
+
+    def __init_subclass__(cls) -> None:
+        _takes_its_names(cls)
 
     def _take(self, artifact: Artifact, values: Mapping[str, Array]) -> None:
         """Stores the artifact and these values. Runs `prepare` if no constant is free."""

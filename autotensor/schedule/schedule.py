@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.absent_names import absent
+from autotensor.base.absent_names import absent, methods_take_their_names, takes_its_names
 from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
@@ -68,6 +68,15 @@ class OpRef:
     reduce_axis: tuple[AxisRef, ...]
 
 
+_BY_POSITION = ("parent", "scope", "var", "ivar", "thread_ivar", "x_parent", "y_parent", "pragma_type")
+_ARGUMENTS_ELSEWHERE = {  # arguments of TVM's primitives → the advice for this project
+    **dict.fromkeys(_BY_POSITION, "Pass it by position; the order is TVM's."),
+    "disable_predication": "Leave it out: a loop has a guard only where the split leaves a tail.",
+    "factor_axis": "Leave it out: the new axis comes first; s[BF].reorder moves its loop.",
+}
+
+
+@methods_take_their_names("s", _ARGUMENTS_ELSEWHERE)
 class Schedule(ShownInNotebooks):
     """A trace under construction. Every call applies a step to `state`, or raises if that is impossible."""
 
@@ -212,6 +221,7 @@ _ELSEWHERE = {  # primitives of TVM's stages → what to write here
 }
 
 
+@methods_take_their_names("s[C]", _ARGUMENTS_ELSEWHERE)
 class StageRef:
     """One stage of a schedule. Its methods are the primitives; docs/schedule-language.md shows them in
     pictures.
@@ -387,6 +397,7 @@ class StageRef:
         return f"StageRef({self.name})"
 
 
+@takes_its_names("te.create_schedule", {"ops": "Write outputs=."})
 def create_schedule(outputs: Any) -> Schedule:
     """A schedule for the stages that compute `outputs`: a tensor, a te op, or several."""
     given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]

@@ -43,6 +43,7 @@ from autotensor.ir.visit import MOST_NESTED, contains, height, walk
 from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_shape
 
 
+@takes_its_names("te.reduce_axis", {"thread_tag": "Leave it out: s[C].bind binds loops to threads."})
 def reduce_axis(dom: Any, name: str = "k") -> IterVar:
     """An axis to sum over: `reduce_axis(64)` or `reduce_axis((0, 64))`."""
     begin, end = dom if isinstance(dom, (tuple, list)) else (0, dom)
@@ -183,6 +184,7 @@ def _reduction_axes(bodies: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:
 # -- reducers ------------------------------------------------------------------------------------------------
 
 
+@takes_its_names("te.comm_reducer", {})
 def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
@@ -197,6 +199,7 @@ def comm_reducer(
         T = te.compute((m,), lambda i: argmax((k.var, A[i, k]), axis=k))      # gives two tensors
     """
 
+    @takes_its_names(f"te.{name}", {})
     def reducer(expr: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
         if init is not None:
             raise TensorError(

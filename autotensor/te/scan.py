@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import TensorError
 from autotensor.ir.affine import affine
 from autotensor.ir.bounds import Bounds, Interval, bounds
@@ -31,6 +32,7 @@ Carried = tuple[
 ]  # (the buffer from which a step reads earlier steps, the result whose steps this buffer holds)
 
 
+@takes_its_names("te.scan", {})
 def scan(
     init: Any, update: Any, state_placeholder: Any, inputs: Any = None, name: str = "scan", tag: str = ""
 ) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.dtype import int64
 from autotensor.base.errors import TensorError
 from autotensor.ir.bounds import interval
@@ -26,6 +27,7 @@ Extent = int | Expr  # a number, or the expression that gives it at run time
 _OPERATORS = (Op.ADD, Op.SUB, Op.MUL, Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX)
 
 
+@takes_its_names("te.var", {"dtype": "Leave it out: extents are int64."})
 def var(name: str, range: tuple[int, int] | None = None, multiple_of: int = 1) -> Expr:
     """An extent that is known when the program runs.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.counted import counted
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
@@ -228,6 +229,7 @@ def check_name(name: str) -> str:
     return name
 
 
+@takes_its_names("te.placeholder", {})
 def placeholder(
     shape: Any, dtype: DType | str = "float32", name: str = "placeholder", constant: bool = False
 ) -> Tensor:

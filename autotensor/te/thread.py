@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotensor.base.absent_names import takes_its_names
 from autotensor.base.errors import ScheduleError
 
 VTHREAD = "vthread"
@@ -22,6 +23,7 @@ class ThreadAxis:
         return self.name
 
 
+@takes_its_names("te.thread_axis", {"name": "Leave it out: loops keep their names."})
 def thread_axis(dom: object = None, tag: str = "") -> ThreadAxis:
     """The thread axis of that name; `te.thread_axis((0, 64), "threadIdx.x")` is accepted as in TVM.
 

@@ -123,6 +123,8 @@ def test_doctor_offers_only_packages_that_are_used() -> None:
 
 A = te.placeholder((4,), name="A")
 B = te.compute((4,), lambda i: A[i] + 1.0, name="B")
+K = te.reduce_axis(4, name="k")
+S = te.compute((1,), lambda i: te.sum(A[K], axis=K), name="S")
 
 
 @pytest.mark.parametrize(
@@ -134,12 +136,38 @@ B = te.compute((4,), lambda i: A[i] + 1.0, name="B")
         (lambda: at.lower(te.create_schedule(B), [A, B], binds={}), "at.lower takes no argument 'binds'."),
         (lambda: te.compute((4,), lambda i: A[i], varargs_names=["x"]), "'varargs_names'. Leave it out"),
         (lambda: at.compile_model(at.input((4,)), trial=3), "no argument 'trial'. Did you mean 'trials'"),
+        (lambda: at.build([A, B], runtime="cpp"), "no argument 'runtime'. Leave it out: f.save writes"),
+        (
+            lambda: at.build(te.create_schedule(B), [A, B], "llvm", "llvm"),
+            "at.build: too many positional arguments. It takes what, args, target; by name only: name, db",
+        ),
+        (lambda: at.lower(te.create_schedule(B), A, B), "at.lower: too many positional arguments. It takes"),
+        (lambda: stage().split(), "s[C].split: missing a required argument: 'axis'. It takes axis, factor"),
+        (lambda: stage().split("i", faktor=2), "s[C].split takes no argument 'faktor'. Did you mean 'fact"),
+        (lambda: stage().split("i", 2, disable_predication=True), "'disable_predication'. Leave it out: a"),
+        (lambda: stage().split(parent="i", factor=2), "no argument 'parent'. Pass it by position"),
+        (lambda: stage().vectorize(), "s[C].vectorize: missing a required argument: 'axis'. It takes axis."),
+        (lambda: stage().compute_inline(1), "s[C].compute_inline: too many positional arguments. It takes"),
+        (lambda: at.create_schedule(S).rfactor(S, K, factor_axis=1), "s.rfactor takes no argument 'factor"),
+        (lambda: te.sum(A[K], K, keepdims=True), "te.sum takes no argument 'keepdims'. Known: expr, axis"),
+        (lambda: te.placeholder((4,), "int8", "x", False, 1), "te.placeholder: too many positional"),
+        (lambda: te.var("n", dtype="int32"), "te.var takes no argument 'dtype'. Leave it out: extents are"),
+        (lambda: te.reduce_axis(4, thread_tag="threadIdx.x"), "'thread_tag'. Leave it out: s[C].bind"),
+        (lambda: te.thread_axis("threadIdx.x", name="tx"), "'name'. Leave it out: loops keep their names"),
+        (lambda: kernel().time([], number=10), "f.time takes no argument 'number'. Write repeat=N for N"),
+        (lambda: kernel().save(), "f.save: missing a required argument: 'path'. It takes path, store."),
     ],
 )
-def test_arguments_by_wrong_names(call, says) -> None:
+def test_wrong_arguments(call, says) -> None:
     with pytest.raises(at.AutotensorError, match=re.escape(says)) as found:
         call()
     assert isinstance(found.value, TypeError)  # as for every other function
+
+
+def test_a_type_error_inside_a_function_stays_as_it_is() -> None:
+    with pytest.raises(TypeError, match="can only concatenate list") as found:
+        te.compute((4,), lambda i: [] + 1)
+    assert not isinstance(found.value, at.AutotensorError)
 
 
 @pytest.mark.parametrize(
