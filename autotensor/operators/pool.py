@@ -418,7 +418,7 @@ def pool(
         value: Any = y[i]
         for place, c in zip(i[2:], counts, strict=True):
             value = value / c[place]
-        return value
+        return te.cast(as_float(x.dtype), value)  # counts of a window are float32
 
     return stage(y.shape, divided, "average", axes)
 

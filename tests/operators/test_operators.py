@@ -104,11 +104,18 @@ def test_concat_of_a_tensor_with_itself() -> None:
     np.testing.assert_array_equal(found["concat"], np.concatenate([a, a], 1))
 
 
-def test_float16_and_float64_stay() -> None:
-    for dtype in ("float16", "float64"):
-        for name in ("gelu", "softmax", "mean", "relu6", "hardswish"):
-            (t,) = OPERATORS.get(name).types((TensorType.of((3, 5), dtype),), {})
-            assert str(t.dtype) == dtype, name
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", [n for n in OPERATORS.names() if n != "requantize"])  # bytes in float32
+def test_floats_keep_their_width(name: str, dtype: str) -> None:
+    op = OPERATORS.get(name)
+    for case in op.cases:
+        arrays = case.arrays(np.random.default_rng(0))
+        types = [TensorType.of(a.shape, dtype_of(a.dtype)) for a in arrays]
+        wider = [TensorType.of(t.shape, dtype) if str(t.dtype) == "float32" else t for t in types]
+        found = [str(t.dtype) for t in op.types(tuple(wider), case.attrs)]
+        plain = [str(t.dtype) for t in op.types(tuple(types), case.attrs)]
+        if wider != types:
+            assert found == [dtype if t == "float32" else t for t in plain], case.attrs
 
 
 # -- the form of convolutions, on which schedules are built --------------------------------------------------
