@@ -2,22 +2,28 @@
 
     C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
 
-Bodies are evaluated at the ends and in the middle of every axis, on tensors that have only a shape. Indices
-nearly always grow or fall along their axes, so they leave the tensor first at an end. Every read that is
-reported would really happen. Indices and guards that depend on data are trusted, because their values are
-known only when the program runs (`indices.py`).
+Most reads are proved to stay inside, by the intervals of their indices under the conditions around them. For
+the others, bodies are evaluated on tensors that have only a shape, so every read that is reported would
+really happen. The axes on which these reads depend take all their values, the others a few. If there are too
+many values, the ends and the middle of every axis must do: indices nearly always grow or fall along their
+axes, so they leave the tensor first at an end. Indices and guards that depend on data are trusted, because
+their values are known only when the program runs (`indices.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import Expr, Select, const
+from autotensor.ir.bounds import Bounds, Interval, bounds
+from autotensor.ir.expr import Expr, Load, Select, Var, const
 from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node, children
+from autotensor.ir.visit import free_vars
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.fixed_extents import corners, fixed
 from autotensor.te.indices import reads_memory
@@ -25,8 +31,11 @@ from autotensor.te.reference import Types, Values
 
 Array = np.ndarray[Any, Any]
 
-# if five points on each axis would be more than this, only the ends of the axes are evaluated
-POINTS = 100_000
+Conditions = tuple[Expr, ...]
+
+POINTS = 100_000  # bodies are evaluated at so many points in one piece
+PIECES = 16  # if all values of the axes need more pieces, few values are taken
+VISITS = 10_000  # parts of a body under different conditions for which proofs are tried
 
 
 def check_reads(dag: ComputeDAG) -> None:
@@ -64,18 +73,73 @@ def _check_fixed(dag: ComputeDAG) -> None:
 
 def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -> None:
     """steps: the buffers from which scans read earlier steps. Which steps they read has been checked."""
+    doubtful = _doubtful(stage, steps)
+    if doubtful is None:
+        return
     axes = stage.all_axes
     few = 5 ** len(axes) > POINTS
-    grid = {}
-    for n, a in enumerate(axes):
-        middle = () if few else (1, a.extent // 2, a.extent - 2)
-        places = sorted({0, a.extent - 1, *(p for p in middle if 0 <= p < a.extent)})
-        shape = [-1 if m == n else 1 for m in range(len(axes))]
-        grid[a.var] = np.asarray(places, dtype=np.int64).reshape(shape)
-    values = _Places(stage, grid, shapes, Types(None))
-    values.steps = steps
-    for body in stage.bodies:
-        values.value(body, None)
+    places: list[Sequence[int]] = [
+        sorted({p for p in (0, *(() if few else (1, n // 2, n - 2)), n - 1) if 0 <= p < n})
+        for n in (a.extent for a in axes)
+    ]
+    every: list[Sequence[int]] = [range(a.extent) if a.var in doubtful else p for a, p in zip(axes, places, strict=True)]
+    if prod(map(len, every)) > POINTS * PIECES:
+        every = places
+    for piece in _pieces(every):
+        grid = {
+            a.var: np.asarray(p, np.int64).reshape([-1 if m == n else 1 for m in range(len(axes))])
+            for n, (a, p) in enumerate(zip(axes, piece, strict=True))
+        }
+        values = _Places(stage, grid, shapes, Types(None))
+        values.steps = steps
+        for body in stage.bodies:
+            values.value(body, None)
+
+
+def _pieces(places: list[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """The points of a grid, in grids of at most POINTS points. The longest axes are halved."""
+    if prod(map(len, places)) <= POINTS:
+        yield places
+        return
+    longest = max(range(len(places)), key=lambda n: len(places[n]))
+    half = len(places[longest]) // 2
+    for part in (places[longest][:half], places[longest][half:]):
+        yield from _pieces([*places[:longest], part, *places[longest + 1 :]])
+
+
+def _doubtful(stage: StageOp, steps: frozenset[str]) -> set[Var] | None:
+    """The axes on which reads depend that are not proved to be inside their tensors; None: all are proved."""
+    known = bounds({a.var: Interval(0, a.extent - 1) for a in stage.all_axes})
+    found: set[Var] | None = None
+    seen: set[tuple[Node, Bounds]] = set()
+    stack: list[tuple[Node, Bounds, Conditions]] = [(body, known, ()) for body in stage.bodies]
+    while stack:
+        node, here, conditions = stack.pop()
+        if (node, here) in seen:
+            continue
+        seen.add((node, here))
+        if len(seen) > VISITS:
+            return {a.var for a in stage.all_axes}
+        if isinstance(node, Load) and not _is_inside(node, here, steps):
+            found = (found or set()).union(*map(free_vars, (*node.indices, *conditions)))
+        if isinstance(node, Select):
+            stack.append((node.cond, here, conditions))
+            if not reads_memory(node.cond):
+                inner = (*conditions, node.cond)
+                stack.append((node.then, here.assuming(node.cond), inner))
+                stack.append((node.otherwise, here.assuming(node.cond, False), inner))
+        else:
+            stack += [(c, here, conditions) for c in children(node)]
+    return found
+
+
+def _is_inside(load: Load, here: Bounds, steps: frozenset[str]) -> bool:
+    """Whether the indices are proved to be inside the tensor, or are trusted."""
+    first = 1 if load.buffer.name in steps else 0
+    return all(
+        reads_memory(i) or here.below(i, n)
+        for i, n in list(zip(load.indices, load.buffer.shape, strict=True))[first:]
+    )
 
 
 class _Places(Values):

@@ -37,6 +37,12 @@ def made(body: Body, shape: tuple[int, ...] = (64, 32), *others: te.Tensor) -> l
         (lambda i, j: te.sum(A[i, j + K], axis=K), (64, 32), "index 1 of 'A' becomes 32"),
         (lambda i, j: te.if_then_else(i < 63, A[i + 2, j], 0.0), (64, 32), "index 0 of 'A' becomes 64"),
         (lambda i, j: A[(63 - i) * 2, j], (64, 32), "index 0 of 'A' becomes 126"),
+        (lambda i, j: A[70, j], (64, 32), "index 0 of 'A' becomes 70"),
+        # neither the ends nor the middle of an axis tell
+        (lambda i, j: A[i * i % 67, j], (64, 32), "index 0 of 'A' becomes 64"),
+        (lambda i, j: A[te.if_then_else(te.all(i >= 7, i < 8), 10**9, i), j], (64, 32), "becomes 1000000000"),
+        (lambda i, j: te.if_then_else((i * 3 + j).equal(40), A[i + 60, j], 0.0), (64, 32), "becomes 64"),
+        (lambda i, j: A[i * i % 67 * (j // 31), j], (64, 32), "index 0 of 'A' becomes 64"),
     ],
 )
 def test_a_read_outside_is_refused(body: Body, shape: tuple[int, ...], text: str) -> None:
@@ -74,6 +80,8 @@ def test_in_a_model() -> None:
         made(lambda i, j: te.if_then_else(i < 63, A[i + 1, j], 0.0)),
         made(lambda i, j: A[te.minimum(i + 1, 63), j]),
         made(lambda i, j: A[(i + 5) % 64, j]),
+        made(lambda i, j: A[i * i % 79, j], (8, 32)),
+        made(lambda i, j: te.if_then_else((i * 3 % 7).equal(j), A[63 - (i * 3 % 7 - j), j], 0.0)),
         made(lambda i, j: A[N[i] - 1, j], (64, 32), N),  # known only when it runs
         made(lambda i, j: te.if_then_else(N[i] > 0, A[i - N[i], j], 0.0), (64, 32), N),
         made(lambda i, j: te.if_then_else(N[i] == 0, A[i, j], A[i, j]), (64, 32), N),
@@ -90,6 +98,16 @@ def test_every_operator_passes(name: str) -> None:
         arrays = case.arrays(np.random.default_rng(0))
         inputs = [te.placeholder(a.shape, str(dtype_of(a.dtype)), name=f"x{n}") for n, a in enumerate(arrays)]
         check_reads(ComputeDAG.of([*inputs, op.compute(*inputs, **case.attrs)]))
+
+
+def test_conditions_around_conditions_take_no_time() -> None:
+    def body(i: Any, j: Any) -> Any:
+        value: Any = A[i * 0, j]
+        for n in range(40):  # of 2^40 ways, none is proved
+            value = te.if_then_else((i * 7 % (n + 2)).equal(0), value, value + A[te.minimum(i + n, 63), j])
+        return value
+
+    check_reads(ComputeDAG.of(made(body)))
 
 
 def test_nothing_to_compute_is_refused() -> None:
