@@ -82,7 +82,9 @@ def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -
         sorted({p for p in (0, *(() if few else (1, n // 2, n - 2)), n - 1) if 0 <= p < n})
         for n in (a.extent for a in axes)
     ]
-    every: list[Sequence[int]] = [range(a.extent) if a.var in doubtful else p for a, p in zip(axes, places, strict=True)]
+    every: list[Sequence[int]] = [
+        range(a.extent) if a.var in doubtful else p for a, p in zip(axes, places, strict=True)
+    ]
     if prod(map(len, every)) > POINTS * PIECES:
         every = places
     for piece in _pieces(every):
