@@ -115,7 +115,11 @@ _MODELS = (
 _ARRAYS = "pass NumPy arrays: f(a, b, c); a kernel runs on the target that it was built for"
 _PASSES = 'there are no passes to configure; options belong to the target: target="llvm -threads=2"'
 _PYTHON = "a kernel calls no Python function; call it between two kernels"
-_TE = ("compute", "placeholder", "reduce_axis", "scan", "sum", "thread_axis", "var")
+_TE = (  # functions that TVM had in its first module
+    *("all", "any", "comm_reducer", "compute", "exp", "if_then_else", "log", "max_value", "min_value"),
+    *("placeholder", "reduce_axis", "scan", "sigmoid", "sqrt", "sum", "tanh", "thread_axis", "var"),
+)
+_RAISED = "errors are at.AutotensorError, or one of its kinds in autotensor.base.errors"
 _ELSEWHERE = {  # names of TVM → advice for autotensor
     **{name: f"write te.{name}, after from autotensor import te" for name in _TE},
     "auto_scheduler": _SEARCH,
@@ -143,6 +147,21 @@ _ELSEWHERE = {  # names of TVM → advice for autotensor
     "register_func": _PYTHON,
     "get_global_func": _PYTHON,
     "IRModule": "at.lower(s, args) gives the loops, at.build(s, args) the function",
+    "tir": "it is te: from autotensor import te",
+    "dlight": _SEARCH,
+    "error": _RAISED,
+    "TVMError": _RAISED,
+    "extern": "a stage is always an expression; call other code between two kernels",
+    "hybrid": "a stage is always an expression; write it with te.compute",
+    "instrument": _PASSES,
+    "ir_module": "at.lower(s, args) gives the loops, at.build(s, args) the function",
+    "lib": "at.build and at.load give functions: call them with NumPy arrays",
+    "Object": "programs are plain Python objects; print shows them",
+    "register_extension": _PYTHON,
+    "register_object": _PYTHON,
+    "save_json": "f.save writes a compiled function; at.log() has every trial",
+    "load_json": "at.load reads a file of f.save; at.log() has every trial",
+    "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "script": "there is no TVMScript; write stages with te.compute",
     "driver": "the commands are autotensor tune, autotensor compile and autotensor run",
     "module": 'at.load("k.atm") reads a file of f.save("k.atm")',

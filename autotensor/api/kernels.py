@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
-from autotensor.base.absent_names import takes_its_names
+from autotensor.base.absent_names import absent, takes_its_names
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
@@ -64,6 +64,9 @@ _TUNE_ELSEWHERE = {  # arguments of TVM's searches → the advice for this proje
 }
 
 
+_IR_MODULE = ("astext", "body", "functions", "get_global_vars", "params", "script", "show")  # of TVM
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A schedule after lowering; prints as the loops that were scheduled."""
@@ -75,6 +78,14 @@ class Lowered:
         return self.nest
 
     __repr__ = __str__  # a notebook shows the text
+
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("at.lower(...)", name, self, dict.fromkeys(_IR_MODULE, "print it, or its .ir"))
+
+    def __getitem__(self, name: Any) -> NoReturn:
+        raise InputError(f"the loops have no parts, got [{name!r}].", fix="Print them, or their .ir.")
 
     @property
     def ir(self) -> str:

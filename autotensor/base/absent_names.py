@@ -118,6 +118,16 @@ def absent(where: str, name: str, owner: object, instead: Mapping[str, str]) -> 
     return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=owner)
 
 
+def advice(package: str, where: str, instead: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: names, and modules inside it, that only another system has."""
+    sys.meta_path.append(AbsentModules(package, where, instead))
+
+    def __getattr__(name: str) -> Any:
+        raise absent(where, name, sys.modules[package], instead)
+
+    return __getattr__
+
+
 class AbsentModules:
     """The last finder of imports: it gives advice for modules of a package that do not exist."""
 
@@ -126,9 +136,9 @@ class AbsentModules:
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         """Raises ModuleNotFoundError with the advice; gives None, "not found", for all other modules."""
-        package, _, inside = fullname.partition(".")
+        inside = fullname.removeprefix(f"{self.package}.")
         name = inside.partition(".")[0]
-        if package == self.package and name in self.instead:
+        if inside != fullname and name in self.instead:
             raise ModuleNotFoundError(_sentence(self.where, name, self.instead), name=fullname)
 
 

@@ -15,10 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from autotensor.base.absent_names import absent, methods_take_their_names
-from autotensor.base.errors import ArgumentError
+from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.runtime.arguments import Slot
 from autotensor.runtime.arrays import Array, aligned_copy
@@ -37,6 +37,15 @@ _ELSEWHERE = {  # attribute of TVM's modules → advice
     "benchmark": "f.time([a, b]) gives all samples in seconds",
     "evaluate": "f.time([a, b]) gives all samples in seconds",
     "entry_func": "a module is one function; call it",
+    "import_module": "a module is one piece, with the kernels of its target",
+    "set_input": "call it with NumPy arrays: y = f(x), or y = f(name=x)",
+    "run": "call it with NumPy arrays: y = f(x)",
+    "get_output": "call it: y = f(x), or y, z = f(x) for two results",
+    "get_input": "print(f.signature) shows the arguments; a call takes NumPy arrays",
+    "get_params": "f.artifact.values holds the constants",
+    "get_lib": 'write f.save("k.atm")',
+    "type_key": "f.signature shows what it takes and gives",
+    "module": "a module is one function; call it",
     "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere; at.write_c for C',
 }
 
@@ -106,6 +115,9 @@ class CompiledFunction(ABC):
 
         def __getattr__(self, name: str) -> Any:
             raise absent("f", name, self, _ELSEWHERE)
+
+    def __getitem__(self, name: Any) -> NoReturn:
+        raise InputError(f"{self.name} has no parts, got [{name!r}].", fix="It is one function: call it.")
 
     @property
     def args(self) -> tuple[ArgSpec, ...]:

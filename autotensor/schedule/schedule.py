@@ -56,6 +56,11 @@ class AxisRef:
     def __str__(self) -> str:
         return self.name
 
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("axis", name, self, _AXIS_ELSEWHERE)
+
 
 AxisLike = AxisRef | IterVar | str
 
@@ -66,6 +71,11 @@ class OpRef:
 
     axis: tuple[AxisRef, ...]
     reduce_axis: tuple[AxisRef, ...]
+
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("s[C].op", name, self, dict.fromkeys(_OP_OF_TENSOR, f"it is C.op.{name}"))
 
 
 _BY_POSITION = ("parent", "scope", "var", "ivar", "thread_ivar", "x_parent", "y_parent", "pragma_type")
@@ -208,6 +218,11 @@ _SCHEDULE_ELSEWHERE = {  # attributes of TVM's schedules → what to write here
     "stages": "print(s) shows the stages and their loops, and s[C] is the stage of C",
     "stage_map": "s[C] is the stage of C",
 }
+_AXIS_ELSEWHERE = dict.fromkeys(  # attributes of TVM's axes → what to write here
+    ("dom", "extent", "iter_type", "var"),
+    "print(s) shows the extents and marks of loops; C.op.axis[0].dom.extent is the extent of an axis",
+)
+_OP_OF_TENSOR = ("body", "input_tensors", "name", "output", "tag")
 _ELSEWHERE = {  # primitives of TVM's stages → what to write here
     "rolling_buffer": "write s[B].store_at(s[C], axis), after compute_at",
     "opengl": 'bind loops to threads, for the targets "opencl" and "cuda"',
@@ -217,6 +232,20 @@ _ELSEWHERE = {  # primitives of TVM's stages → what to write here
     "all_iter_vars": "s[C].leaf_iter_vars are the loops, s[C].op.axis the axes that were written",
     "annotate": "write s[C].pragma(axis, key, value); print(s) shows the marks of loops",
     "iter_var_attrs": "print(s) shows the marks of loops",
+    **dict.fromkeys(("dtype", "shape"), "a stage is not a tensor; C.shape and C.dtype are the tensor's"),
+    **dict.fromkeys(
+        (
+            "attach_ivar",
+            "attach_stage",
+            "attach_type",
+            "group",
+            "is_output",
+            "origin_op",
+            "relations",
+            "scope",
+        ),
+        "print(s) shows where each stage is computed, and print(s.trace) the steps",
+    ),
     "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 

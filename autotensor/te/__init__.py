@@ -10,10 +10,9 @@ Start reading at `te/compute.py`, then `te/dag.py` (an expression as the rest of
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.absent_names import absent
+from autotensor.base.absent_names import advice
 from autotensor.ir.expr import Expr, call, maximum, minimum, select
 from autotensor.te.compute import all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
 from autotensor.te.math import (
@@ -81,8 +80,42 @@ def create_schedule(outputs: Any) -> Any:
 
 
 _NO_CALLS = "a kernel calls no other code; te has exp, erf and the functions in autotensor.te"
+_NODES = "write the formula: a + b, a < b, te.all(a, b), te.if_then_else(c, a, b), te.exp(a)"
+_NUMBER = 'write the number, or te.const(3, "int32")'
+_LOOPS = "loops are made by at.lower, and are not written by users; print(s) shows them"
+_GRADIENT = "at.gradients differentiates graphs, a te function in them (at.call) included"
+_INLINE = "s[D].compute_inline() inlines a stage; at.build([A, B]) chooses a schedule by itself"
+_EXPRESSION = "a stage is always an expression; write it with te.compute"
 _BITS = "it is not supported; write it with >>, << and & on integers"
 _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max"), _NODES),
+    **dict.fromkeys(("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Call", "Let"), _NODES),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "PrimExpr", "Reduce"), _NODES),
+    **dict.fromkeys(
+        ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), "write a & b, a | b, a ^ b, ~a"
+    ),
+    **dict.fromkeys(("shift_left", "shift_right"), "write a << b, a >> b"),
+    **dict.fromkeys(("IntImm", "FloatImm", "StringImm"), _NUMBER),
+    **dict.fromkeys(("For", "While", "IfThenElse", "Evaluate", "Block", "BlockRealize", "SeqStmt"), _LOOPS),
+    **dict.fromkeys(("AttrStmt", "Allocate", "Store", "BufferStore", "BufferLoad", "Buffer", "Stmt"), _LOOPS),
+    **dict.fromkeys(("PrimFunc", "BufferRegion", "LetStmt", "AssertStmt", "analysis", "trace"), _LOOPS),
+    **dict.fromkeys(("AutoInlineInjective", "AutoInlineElemWise", "AutoInlineBroadcast"), _INLINE),
+    "transform": "there are no passes to configure; loops are made by at.lower",
+    "SpecializedCondition": "leave it out; guards are added where a loop needs them",
+    "likely": "write the condition alone; guards are added where a loop needs them",
+    "differentiate": _GRADIENT,
+    "ScanOp": "write te.scan; Y.op is the stage of its result",
+    "ExternOp": _EXPRESSION,
+    "HybridOp": _EXPRESSION,
+    "hypot": "write te.sqrt(x * x + y * y)",
+    "copysign": "write te.if_then_else(y < 0, -te.abs(x), te.abs(x))",
+    "nextafter": "it is not supported; te.cast converts values",
+    "ldexp": "write x * te.exp2(y)",
+    "q_multiply_shift": "write te.requantize",
+    "ret": _EXPRESSION,
+    "Range": "write the extent: te.reduce_axis(n)",
+    "call_llvm_intrin": _NO_CALLS,
+    "call_llvm_pure_intrin": _NO_CALLS,
     "size_var": 'write te.var("n", range=(1, 512)), or n = 1024',
     "Var": 'write te.var("n", range=(1, 512)) for an extent; te.compute gives axes to its function',
     "Cast": "write te.cast(dtype, x), or x.astype(dtype)",
@@ -92,10 +125,10 @@ _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     "div": "write a / b, or a // b, which rounds down",
     "infinity": "write te.max_value(dtype), or float('inf')",
     "reinterpret": "it is not supported; te.cast converts values",
-    "stmt_functor": "loops are made by at.lower, and are not rewritten by users",
+    "stmt_functor": _LOOPS,
     "extern": "a stage is always an expression; call other code between two kernels",
-    "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
-    "hybrid": "a stage is always an expression; write it with te.compute",
+    "gradient": _GRADIENT,
+    "hybrid": _EXPRESSION,
     "create_prim_func": "there is no TVMScript; a te program goes to create_schedule, build or tune as it is",
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
     "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
@@ -111,7 +144,7 @@ _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
     "argmax": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmax",
     "argmin": "write a te.comm_reducer over pairs (docs/coming-from-tvm.md); models have at.ops.argmin",
     "tag_scope": "leave it out; tags have no effect here",
-    "ir_builder": "a stage is always an expression; write it with te.compute",
+    "ir_builder": _EXPRESSION,
     "TensorComputeOp": "write te.compute, and s[C].tensorize for instructions",
     "decl_buffer": "a stage's buffer is chosen by its schedule: s.layout, s[C].storage_align",
     "exp10": "write te.power(10.0, x)",
@@ -121,10 +154,7 @@ _ELSEWHERE = {  # names of TVM's te and tir → what replaces them here
 }
 
 if not TYPE_CHECKING:  # type checkers should still report unknown names
-
-    def __getattr__(name: str) -> Any:
-        """Raises an error with advice for names that only TVM's te has."""
-        raise absent("te", name, sys.modules[__name__], _ELSEWHERE)
+    __getattr__ = advice(__name__, "te", _ELSEWHERE)
 
 
 __all__ = [

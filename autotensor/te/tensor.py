@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autotensor.base.absent_names import takes_its_names
+from autotensor.base.absent_names import absent, takes_its_names
 from autotensor.base.counted import counted
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
@@ -94,10 +94,25 @@ class Placeholder:
     constant: bool = False
 
 
+_VALUES = "a tensor of te has no values; at.build makes a function, which takes and gives NumPy arrays"
+_INDICES = "write a te.compute over the new axes: te.compute((n, m), lambda i, j: A[j, i])"
+_ELSEWHERE = {  # attributes of other systems' tensors → what to write here
+    **dict.fromkeys(("asnumpy", "numpy", "item", "tolist", "copyto"), _VALUES),
+    **dict.fromkeys(("T", "reshape", "transpose", "flatten", "sum", "mean"), _INDICES),
+    "same_as": "write a is b",
+    "value_index": "it is A.index",
+}
+
+
 class Tensor(Operable):
     """A tensor: its `shape` (ints), the `op` that defines it, and the `index` among the op's outputs."""
 
     __slots__ = ("dtype", "index", "op", "shape")
+
+    if not TYPE_CHECKING:  # type checkers should still report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("A", name, self, _ELSEWHERE)
 
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, op: Placeholder | Compute, index: int = 0

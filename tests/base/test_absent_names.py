@@ -77,6 +77,35 @@ def test_an_import_gets_the_advice_of_the_attribute(name: str, statement: str) -
     assert str(imported.value) == str(attribute.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        (
+            "from autotensor.tir import const",
+            "at.tir does not exist in autotensor; it is te: from autotensor",
+        ),
+        ("import autotensor.te.hybrid", "te.hybrid does not exist in autotensor; a stage is always an expr"),
+        ("from autotensor.ir.module import IRModule", "at.ir.module does not exist in autotensor; at.lower"),
+        ("from autotensor.runtime.vm import x", "at.runtime.vm does not exist in autotensor; models are"),
+    ],
+)
+def test_an_import_of_a_module_inside_gets_advice(statement: str, says: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=re.escape(says)):
+        exec(statement)
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda: kernel()["main"], "C has no parts, got ['main']. It is one function: call it."),
+        (lambda: at.lower(te.create_schedule(B), [A, B])["main"], "the loops have no parts, got ['main']."),
+    ],
+)
+def test_a_function_and_its_loops_have_no_parts(use: Any, says: str) -> None:
+    with pytest.raises(at.AutotensorError, match=re.escape(says)):
+        use()
+
+
 def test_modules_without_advice_are_not_found_as_usual() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'autotensor\.nonsense'"):
         exec("import autotensor.nonsense")
@@ -181,6 +210,25 @@ def test_a_type_error_inside_a_function_stays_as_it_is() -> None:
         (lambda: te.create_schedule(B).stage_map, "s[C] is the stage of C"),
         (lambda: te.create_schedule(B)[B].all_iter_vars, "leaf_iter_vars"),
         (lambda: at.build([A, B]).get_function, "a module is one function"),
+        (lambda: at.tir.IntImm, 'write the number, or te.const(3, "int32")'),
+        (lambda: at.tir.Add, "write the formula: a + b"),
+        (lambda: at.tir.PrimFunc, "loops are made by at.lower"),
+        (lambda: te.likely, "write the condition alone"),
+        (lambda: at.ir.Range, "write the extent: te.reduce_axis(n)"),
+        (lambda: at.ir.transform, "there are no passes to configure"),
+        (lambda: at.runtime.ndarray, "pass NumPy arrays"),
+        (lambda: at.TVMError, "errors are at.AutotensorError"),
+        (lambda: at.exp, "write te.exp, after from autotensor import te"),
+        (lambda: A.numpy, "a tensor of te has no values"),
+        (lambda: A.T, "write a te.compute over the new axes"),
+        (lambda: te.create_schedule(B)[B].shape, "a stage is not a tensor; C.shape"),
+        (
+            lambda: te.create_schedule(B)[B].op.body,
+            "s[C].op.body does not exist in autotensor; it is C.op.body",
+        ),
+        (lambda: te.create_schedule(B)[B].op.axis[0].dom, "C.op.axis[0].dom.extent is the extent"),
+        (lambda: at.lower(te.create_schedule(B), [A, B]).script, "print it, or its .ir"),
+        (lambda: kernel().set_input, "call it with NumPy arrays"),
     ],
 )
 def test_more_habits_of_tvm(use, says) -> None:
