@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import TensorError
 
 if TYPE_CHECKING:
     from autotensor.ir.expr import Cmp, Expr
@@ -90,6 +91,12 @@ class Arithmetic:
     def __invert__(self) -> Expr:
         return ir.inverted(ir.as_expr(self))
 
+    def __divmod__(self, other: Any) -> tuple[Expr, Expr]:
+        return self // other, self % other
+
+    def __round__(self) -> Expr:
+        return ir.call("round", ir.as_expr(self))
+
     def __abs__(self) -> Expr:
         return ir.call("abs", ir.as_expr(self))
 
@@ -104,6 +111,21 @@ class Arithmetic:
 
     def __ge__(self, other: Any) -> Expr:
         return ir.compare(ir.Cmp.GE, ir.as_expr(self), other)
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise TensorError(
+            "te has no product @ of whole tensors.",
+            fix="Write the sum: k = te.reduce_axis(n), then te.sum(A[i, k] * B[k, j], axis=k).",
+        )
+
+    __rmatmul__ = __matmul__
+
+    def __index__(self) -> int:  # int(), range(), math.exp() and the index of a list ask for it
+        raise TensorError(
+            "an expression has no value while the program is being written.",
+            fix="int(), range(), math.exp() and lists take numbers: write te.exp, a te.reduce_axis, or make "
+            "the list an argument, te.placeholder(shape).",
+        )
 
     def equal(self, other: Any) -> Expr:
         return ir.compare(ir.Cmp.EQ, ir.as_expr(self), other)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.absent_names import absent, methods_take_their_names, takes_its_names
 from autotensor.base.errors import ScheduleError, TensorError
+from autotensor.ir.arithmetic import Arithmetic
 from autotensor.ir.notebook import ShownInNotebooks
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind
@@ -100,17 +101,19 @@ class Schedule(ShownInNotebooks):
         def __getattr__(self, name: str) -> Any:
             raise absent("s", name, self, _SCHEDULE_ELSEWHERE)
 
-    def do(self, step: Step) -> None:
-        """Applies a step, and records it."""
-        self.state = step.apply(self.state)
-        self.trace = self.trace.then(step)
+    def do(self, *steps: Step) -> None:
+        """Applies steps, and records them. If one of them cannot be applied, none is."""
+        state, trace = self.state, self.trace
+        for step in steps:
+            state, trace = step.apply(state), trace.then(step)
+        self.state, self.trace = state, trace
 
     def __getitem__(self, what: Tensor | Compute | StageRef | str) -> StageRef:
         return StageRef(self, self.stage_name(what))
 
     def stage_name(self, what: Any) -> str:
         """The name of the stage that a tensor, an op, a handle or a name stands for."""
-        if isinstance(what, StageRef):
+        if isinstance(what, StageRef) and what.schedule is self:
             return what.name
         if isinstance(what, str):
             return self.state.stage(what).name
@@ -123,7 +126,9 @@ class Schedule(ShownInNotebooks):
             found = self.dag.tensors.get((id(op), 0))
             if found is not None:
                 return found.name
-        raise ScheduleError(f"{what!r} is not part of this schedule.")
+        raise ScheduleError(
+            f"{what!r} is not part of this schedule.", fix=f"Its stages: {', '.join(self.state.names)}."
+        )
 
     def tensor_name(self, what: Any) -> str:
         """The name of the tensor that a tensor, an op, a handle or a name stands for. This also works for
@@ -137,15 +142,12 @@ class Schedule(ShownInNotebooks):
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageRef:
         """Copies a tensor for some readers, or for one. Returns the copying stage."""
-        several = readers if isinstance(readers, (list, tuple)) else [readers]
-        return self._adding(
-            CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in several))
-        )
+        names = tuple(self.stage_name(r) for r in _listed(readers))
+        return self._adding(CacheRead(self.tensor_name(tensor), scope, names))
 
     def cache_write(self, tensor: Any, scope: str) -> StageRef:
         """Computes a stage into a near buffer. Returns the computing stage. tensor: one result or several."""
-        several = tensor if isinstance(tensor, (list, tuple)) else [tensor]
-        names = list(dict.fromkeys(self.stage_name(t) for t in several))
+        names = list(dict.fromkeys(self.stage_name(t) for t in _listed(tensor)))
         if len(names) != 1:
             raise ScheduleError(
                 f"cache_write takes results of one stage, got {', '.join(names) or 'none'}.",
@@ -160,9 +162,18 @@ class Schedule(ShownInNotebooks):
 
     def layout(self, tensor: Any, tiles: Sequence[tuple[int, int]], order: str) -> StageRef:
         """Copies a tensor into tiles and another order of dimensions. Returns the copying stage."""
-        return self._adding(
-            Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order)
+        name = self.tensor_name(tensor)
+        pairs = [t for t in _listed(tiles) if isinstance(t, (tuple, list)) and len(t) == 2]
+        if len(pairs) != len(_listed(tiles)) or not isinstance(order, str):
+            raise ScheduleError(
+                f"layout: {name!r} takes pairs (dimension, factor) and a text, not {tiles!r} and {order!r}.",
+                fix='For example s.layout(B, [(1, 16)], "1.0 0 1.1").',
+            )
+        inner = tuple(
+            (_whole("layout: dimension", d, repr(name)), _whole("layout: factor", f, repr(name)))
+            for d, f in pairs
         )
+        return self._adding(Layout(name, inner, order))
 
     def algorithm(self, tensor: Any, name: str) -> None:
         """Computes a stage in another way (`schedules/algorithms`). It must be the stage's first step."""
@@ -199,9 +210,15 @@ class Schedule(ShownInNotebooks):
                     if a is axis:
                         stage = self.dag.stage(self.dag.tensors[id(op), 0].name)
                         return stage.name, stage.all_axes[n].name
-        raise ScheduleError(
-            f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0]."
-        )
+        if isinstance(axis, IterVar):
+            raise ScheduleError(
+                f"axis {axis.name!r} belongs to no stage of this schedule.",
+                fix=f"Its stages: {', '.join(self.state.names)}.",
+            )
+        fix = "Pass what split or fuse returned, or C.op.axis[0]."
+        if isinstance(axis, (tuple, list)):
+            fix = "Pass axes one by one: s[C].reorder(y, x), or s[C].fuse(*axes)."
+        raise ScheduleError(f"{axis!r} is not an axis.", fix=fix)
 
     def __str__(self) -> str:
         """The loops, as `autotensor.lower` prints them. Lowering, a higher layer, is looked up only then."""
@@ -283,6 +300,9 @@ class StageRef:
     def _axis(self, axis: AxisLike) -> str:
         return self.schedule.axis_name(self.name, axis)
 
+    def _whole(self, what: str, value: Any) -> int:
+        return _whole(what, value, f"stage {self.name!r}")
+
     def split(
         self,
         axis: AxisLike,
@@ -298,37 +318,35 @@ class StageRef:
                 "nparts, factors."
             )
         name = self._axis(axis)
-        numbers = tuple(self._whole(name, x) for x in (factors if factors is not None else given))
+        owner = f"axis {name!r} of stage {self.name!r}"
+        numbers = tuple(
+            _whole("split: factor", x, owner) for x in (_listed(factors) if factors is not None else given)
+        )
         inner = numbers if nparts is None else ()
         self.schedule.do(SplitStep(self.name, name, inner, None if nparts is None else numbers[0]))
         parts = 2 if nparts is not None else len(inner) + 1
         return tuple(AxisRef(self.name, f"{name}.{n}") for n in range(parts))
 
-    def _whole(self, axis: str, value: Any) -> int:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise ScheduleError(
-                f"split: factor {value!r} of axis {axis!r} of stage {self.name!r} is not a whole number."
-            )
-        return int(value.__index__())
-
     def tile(
         self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int
     ) -> tuple[AxisRef, AxisRef, AxisRef, AxisRef]:
         """Splits two loops and moves both outer parts outside: (x outer, y outer, x inner, y inner)."""
-        xo, xi = self.split(x, factor=x_factor)
-        yo, yi = self.split(y, factor=y_factor)
-        self.reorder(xo, yo, xi, yi)
+        factors = (self._whole("tile: factor", x_factor), self._whole("tile: factor", y_factor))
+        names = (self._axis(x), self._axis(y))
+        xo, xi, yo, yi = (AxisRef(self.name, f"{n}.{part}") for n in names for part in (0, 1))
+        splits = (SplitStep(self.name, n, (f,)) for n, f in zip(names, factors, strict=True))
+        self.schedule.do(*splits, Reorder(self.name, tuple(a.name for a in (xo, yo, xi, yi))))
         return xo, yo, xi, yi
 
     def fuse(self, *axes: AxisLike) -> AxisRef:
         """Fuses adjacent loops, outer to inner, into one."""
         if not axes:
             raise ScheduleError(f"fuse: no axes of stage {self.name!r} given.")
-        name = self._axis(axes[0])
-        for other in axes[1:]:
-            inner = self._axis(other)
-            self.schedule.do(FuseStep(self.name, name, inner))
+        steps, (name, *others) = [], [self._axis(a) for a in axes]
+        for inner in others:
+            steps.append(FuseStep(self.name, name, inner))
             name = f"({name}*{inner})"
+        self.schedule.do(*steps)
         return AxisRef(self.name, name)
 
     def reorder(self, *axes: AxisLike) -> None:
@@ -376,19 +394,21 @@ class StageRef:
 
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
         """Sets the order of dimensions in the private buffer of an attached stage."""
-        self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
+        names = tuple(self._axis(a) for a in axes)
+        self.schedule.do(Storage(self.name, names, self._whole("storage: pad", pad)))
 
     def storage_align(self, axis: AxisLike, factor: int, offset: int) -> None:
         """Makes neighbours along an axis of a private buffer `offset` modulo `factor` elements apart."""
-        self.schedule.do(StorageAlign(self.name, self._axis(axis), factor, offset))
+        numbers = (self._whole(f"storage_align: {w}", n) for w, n in (("factor", factor), ("offset", offset)))
+        self.schedule.do(StorageAlign(self.name, self._axis(axis), *numbers))
 
     def swizzle(self, chunk: int) -> None:
         """Permutes chunks of the rows of a stage in shared memory, to avoid bank conflicts."""
-        self.schedule.do(Swizzle(self.name, chunk))
+        self.schedule.do(Swizzle(self.name, self._whole("swizzle: chunk", chunk)))
 
     def double_buffer(self, turns: int = 2) -> None:
         """Computes a stage in shared memory ahead of the loop that reads it."""
-        self.schedule.do(DoubleBuffer(self.name, turns))
+        self.schedule.do(DoubleBuffer(self.name, self._whole("double_buffer: turns", turns)))
 
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
         """Computes a reduction loop, and everything inside it, by an instruction of the tensor cores.
@@ -412,7 +432,7 @@ class StageRef:
 
     def look_ahead(self, steps: int) -> None:
         """Makes the steps of a scan read the state `steps` steps back (docs/schedule-language.md)."""
-        self.schedule.do(LookAhead(self.name, steps))
+        self.schedule.do(LookAhead(self.name, self._whole("look_ahead: steps", steps)))
 
     def sort(self, axis: AxisLike) -> None:
         """Finds ranks along the axis by sorting (docs/schedule-language.md)."""
@@ -426,12 +446,22 @@ class StageRef:
         return f"StageRef({self.name})"
 
 
+def _listed(x: Any) -> Sequence[Any]:
+    return x if isinstance(x, (tuple, list)) else (x,)
+
+
+def _whole(what: str, value: Any, owner: str) -> int:
+    """The number that a person wrote. Raises ScheduleError for anything but a whole number."""
+    if isinstance(value, (bool, Arithmetic)) or not hasattr(value, "__index__"):
+        raise ScheduleError(f"{what} {value!r} of {owner} is not a whole number.")
+    return int(value.__index__())
+
+
 @takes_its_names("te.create_schedule", {"ops": "Write outputs=."})
 def create_schedule(outputs: Any) -> Schedule:
     """A schedule for the stages that compute `outputs`: a tensor, a te op, or several."""
-    given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     tensors: list[Tensor] = []
-    for o in given:
+    for o in _listed(outputs):
         if isinstance(o, Compute):
             tensors.extend(o.output(n) for n in range(len(o.bodies)))
         elif isinstance(o, Tensor):

@@ -95,12 +95,11 @@ def compute(
             fix="Make it an argument: te.placeholder(shape).",
         ) from error
     except TypeError as error:
-        if not _is_foreign(error):
+        if "__array_ufunc__" not in str(error):
             raise
         raise TensorError(
-            f"compute {name!r}: a function of NumPy or math, which computes with numbers, was given an "
-            "expression.",
-            fix="Write te.exp for numpy.exp, te.sqrt for math.sqrt, and so on.",
+            f"compute {name!r}: a function of NumPy, which computes with numbers, was given an expression.",
+            fix="Write te.exp for numpy.exp, te.sqrt for numpy.sqrt, and so on.",
         ) from error
     several = isinstance(result, (tuple, list))
     bodies = tuple(as_expr(r) for r in (result if several else (result,)))
@@ -117,11 +116,6 @@ def compute(
     op = Compute(check_name(name), axes, reduces, bodies, tag)
     outputs = tuple(op.output(n) for n in range(len(bodies)))
     return tuple(outputs[n] for n in wanted) if several else outputs[wanted[0]]
-
-
-def _is_foreign(error: TypeError) -> bool:
-    """Whether a function of NumPy or of math complains that its argument is not a number."""
-    return "__array_ufunc__" in str(error) or "must be real number" in str(error)
 
 
 def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str, ...]:

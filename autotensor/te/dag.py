@@ -52,7 +52,10 @@ class ComputeDAG:
         listed = tuple(args) if isinstance(args, (tuple, list)) else (args,)
         for t in listed:
             if not isinstance(t, Tensor):
-                raise TensorError(f"arguments must be tensors, got {type(t).__name__}.")
+                raise TensorError(
+                    f"arguments must be tensors, got {type(t).__name__}.",
+                    fix="Write [A, B, C], not their ops.",
+                )
         if len({(id(t.op), t.index) for t in listed}) != len(listed):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(t.name for t in listed)}.")
         return _build(listed)
@@ -167,7 +170,12 @@ class ComputeDAG:
         )
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
-        """The buffer of a te tensor of this DAG."""
+        """The buffer of a te tensor of this DAG. Raises TensorError for anything else."""
+        if not isinstance(tensor, Tensor):
+            raise TensorError(
+                f"arguments must be tensors, got {type(tensor).__name__}.",
+                fix="Write [A, B, C], not their ops.",
+            )
         found = self.tensors.get((id(tensor.op), tensor.index))
         if found is None:
             raise TensorError(f"tensor {tensor.name!r} does not belong to this schedule.")

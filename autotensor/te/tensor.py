@@ -134,9 +134,11 @@ class Tensor(Operable):
         given = indices if isinstance(indices, tuple) else (indices,)
         if len(given) != len(self.shape):
             indices = counted(len(given), "index", "indices")
+            all_axes = ", ".join("ijklmn"[: self.ndim] if self.ndim <= 6 else ("i", "j", "..."))
             raise TensorError(
                 f"tensor {self.name!r} of shape {self.shape} was indexed with {indices}; "
-                f"it has {len(self.shape)} axes."
+                f"it has {counted(self.ndim, 'axis', 'axes')}.",
+                fix=f"Write all indices in one pair of brackets: {self.name}[{all_axes}].",
             )
         exprs = tuple(as_expr(i) for i in given)
         for axis, e in enumerate(exprs):
@@ -227,8 +229,11 @@ def check_shape(shape: Any, where: str) -> tuple[int, ...]:
         if isinstance(n, Expr):
             out.append(checked_extent(n, where))
             continue
-        if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
-            raise TensorError(f"{where}: shape {items!r} must consist of non-negative integers.")
+        if isinstance(n, (bool, Arithmetic)) or not hasattr(n, "__index__") or int(n) < 0:
+            raise TensorError(
+                f"{where}: shape {items!r} must consist of non-negative integers.",
+                fix="Divide by //, which gives whole numbers." * isinstance(n, float),
+            )
         out.append(int(n))
     if math.prod(map(greatest, out)) > MOST_ELEMENTS:
         raise TensorError(f"{where}: shape {tuple(out)} has more elements than addresses.")

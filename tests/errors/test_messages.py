@@ -58,7 +58,26 @@ def not_an_axis() -> None:
     schedule()["C"].unroll(3)  # type: ignore[arg-type]
 
 
-@CASES.says("3 is not part of this schedule.")
+@CASES.says("[x, y] is not an axis. Pass axes one by one: s[C].reorder(y, x), or s[C].fuse(*axes).")
+def a_list_of_axes() -> None:
+    class Names(list[str]):
+        __repr__ = lambda self: "[x, y]"  # noqa: E731
+
+    schedule()["C"].reorder(Names(["i", "j"]))  # type: ignore[arg-type]
+
+
+@CASES.says("axis 'q' belongs to no stage of this schedule. Its stages: C, D, E.")
+def axis_of_another_schedule() -> None:
+    a = te.placeholder((4,), name="A")
+    schedule()["C"].unroll(te.compute((4,), lambda q: a[q], name="B").op.axis[0])
+
+
+@CASES.says("StageRef(C) is not part of this schedule. Its stages: P, Q, R.")
+def stage_of_another_schedule() -> None:
+    chain()[schedule()["C"]].unroll("i")
+
+
+@CASES.says("3 is not part of this schedule. Its stages: C, D, E.")
 def not_a_stage() -> None:
     schedule()[3].unroll("i")  # type: ignore[index]
 
@@ -79,6 +98,21 @@ def negative_factor() -> None:
 @CASES.says("split: factor 2.5 of axis 'i' of stage 'C' is not a whole number.")
 def fractional_factor() -> None:
     schedule()["C"].split("i", factor=2.5)  # type: ignore[arg-type]
+
+
+@CASES.says("split: factor 2.5 of axis 'i' of stage 'C' is not a whole number.")
+def one_number_for_all_factors() -> None:
+    schedule()["C"].split("i", factors=2.5)  # type: ignore[arg-type]
+
+
+@CASES.says("split: factor 4294967296 of axis 'i' of stage 'C' is more than 2147483647.")
+def factor_beyond_all_extents() -> None:
+    schedule()["C"].split("i", factor=1 << 32)
+
+
+@CASES.says("tile: factor 2.0 of stage 'C' is not a whole number.")
+def fractional_tile() -> None:
+    schedule()["C"].tile("i", "j", 4, 8 / 4)  # type: ignore[arg-type]
 
 
 @CASES.says("split: axis 'i' of stage 'C' needs exactly one of factor, nparts, factors.")

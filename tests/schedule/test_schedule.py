@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,6 +55,54 @@ def test_a_failed_call_leaves_no_trace() -> None:
     with pytest.raises(Exception, match="no axis"):
         s[c].split("q", factor=2)
     assert (s.trace, s.state) == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.tile("y", "x", 2, -2),  # the second split fails
+        lambda c: c.tile("y", "y", 2, 2),
+        lambda c: c.fuse("y", "x", "k"),  # the second fusion fails
+    ],
+)
+def test_calls_of_several_steps_apply_all_or_none(call: Any) -> None:
+    _, _, _, s = product()
+    before = s.state
+    with pytest.raises(ScheduleError):
+        call(s["C"])
+    assert s.trace.steps == ()
+    assert s.state is before
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda s, b: b.storage_align("i", 1.5, 0), "storage_align: factor 1.5 of stage 'B'"),
+        (lambda s, b: b.storage_align("i", 4, "1"), "storage_align: offset '1' of stage 'B'"),
+        (lambda s, b: b.storage("i", pad=0.5), "storage: pad 0.5 of stage 'B'"),
+        (lambda s, b: b.swizzle(4.0), "swizzle: chunk 4.0 of stage 'B'"),
+        (lambda s, b: b.double_buffer("2"), "double_buffer: turns '2' of stage 'B'"),
+        (lambda s, b: b.look_ahead(te.const(2)), "look_ahead: steps <Const 2> of stage 'B'"),
+        (lambda s, b: s.layout("A", [(0, 4.5)], "0.0 0.1"), "layout: factor 4.5 of 'A'"),
+    ],
+)
+def test_numbers_of_primitives_are_whole(call: Any, says: str) -> None:
+    a = te.placeholder((8,), name="A")
+    b = te.compute((8,), lambda i: a[i] + 1, name="B")
+    s = create_schedule(te.compute((8,), lambda i: b[i] * 2, name="C"))
+    s[b].compute_at(s["C"], "i")
+    before = s.trace
+    with pytest.raises(ScheduleError, match=re.escape(f"{says} is not a whole number.")):
+        call(s, s[b])
+    assert s.trace == before
+
+
+@pytest.mark.parametrize(("tiles", "order"), [((1, 16), "1.0 0 1.1"), ([(1, 16)], [1, 0]), ([(1,)], "0 1")])
+def test_the_tiles_of_a_layout_are_pairs(tiles: Any, order: Any) -> None:
+    with pytest.raises(
+        ScheduleError, match=r"layout: 'A' takes pairs .* and a text, not .* For example s\.l"
+    ):
+        product()[3].layout("A", tiles, order)
 
 
 def test_fuse_of_three() -> None:

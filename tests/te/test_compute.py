@@ -159,8 +159,12 @@ def test_a_spatial_axis_cannot_be_reduced_over() -> None:
 
 
 FOREIGN = (
-    "compute 'y': a function of NumPy or math, which computes with numbers, was given an expression. "
-    "Write te.exp for numpy.exp, te.sqrt for math.sqrt, and so on."
+    "compute 'y': a function of NumPy, which computes with numbers, was given an expression. "
+    "Write te.exp for numpy.exp, te.sqrt for numpy.sqrt, and so on."
+)
+NUMBERS = (
+    "an expression has no value while the program is being written. int(), range(), math.exp() and lists "
+    "take numbers: write te.exp, a te.reduce_axis, or make the list an argument, te.placeholder(shape)."
 )
 
 
@@ -174,10 +178,18 @@ FOREIGN = (
         ),
         (lambda i: np.exp(A[i, 0]), FOREIGN),
         (lambda i: np.arctan2(i, A[i, 0] + 1), FOREIGN),
-        (lambda i: math.sqrt(A[i, 0]), FOREIGN),
+        (lambda i: math.sqrt(A[i, 0]), NUMBERS),
+        (lambda i: sum(A[i, n] for n in range(i)), NUMBERS),
+        (lambda i: [1, 2, 3, 4][i] * A[i, 0], NUMBERS),
+        (lambda i: A[int(i), 0], NUMBERS),
+        (
+            lambda i: A @ A,
+            "te has no product @ of whole tensors. "
+            "Write the sum: k = te.reduce_axis(n), then te.sum(A[i, k] * B[k, j], axis=k).",
+        ),
     ],
 )
-def test_how_numpy_users_begin(make: Any, message: str) -> None:
+def test_how_users_of_python_begin(make: Any, message: str) -> None:
     with pytest.raises(TensorError) as caught:
         te.compute((4,), make, name="y")
     assert str(caught.value) == message

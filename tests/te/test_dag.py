@@ -106,7 +106,7 @@ class TestOf:
                 lambda a, b, c: [c, te.placeholder((1,), name="z")],
                 "placeholder 'z' is listed but nothing reads it.",
             ),
-            (lambda a, b, c: [c, 3], "arguments must be tensors, got int."),
+            (lambda a, b, c: [c, 3], "arguments must be tensors, got int. Write [A, B, C], not their ops."),
             (lambda a, b, c: [a, a, b, c], "the arguments list a tensor twice: A, A, B, C."),
         ],
     )

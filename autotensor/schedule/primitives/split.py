@@ -9,6 +9,8 @@ from autotensor.schedule.axis import Axis, Mark, split_names
 from autotensor.schedule.state import Ref, Size, Split, State
 from autotensor.schedule.step import AxisName, StageName, step
 
+LARGEST = (1 << 31) - 1  # of a factor; index arithmetic is int64
+
 
 @step
 class SplitStep:
@@ -40,6 +42,10 @@ class SplitStep:
             if not isinstance(f, Ref) and f < 1:
                 raise ScheduleError(
                     f"split: factor {f} of axis {axis.name!r} of stage {stage.name!r} is not positive."
+                )
+            if not isinstance(f, Ref) and f > LARGEST:
+                raise ScheduleError(
+                    f"split: factor {f} of axis {axis.name!r} of stage {stage.name!r} is more than {LARGEST}."
                 )
         if (self.nparts is None) == (not self.factors):
             raise ScheduleError(

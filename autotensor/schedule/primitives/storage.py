@@ -43,8 +43,8 @@ class Storage:
         own = tuple(a.name for a in stage.op.axes)
         if sorted(self.axes) != sorted(own):
             raise ScheduleError(
-                f"storage: {quoted(self.axes)} must name each axis of stage {stage.name!r} once: "
-                f"{', '.join(own)}."
+                f"storage: {quoted(self.axes) or 'no axis'} must name each axis of stage {stage.name!r} "
+                f"once: {', '.join(own)}."
             )
         if self.pad < 0:
             raise ScheduleError(f"storage: pad of stage {stage.name!r} is {self.pad}; it must be at least 0.")
